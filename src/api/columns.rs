@@ -1,0 +1,269 @@
+//! Columns: the few fields of a resource that selectors may name, and how to read them from JSON
+//! in one pass that builds nothing else. What each resource's columns are is the registry's table.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One selectable field besides `metadata.name` and `metadata.namespace`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldColumn {
+    /// The name in a field selector: `spec.nodeName`.
+    pub label: Box<str>,
+    /// Another accepted name for it: `spec.host`.
+    pub alias: Option<Box<str>>,
+    /// Where the value is in the object's JSON. Strings are taken as they are; numbers and
+    /// booleans as their text; anything else, or nothing, reads as `default`.
+    pub path: Box<[Box<str>]>,
+    /// The value of an object that has none (usually empty; `false` for a boolean field).
+    pub default: Box<str>,
+}
+
+impl FieldColumn {
+    /// A column whose label is also its path, with an empty default.
+    pub fn new(label: &str) -> Self {
+        Self {
+            label: label.into(),
+            alias: None,
+            path: label.split('.').map(Into::into).collect(),
+            default: "".into(),
+        }
+    }
+}
+
+/// What a field selector's label refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FieldRef {
+    /// `metadata.name`
+    Name,
+    /// `metadata.namespace`
+    Namespace,
+    /// The column with this index in [`ColumnSet::fields`].
+    Column(usize),
+}
+
+/// The field label is not one of the resource's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("field label not supported: {0}")]
+pub struct UnknownField(pub String);
+
+/// The selectable fields of one resource, in a fixed order.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ColumnSet {
+    fields: Box<[FieldColumn]>,
+    tree: Node,
+}
+
+impl ColumnSet {
+    /// The set of these fields; the order fixes their indexes.
+    pub fn new(fields: Vec<FieldColumn>) -> Self {
+        let mut tree = Node::default();
+        for (index, field) in fields.iter().enumerate() {
+            tree.insert(&field.path, index);
+        }
+        Self {
+            fields: fields.into(),
+            tree,
+        }
+    }
+
+    /// The fields, in index order.
+    pub fn fields(&self) -> &[FieldColumn] {
+        &self.fields
+    }
+
+    /// Which field `label` names.
+    ///
+    /// # Errors
+    /// [`UnknownField`] when the resource has no such selectable field.
+    pub fn resolve(&self, label: &str) -> Result<FieldRef, UnknownField> {
+        match label {
+            "metadata.name" => Ok(FieldRef::Name),
+            "metadata.namespace" => Ok(FieldRef::Namespace),
+            _ => self
+                .fields
+                .iter()
+                .position(|f| &*f.label == label || f.alias.as_deref() == Some(label))
+                .map(FieldRef::Column)
+                .ok_or_else(|| UnknownField(label.to_owned())),
+        }
+    }
+
+    /// Reads every column's value from `json` in one pass; the result is in index order.
+    ///
+    /// # Errors
+    /// The JSON is malformed.
+    pub fn extract(&self, json: &[u8]) -> Result<Box<[Box<str>]>, serde_json::Error> {
+        let mut values: Vec<Box<str>> = self.fields.iter().map(|f| f.default.clone()).collect();
+        if !values.is_empty() {
+            let mut de = serde_json::Deserializer::from_slice(json);
+            Extract {
+                node: &self.tree,
+                values: &mut values,
+            }
+            .deserialize(&mut de)?;
+        }
+        Ok(values.into())
+    }
+}
+
+/// A tree of the columns' paths.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Node {
+    column: Option<usize>,
+    children: Vec<(Box<str>, Node)>,
+}
+
+impl Node {
+    fn insert(&mut self, path: &[Box<str>], column: usize) {
+        let Some((first, rest)) = path.split_first() else {
+            self.column = Some(column);
+            return;
+        };
+        let at = match self.children.iter().position(|(name, _)| name == first) {
+            Some(at) => at,
+            None => {
+                self.children.push((first.clone(), Node::default()));
+                self.children.len() - 1
+            }
+        };
+        self.children[at].1.insert(rest, column);
+    }
+
+    fn child(&self, name: &str) -> Option<&Node> {
+        self.children
+            .iter()
+            .find(|(child, _)| &**child == name)
+            .map(|(_, node)| node)
+    }
+}
+
+/// Walks one JSON value beside one node of the tree, filling in the values it meets.
+struct Extract<'a> {
+    node: &'a Node,
+    values: &'a mut Vec<Box<str>>,
+}
+
+impl Extract<'_> {
+    fn set(self, text: &str) {
+        if let Some(column) = self.node.column {
+            self.values[column] = text.into();
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Extract<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, de: D) -> Result<(), D::Error> {
+        de.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Extract<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(child) = map.next_key_seed(FindChild(self.node))? {
+            match child {
+                Some(node) => map.next_value_seed(Extract {
+                    node,
+                    values: &mut *self.values,
+                })?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.set(text);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.set(if value { "true" } else { "false" });
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.set(&value.to_string());
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.set(&value.to_string());
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        self.set(&value.to_string());
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Reads an object's member name and finds the node of that name, without keeping the name.
+struct FindChild<'a>(&'a Node);
+
+impl<'de, 'a> DeserializeSeed<'de> for FindChild<'a> {
+    type Value = Option<&'a Node>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, de: D) -> Result<Self::Value, D::Error> {
+        de.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for FindChild<'a> {
+    type Value = Option<&'a Node>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.child(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extracts_in_one_pass() {
+        let mut unschedulable = FieldColumn::new("spec.unschedulable");
+        unschedulable.default = "false".into();
+        let mut node = FieldColumn::new("spec.nodeName");
+        node.alias = Some("spec.host".into());
+        let set = ColumnSet::new(vec![
+            node,
+            FieldColumn::new("status.replicas"),
+            unschedulable,
+        ]);
+        let json = br#"{"spec":{"containers":[{"nodeName":"no"}],"nodeName":"n\u0031"},
+                        "status":{"replicas":3}}"#;
+        assert_eq!(
+            *set.extract(json).unwrap(),
+            ["n1".into(), "3".into(), "false".into()]
+        );
+        assert_eq!(set.resolve("spec.host"), Ok(FieldRef::Column(0)));
+        assert_eq!(set.resolve("metadata.name"), Ok(FieldRef::Name));
+        assert_eq!(set.resolve("spec.x"), Err(UnknownField("spec.x".into())));
+        assert!(set.extract(b"{\"spec\":").is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! The words every room speaks: objects, keys, resource versions, watch events, selectors, options
+//! and the wire's `Status`. It is plain data and parsing; it knows no storage, no cache, no HTTP.
+
+mod columns;
+mod continue_token;
+mod event;
+mod field_selector;
+mod key;
+mod label_selector;
+mod object;
+mod options;
+mod predicate;
+mod resource_version;
+mod status;
+
+pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
+pub use continue_token::{ContinueToken, InvalidContinueToken};
+pub use event::{EventType, WatchEvent};
+pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
+pub use key::{InvalidKey, ObjectKey, StorageKey};
+pub use label_selector::{InvalidLabelSelector, LabelSelector};
+pub use object::{DecodeError, Object, insert_resource_version};
+pub use options::{
+    DeleteOptions, GetOptions, ListOptions, Preconditions, PropagationPolicy, ResourceVersionMatch,
+    WriteOptions,
+};
+pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
+pub use resource_version::{InvalidResourceVersion, ResourceVersion};
+pub use status::{Status, StatusCause, StatusDetails};

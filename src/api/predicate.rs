@@ -1,0 +1,123 @@
+//! `SelectionPredicate`: everything that narrows a list or a watch (namespace, name, labels,
+//! fields), resolved against one resource, and its verdict on an object. Objects that are equal
+//! predicates share a verdict in the dispatcher, so it is a value that hashes.
+
+use super::{
+    ColumnSet, FieldOperator, FieldRef, FieldSelector, LabelSelector, Object, ObjectKey,
+    UnknownField,
+};
+
+/// Which part of a resource is looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// Only this namespace.
+    pub namespace: Option<Box<str>>,
+    /// Only objects of this name.
+    pub name: Option<Box<str>>,
+}
+
+/// A field selector whose labels are known to be the resource's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct ResolvedFieldSelector {
+    terms: Vec<(FieldRef, FieldOperator, Box<str>)>,
+}
+
+impl ResolvedFieldSelector {
+    /// Checks every term's label against `columns`.
+    ///
+    /// # Errors
+    /// [`UnknownField`] for the first label that the resource does not select by.
+    pub fn resolve(selector: &FieldSelector, columns: &ColumnSet) -> Result<Self, UnknownField> {
+        let resolve =
+            |t: &super::FieldTerm| Ok((columns.resolve(&t.field)?, t.operator, t.value.clone()));
+        Ok(Self {
+            terms: selector
+                .terms
+                .iter()
+                .map(resolve)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whether it matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The value that it pins `field` to, if it does.
+    pub fn exact(&self, field: FieldRef) -> Option<&str> {
+        let pins = |(f, op, _): &&(FieldRef, FieldOperator, Box<str>)| {
+            *f == field && *op == FieldOperator::Equals
+        };
+        self.terms.iter().find(pins).map(|(_, _, value)| &**value)
+    }
+
+    fn matches(&self, object: &Object) -> bool {
+        self.terms.iter().all(|(field, operator, value)| {
+            let equal = object.field(*field) == &**value;
+            equal == (*operator == FieldOperator::Equals)
+        })
+    }
+}
+
+/// What a list, watch or collection delete is narrowed to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct SelectionPredicate {
+    /// From the URL, or from exact `metadata.name` and `metadata.namespace` terms.
+    pub scope: Scope,
+    /// `labelSelector`
+    pub labels: LabelSelector,
+    /// `fieldSelector`
+    pub fields: ResolvedFieldSelector,
+}
+
+impl SelectionPredicate {
+    /// The predicate of a request for `namespace` with these selectors. Exact name and namespace
+    /// terms narrow the scope, so that they cost a look-up and not a scan.
+    pub fn new(
+        namespace: Option<&str>,
+        labels: LabelSelector,
+        fields: ResolvedFieldSelector,
+    ) -> Self {
+        let namespace = namespace.or_else(|| fields.exact(FieldRef::Namespace));
+        let scope = Scope {
+            namespace: namespace.filter(|n| !n.is_empty()).map(Into::into),
+            name: fields.exact(FieldRef::Name).map(Into::into),
+        };
+        Self {
+            scope,
+            labels,
+            fields,
+        }
+    }
+
+    /// Whether `object` is selected.
+    pub fn matches(&self, object: &Object) -> bool {
+        self.scope.covers(object.key())
+            && self.fields.matches(object)
+            && self.labels.matches(|key| object.label(key))
+    }
+
+    /// Whether neither labels nor fields narrow it (a namespace may): then totals are known.
+    pub fn selects_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+impl Scope {
+    /// Whether an object of this key lies inside.
+    pub fn covers(&self, key: &ObjectKey) -> bool {
+        self.namespace
+            .as_deref()
+            .is_none_or(|n| n == key.namespace())
+            && self.name.as_deref().is_none_or(|n| n == key.name())
+    }
+
+    /// The prefix that the keys inside share; empty when they share none.
+    pub fn key_prefix(&self) -> String {
+        self.namespace
+            .as_deref()
+            .map(|n| format!("{n}/"))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,124 @@
+//! `Status`: the body of every error, and of a delete that left nothing to show. Which failure
+//! becomes which status is decided once, in `http`.
+
+use serde::{Deserialize, Serialize};
+
+/// Kubernetes' `v1.Status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Always `Status`.
+    pub kind: String,
+    /// Always `v1`.
+    pub api_version: String,
+    /// List metadata; its `continue` carries the fresh token of an expired page.
+    #[serde(default)]
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// `Success` or `Failure`.
+    pub status: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// For programs: `NotFound`, `Conflict`, …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<StatusDetails>,
+    /// The HTTP status; absent on success.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub code: u16,
+}
+
+/// What a [`Status`] is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusDetails {
+    /// The object's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The API group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The resource (plural); for an invalid object its kind.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The object's uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// One entry a problem.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<StatusCause>,
+    /// When to try again, in seconds; also sent as `Retry-After`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u16,
+}
+
+/// One problem of several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusCause {
+    /// `FieldValueRequired`, `FieldValueInvalid`, `ResourceVersionTooLarge`, …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The path of the field.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+fn is_zero(number: &u16) -> bool {
+    *number == 0
+}
+
+impl Status {
+    /// A failure with this HTTP code, reason and message.
+    pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            kind: "Status".to_owned(),
+            api_version: "v1".to_owned(),
+            metadata: serde_json::Map::new(),
+            status: "Failure".to_owned(),
+            message: message.into(),
+            reason: reason.to_owned(),
+            details: None,
+            code,
+        }
+    }
+
+    /// A success about what `details` names.
+    pub fn success(details: StatusDetails) -> Self {
+        Self {
+            status: "Success".to_owned(),
+            details: Some(details),
+            code: 0,
+            ..Self::failure(0, "", "")
+        }
+    }
+
+    /// The same with these details.
+    pub fn with_details(mut self, details: StatusDetails) -> Self {
+        self.details = Some(details);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_on_the_wire() {
+        let status =
+            Status::failure(404, "NotFound", "pods \"x\" not found").with_details(StatusDetails {
+                name: "x".into(),
+                kind: "pods".into(),
+                ..Default::default()
+            });
+        assert_eq!(
+            serde_json::to_string(&status).unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"x\" not found","reason":"NotFound","details":{"name":"x","kind":"pods"},"code":404}"#
+        );
+    }
+}

@@ -1,0 +1,17 @@
+#![doc = include_str!("ARCHITECTURE.md")]
+
+// In reading order: the words, the shared heart, the truth, the cache, the resources, the wire, the
+// process.
+pub mod api;
+pub mod reflector;
+pub mod storage;
+
+pub mod cacher;
+
+pub mod registry;
+
+pub mod http;
+
+pub mod server;
+
+pub mod tasks;

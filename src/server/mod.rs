@@ -1,0 +1,1 @@
+//! The process: config, build, spawn, drain; TLS and authentication. (skeleton)

@@ -1,0 +1,3 @@
+//! The test suite.
+
+fn main() {}
