@@ -145,6 +145,7 @@ impl Embedded {
             durability: config.durability,
             unflushed: false,
             collecting: uncollected,
+            last_ops: 0,
         };
         let thread = std::thread::Builder::new()
             .name(format!("{name}-writer"))
