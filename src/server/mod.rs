@@ -1,1 +1,10 @@
-//! The process: config, build, spawn, drain; TLS and authentication. (skeleton)
+//! The process: raw settings, checked config, build, spawn, drain; TLS and authentication. It knows
+//! how rooms are put together and nothing of what they do.
+
+mod cli;
+mod config;
+mod config_file;
+mod duration;
+mod files;
+mod pki;
+mod settings;
