@@ -3,6 +3,8 @@
 //! decided before it, in `server`.
 
 mod config;
+mod error;
+mod options;
 mod query;
 mod request_info;
 
