@@ -2,11 +2,17 @@
 //! `registry` and its answers into bytes; it decides nothing about objects, and who may call is
 //! decided before it, in `server`.
 
+mod accept;
+mod chunks;
 mod config;
 mod error;
+mod indent;
+mod list_body;
 mod options;
 mod query;
+mod render;
 mod request_info;
+mod watch_body;
 
 use std::sync::Arc;
 
