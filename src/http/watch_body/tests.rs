@@ -1,0 +1,1 @@
+//! Frames and writes of a watch, by polling its body.
