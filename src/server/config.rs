@@ -317,12 +317,17 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
     })
 }
 
+/// A URL, or `host:port`, whose scheme the TLS files then imply.
 fn is_endpoint(server: &str) -> bool {
-    let Ok(uri) = server.parse::<http::Uri>() else {
+    let url = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    let Ok(uri) = url.parse::<http::Uri>() else {
         return false;
     };
     let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    let bare = uri.path() == "/" && uri.query().is_none() && !server.ends_with('/');
+    let bare = uri.path() == "/" && uri.query().is_none();
     scheme && bare && uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some()
 }
 
@@ -345,21 +350,12 @@ fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {
 
 fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
     let given = settings.get(Setting::LogLevel);
-    // Upstream's numbers: 0 to 3 are for operators, 4 and 5 for debugging, above that is everything.
-    let filter = match given.text.parse::<u32>() {
-        Ok(0..=3) => "info".to_owned(),
-        Ok(4..=5) => "debug".to_owned(),
-        Ok(_) => "trace".to_owned(),
-        Err(_) => given.text.clone(),
-    };
-    let level_or_filter = filter.parse::<tracing::level_filters::LevelFilter>().is_ok()
-        || (filter.contains(['=', ',']) && EnvFilter::try_new(&filter).is_ok());
-    if !level_or_filter {
-        return Err(given.error(
+    let filter = log_filter(&given.text).ok_or_else(|| {
+        given.error(
             "must be error, warn, info, debug, trace, a number, or a filter such as \
              info,watchet::cacher=debug",
-        ));
-    }
+        )
+    })?;
     let given = settings.get(Setting::LogFormat);
     let format = match given.text.as_str() {
         "text" => LogFormat::Text,
@@ -367,6 +363,23 @@ fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
         _ => return Err(given.error("must be text or json")),
     };
     Ok(LogConfig { filter, format })
+}
+
+/// A level alone is ours: what libraries have to say is for whoever writes a filter.
+fn log_filter(text: &str) -> Option<String> {
+    // Upstream's numbers: 0 to 3 are for operators, 4 and 5 for debugging, above that is everything.
+    let level = match text.parse::<u32>() {
+        Ok(0..=3) => "info",
+        Ok(4..=5) => "debug",
+        Ok(_) => "trace",
+        Err(_) => text,
+    };
+    match level {
+        "error" => Some("error".to_owned()),
+        "warn" | "info" | "debug" | "trace" => Some(format!("warn,watchet={level}")),
+        _ if text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() => Some(text.to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

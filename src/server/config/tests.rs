@@ -77,7 +77,7 @@ fn values_are_understood() {
         "--bind-address=::1",
         "--insecure-port=auto",
         "WATCHET_STORAGE=etcd",
-        "etcdServers=http://a:1, http://b:2",
+        "etcdServers=http://a:1, b:2",
         "--etcd-prefix=x/y/",
         "--etcd-compaction-interval=0",
         "--log-level=4",
@@ -88,12 +88,12 @@ fn values_are_understood() {
     assert_eq!(config.kubeconfig, Path::new("/d/kubeconfig"));
     assert_eq!(config.listen.insecure_port, Some(0));
     assert_eq!(config.shutdown_grace, Duration::from_secs(90));
-    assert_eq!(config.log.filter, "debug");
+    assert_eq!(config.log.filter, "warn,watchet=debug");
     assert_eq!(config.log.format, LogFormat::Json);
     let StorageConfig::Etcd(etcd) = config.storage else {
         panic!("{config:?}");
     };
-    assert_eq!(etcd.servers, ["http://a:1", "http://b:2"]);
+    assert_eq!(etcd.servers, ["http://a:1", "b:2"]);
     assert_eq!(etcd.prefix, "/x/y");
     assert_eq!(etcd.compaction_interval, None);
     for filter in ["warn", "3", "info,watchet::cacher=debug", "watchet=trace"] {
@@ -174,8 +174,8 @@ fn wrong_values_are_named_with_key_and_remedy() {
             r#"--etcd-cafile "ca": is for --storage etcd, but storage is memory: add `--storage etcd` or remove it"#,
         ),
         (
-            &["--storage=etcd", "--etcd-servers=http://a:1,b:2"],
-            r#"--etcd-servers "http://a:1,b:2": "b:2" is no endpoint: write http://HOST:PORT or https://HOST:PORT"#,
+            &["--storage=etcd", "--etcd-servers=http://a:1,b"],
+            r#"--etcd-servers "http://a:1,b": "b" is no endpoint: write http://HOST:PORT or https://HOST:PORT"#,
         ),
         (
             &["--storage=etcd", "--etcd-servers=http://a"],
