@@ -29,6 +29,6 @@ pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user::{
-    SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED, SYSTEM_UNSECURED,
-    UserInfo,
+    SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED,
+    SYSTEM_UNSECURED, UserInfo,
 };

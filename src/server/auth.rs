@@ -72,6 +72,11 @@ impl Authenticator {
         }
     }
 
+    /// What verifies client certificates.
+    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.client_certificates)
+    }
+
     /// What a client certificate with its chain is worth. That the peer has its key, the handshake
     /// has shown.
     pub fn peer_certificate(

@@ -99,12 +99,16 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigE
 }
 
 /// Which configuration file: the flag's, or the environment's when it names one.
-pub fn config_file(flag: Option<PathBuf>, environment: Option<OsString>) -> Option<(PathBuf, &'static str)> {
+pub fn config_file(
+    flag: Option<PathBuf>,
+    environment: Option<OsString>,
+) -> Option<(PathBuf, &'static str)> {
     let from_environment = || {
         let path = environment.filter(|path| !path.is_empty())?;
         Some((PathBuf::from(path), CONFIG_ENV))
     };
-    flag.map(|path| (path, "--config")).or_else(from_environment)
+    flag.map(|path| (path, "--config"))
+        .or_else(from_environment)
 }
 
 fn flags(matches: &ArgMatches) -> Settings {
@@ -184,11 +188,17 @@ mod tests {
         for prefix in [&[][..], &["serve"][..]] {
             let with = |args: &[&'static str]| [prefix, args].concat();
             check(&with(&[]), Ok((Setting::Storage, "embedded")));
-            check(&with(&["--storage", "memory"]), Ok((Setting::Storage, "memory")));
+            check(
+                &with(&["--storage", "memory"]),
+                Ok((Setting::Storage, "memory")),
+            );
             check(&with(&["--storage=etcd"]), Ok((Setting::Storage, "etcd")));
             check(&with(&["-v4"]), Ok((Setting::LogLevel, "4")));
             check(&with(&["--v=2"]), Ok((Setting::LogLevel, "2")));
-            check(&with(&["--secure-port=-1"]), Ok((Setting::SecurePort, "-1")));
+            check(
+                &with(&["--secure-port=-1"]),
+                Ok((Setting::SecurePort, "-1")),
+            );
             check(
                 &with(&["--storage", "etcd", "--storage", "memory"]),
                 Ok((Setting::Storage, "memory")),
@@ -206,9 +216,18 @@ mod tests {
             &["--etcd-server=x"],
             Err(r#"unknown flag "--etcd-server": did you mean "--etcd-servers"?"#),
         );
-        check(&["--qwerty"], Err(r#"unknown flag "--qwerty": see `watchet --help`"#));
-        check(&["sevre"], Err(r#"unknown command "sevre": did you mean "serve"?"#));
-        check(&["serve", "now"], Err(r#"unknown command "now": see `watchet --help`"#));
+        check(
+            &["--qwerty"],
+            Err(r#"unknown flag "--qwerty": see `watchet --help`"#),
+        );
+        check(
+            &["sevre"],
+            Err(r#"unknown command "sevre": did you mean "serve"?"#),
+        );
+        check(
+            &["serve", "now"],
+            Err(r#"unknown command "now": see `watchet --help`"#),
+        );
         check(
             &["--data-dir"],
             Err("--data-dir <DIR>: a value is missing; see `watchet --help`"),
@@ -234,7 +253,10 @@ mod tests {
     fn the_flag_names_the_file_before_the_environment() {
         let env = || Some(OsString::from("env.yaml"));
         let named = |flag: Option<&str>, env| config_file(flag.map(PathBuf::from), env);
-        assert_eq!(named(Some("f.yaml"), env()), Some(("f.yaml".into(), "--config")));
+        assert_eq!(
+            named(Some("f.yaml"), env()),
+            Some(("f.yaml".into(), "--config"))
+        );
         assert_eq!(named(None, env()), Some(("env.yaml".into(), CONFIG_ENV)));
         assert_eq!(named(None, Some(OsString::new())), None);
         assert_eq!(named(None, None), None);

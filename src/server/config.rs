@@ -157,11 +157,8 @@ impl Config {
     /// The first value, in the order of the help, that cannot be used.
     pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let listen = listen(settings)?;
-        let serving_certificate = certificate_files(
-            settings,
-            Setting::TlsCertFile,
-            Setting::TlsPrivateKeyFile,
-        )?;
+        let serving_certificate =
+            certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;
         let file = |setting| settings.find(setting).map(FileSetting::new);
         let data_dir = PathBuf::from(settings.get(Setting::DataDir).text);
         let kubeconfig = settings
@@ -191,12 +188,18 @@ fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
         given.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
     })?;
     let secure = settings.get(Setting::SecurePort);
-    let secure_port = port(&secure, "must be a port number, 0 to 65535 (0 takes a free one)")?;
+    let secure_port = port(
+        &secure,
+        "must be a port number, 0 to 65535 (0 takes a free one)",
+    )?;
     let insecure = settings.get(Setting::InsecurePort);
     let insecure_port = match insecure.text.as_str() {
         "auto" => Some(0),
-        _ => Some(port(&insecure, "must be a port number, 1 to 65535, 0 for off or `auto`")?)
-            .filter(|port| *port != 0),
+        _ => Some(port(
+            &insecure,
+            "must be a port number, 1 to 65535, 0 for off or `auto`",
+        )?)
+        .filter(|port| *port != 0),
     };
     if insecure_port.is_some() && !address.is_loopback() {
         return Err(insecure.error(format_args!(
@@ -249,12 +252,13 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
     // Its values are checked whatever the kind: a mistake must not wait for the day it is used.
     let etcd = etcd(settings)?;
     match kind.text.as_str() {
-        "embedded" => refuse_etcd_settings(settings, &kind)
-            .map(|()| StorageConfig::Embedded { durability }),
+        "embedded" => {
+            refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Embedded { durability })
+        }
         "memory" => refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Memory),
-        "etcd" if etcd.servers.is_empty() => Err(kind.error(
-            "needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379",
-        )),
+        "etcd" if etcd.servers.is_empty() => {
+            Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
+        }
         "etcd" => Ok(StorageConfig::Etcd(etcd)),
         _ => Err(kind.error("must be embedded, memory or etcd")),
     }
@@ -301,7 +305,8 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
     let plain = servers.iter().find(|server| server.starts_with("http://"));
     if let (Some(server), Some(file)) = (
         plain,
-        ca.as_ref().or(identity.as_ref().map(|files| &files.certificate)),
+        ca.as_ref()
+            .or(identity.as_ref().map(|files| &files.certificate)),
     ) {
         return Err(file.error(format_args!(
             "is for TLS, but --etcd-servers has {server:?}: write https:// or remove the file"

@@ -19,11 +19,14 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// # Errors
 /// The file cannot be read, is no such YAML, or has an unknown key.
 pub fn give(settings: &mut Settings, path: &Path, named_by: &str) -> Result<(), ConfigError> {
-    let unreadable =
-        |error: &dyn std::fmt::Display| ConfigError::new(format_args!("{named_by} {path:?}: {error}"));
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ConfigError::new(format_args!("{named_by} {path:?}: {error}"))
+    };
     let size = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if size.len() > FILE_BYTES_MAX {
-        return Err(unreadable(&"is larger than 1 MiB, so it is no configuration file"));
+        return Err(unreadable(
+            &"is larger than 1 MiB, so it is no configuration file",
+        ));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
     give_text(settings, path, &text)
@@ -61,9 +64,8 @@ fn give_text(settings: &mut Settings, path: &Path, text: &str) -> Result<(), Con
         let Some(spec) = SPECS.iter().find(|spec| spec.file_key() == key) else {
             return Err(ConfigError::file(path, unknown(&key)));
         };
-        let text = scalar(spec.setting, &value).map_err(|problem| {
-            ConfigError::file(path, format_args!("{key} {value}: {problem}"))
-        })?;
+        let text = scalar(spec.setting, &value)
+            .map_err(|problem| ConfigError::file(path, format_args!("{key} {value}: {problem}")))?;
         settings.give(spec.setting, text, Source::File(path.to_owned()));
     }
     Ok(())
@@ -73,10 +75,14 @@ fn give_text(settings: &mut Settings, path: &Path, text: &str) -> Result<(), Con
 /// and separators, or a flag's spelling.
 fn unknown(key: &str) -> String {
     let plain = |key: &str| key.replace(['-', '_'], "").to_lowercase();
-    let meant = SPECS.iter().find(|spec| plain(&spec.file_key()) == plain(key));
+    let meant = SPECS
+        .iter()
+        .find(|spec| plain(&spec.file_key()) == plain(key));
     match meant {
         Some(spec) => format!("unknown key {key:?}: did you mean {:?}?", spec.file_key()),
-        None => format!("unknown key {key:?}: remove it or see config/watchet.yaml for the known ones"),
+        None => {
+            format!("unknown key {key:?}: remove it or see config/watchet.yaml for the known ones")
+        }
     }
 }
 
@@ -125,8 +131,14 @@ mod tests {
     #[test]
     fn wrong_files() {
         for (text, expected) in [
-            ("", "w.yaml: must be a mapping with apiVersion: config.watchet.dev/v1alpha1 and kind: ServerConfiguration"),
-            ("kind: ServerConfiguration", "w.yaml: apiVersion is missing: add `apiVersion: config.watchet.dev/v1alpha1`"),
+            (
+                "",
+                "w.yaml: must be a mapping with apiVersion: config.watchet.dev/v1alpha1 and kind: ServerConfiguration",
+            ),
+            (
+                "kind: ServerConfiguration",
+                "w.yaml: apiVersion is missing: add `apiVersion: config.watchet.dev/v1alpha1`",
+            ),
             (
                 "apiVersion: v1\nkind: ServerConfiguration",
                 r#"w.yaml: apiVersion "v1": must be config.watchet.dev/v1alpha1"#,
@@ -158,7 +170,11 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), expected);
         }
-        for text in ["a: [", "a: 1\na: 2", &format!("{HEAD}storage: a\nstorage: b")] {
+        for text in [
+            "a: [",
+            "a: 1\na: 2",
+            &format!("{HEAD}storage: a\nstorage: b"),
+        ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with("w.yaml: is not valid YAML: "), "{error}");
             assert!(!error.contains('\n'), "{error}");

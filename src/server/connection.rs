@@ -102,7 +102,9 @@ pub(super) async fn serve(
     let start = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
         match tls {
             Some(tls) => tls.accept(stream).await.map(Either::Left),
-            None => plain_protocol(&stream).await.map(|protocol| Either::Right((stream, protocol))),
+            None => plain_protocol(&stream)
+                .await
+                .map(|protocol| Either::Right((stream, protocol))),
         }
     });
     // Stopping comes first: who has not asked anything yet loses nothing.

@@ -149,10 +149,20 @@ mod tests {
             certificate: "C".into(),
             key: "K".into(),
         };
-        let text = render("[::1]:6443".parse().unwrap(), &ServerTrust::own("CA"), &admin);
+        let text = render(
+            "[::1]:6443".parse().unwrap(),
+            &ServerTrust::own("CA"),
+            &admin,
+        );
         let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config["clusters"][0]["cluster"]["server"], "https://[::1]:6443");
-        assert_eq!(config["clusters"][0]["cluster"]["certificate-authority-data"], "Q0E=");
+        assert_eq!(
+            config["clusters"][0]["cluster"]["server"],
+            "https://[::1]:6443"
+        );
+        assert_eq!(
+            config["clusters"][0]["cluster"]["certificate-authority-data"],
+            "Q0E="
+        );
         assert_eq!(config["users"][0]["user"]["client-key-data"], "Sw==");
         assert_eq!(config["current-context"], "watchet");
         assert_eq!(config["contexts"][0]["context"]["user"], "kubernetes-admin");

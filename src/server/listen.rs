@@ -109,8 +109,14 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 prepare(&stream);
-                let connection =
-                    connection::serve(stream, peer, tls.clone(), Arc::clone(&service), permit, tasks.clone());
+                let connection = connection::serve(
+                    stream,
+                    peer,
+                    tls.clone(),
+                    Arc::clone(&service),
+                    permit,
+                    tasks.clone(),
+                );
                 tasks.spawn("connection", connection);
             }
             // The client has gone before it was accepted; that is its own affair.

@@ -119,7 +119,8 @@ pub fn load_or_make(
         usage: ExtendedKeyUsagePurpose::ClientAuth,
         names: Vec::new(),
     };
-    let mut leaf = |name, purpose| load_or_make_leaf(dir, name, purpose, &ca, &issuer, now, &mut made);
+    let mut leaf =
+        |name, purpose| load_or_make_leaf(dir, name, purpose, &ca, &issuer, now, &mut made);
     Ok(Pki {
         serving: leaf("apiserver", &serving)?,
         admin: leaf("admin", &admin)?,
@@ -132,9 +133,8 @@ pub fn load_or_make(
 fn serving_names(address: IpAddr, hostname: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = SERVING_NAMES.map(str::to_owned).to_vec();
     // A host may be called what no certificate can say.
-    let sayable = |name: &&str| {
-        !name.is_empty() && CertificateParams::new(vec![(*name).to_owned()]).is_ok()
-    };
+    let sayable =
+        |name: &&str| !name.is_empty() && CertificateParams::new(vec![(*name).to_owned()]).is_ok();
     names.extend(hostname.filter(sayable).map(str::to_lowercase));
     names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
     if !address.is_unspecified() {
@@ -229,7 +229,9 @@ fn load_or_make_leaf(
     if let (Some(certificate), Some(key)) = (certificate, files::read_if_exists(&key_path)?) {
         match misfit(&certificate, &key, purpose, ca, now) {
             None => return Ok(Credential { certificate, key }),
-            Some(why) => tracing::info!(path = %certificate_path.display(), why, "certificate is made again"),
+            Some(why) => {
+                tracing::info!(path = %certificate_path.display(), why, "certificate is made again")
+            }
         }
     }
     let mut params = CertificateParams::new(purpose.names.clone())?;

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// A setting of `watchet serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "SPECS documents each of them, for people at a terminal too")]
+#[allow(
+    missing_docs,
+    reason = "SPECS documents each of them, for people at a terminal too"
+)]
 pub enum Setting {
     BindAddress,
     SecurePort,
@@ -414,7 +417,10 @@ mod tests {
                     settings.give(Setting::DataDir, text, source);
                 }
                 let given = settings.get(Setting::DataDir);
-                assert_eq!((given.text.as_str(), given.source), layers[upto - 1].clone());
+                assert_eq!(
+                    (given.text.as_str(), given.source),
+                    layers[upto - 1].clone()
+                );
             }
         }
     }

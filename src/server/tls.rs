@@ -69,7 +69,11 @@ pub(super) fn given_certificate(
     let key = provider
         .key_provider
         .load_private_key(key)
-        .map_err(|error| files.key.error(format_args!("holds no usable key ({error})")))?;
+        .map_err(|error| {
+            files
+                .key
+                .error(format_args!("holds no usable key ({error})"))
+        })?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {

@@ -54,7 +54,9 @@ impl TokenFile {
             let (token, user) = record(line).map_err(invalid)?;
             let digest = file.digest(&token);
             if file.users.insert(digest, user).is_some() {
-                return Err(invalid("the token is that of an earlier line: give each user an own one"));
+                return Err(invalid(
+                    "the token is that of an earlier line: give each user an own one",
+                ));
             }
         }
         Ok(file)
@@ -74,7 +76,9 @@ impl TokenFile {
 }
 
 fn record(line: &str) -> Result<(String, UserInfo), &'static str> {
-    let mut fields = fields(line)?.into_iter().map(|field| field.trim().to_owned());
+    let mut fields = fields(line)?
+        .into_iter()
+        .map(|field| field.trim().to_owned());
     let mut next = || fields.next().unwrap_or_default();
     let (token, user, uid, groups) = (next(), next(), next(), next());
     if token.is_empty() {
@@ -139,7 +143,10 @@ mod tests {
         assert_eq!(jane.groups, ["dev", "ops", "system:authenticated"]);
         assert_eq!(file.user("t2").unwrap().name, "joe");
         assert_eq!(file.user("t2").unwrap().groups, ["system:authenticated"]);
-        assert_eq!(file.user("t\"3").unwrap().groups, ["dev", "system:authenticated"]);
+        assert_eq!(
+            file.user("t\"3").unwrap().groups,
+            ["dev", "system:authenticated"]
+        );
         for wrong in ["", "t", "t11", "jane", "# a comment"] {
             assert_eq!(file.user(wrong), None, "{wrong:?}");
         }

@@ -97,7 +97,10 @@ fn values_are_understood() {
     assert_eq!(etcd.prefix, "/x/y");
     assert_eq!(etcd.compaction_interval, None);
     for filter in ["warn", "3", "info,watchet::cacher=debug", "watchet=trace"] {
-        assert!(check(&[&format!("--log-level={filter}")]).is_ok(), "{filter}");
+        assert!(
+            check(&[&format!("--log-level={filter}")]).is_ok(),
+            "{filter}"
+        );
     }
 }
 
@@ -182,7 +185,11 @@ fn wrong_values_are_named_with_key_and_remedy() {
             r#"--etcd-servers "http://a": "http://a" is no endpoint: write http://HOST:PORT or https://HOST:PORT"#,
         ),
         (
-            &["--storage=etcd", "--etcd-servers=http://a:1", "--etcd-cafile=ca"],
+            &[
+                "--storage=etcd",
+                "--etcd-servers=http://a:1",
+                "--etcd-cafile=ca",
+            ],
             r#"--etcd-cafile "ca": is for TLS, but --etcd-servers has "http://a:1": write https:// or remove the file"#,
         ),
         (

@@ -23,7 +23,14 @@ fn a_second_start_keeps_everything() {
     let first = start(dir.path());
     assert_eq!(
         made(&first),
-        ["ca.key", "ca.crt", "apiserver.key", "apiserver.crt", "admin.key", "admin.crt"]
+        [
+            "ca.key",
+            "ca.crt",
+            "apiserver.key",
+            "apiserver.crt",
+            "admin.key",
+            "admin.crt"
+        ]
     );
     let second = start(dir.path());
     assert!(second.made.is_empty(), "{:?}", second.made);
@@ -35,7 +42,13 @@ fn a_second_start_keeps_everything() {
 #[test]
 fn the_certificates_say_what_they_are_for() {
     let dir = tempfile::tempdir().unwrap();
-    let pki = load_or_make(dir.path(), "10.1.2.3".parse().unwrap(), Some("Host-1"), now()).unwrap();
+    let pki = load_or_make(
+        dir.path(),
+        "10.1.2.3".parse().unwrap(),
+        Some("Host-1"),
+        now(),
+    )
+    .unwrap();
     let der = CertificateDer::from_pem_slice(pki.serving.certificate.as_bytes()).unwrap();
     let (_, serving) = X509Certificate::from_der(&der).unwrap();
     let names = subject_names(&serving);
@@ -64,7 +77,12 @@ fn the_certificates_say_what_they_are_for() {
 fn only_what_no_longer_fits_is_made_again() {
     let dir = tempfile::tempdir().unwrap();
     start(dir.path());
-    let moved = load_or_make(dir.path(), "10.9.9.9".parse().unwrap(), Some("host-1"), now());
+    let moved = load_or_make(
+        dir.path(),
+        "10.9.9.9".parse().unwrap(),
+        Some("host-1"),
+        now(),
+    );
     assert_eq!(made(&moved.unwrap()), ["apiserver.key", "apiserver.crt"]);
     let renamed = load_or_make(dir.path(), LOOPBACK, Some("host-2"), now());
     assert_eq!(made(&renamed.unwrap()), ["apiserver.key", "apiserver.crt"]);
@@ -86,7 +104,10 @@ fn certificates_are_renewed_a_month_before_they_expire() {
     assert!(later(698).unwrap().made.is_empty());
     assert_eq!(later(702).unwrap().made.len(), 4, "both leaves, not the CA");
     let expired = later(3660).unwrap_err().to_string();
-    assert!(expired.contains("ca.crt") && expired.contains("has expired"), "{expired}");
+    assert!(
+        expired.contains("ca.crt") && expired.contains("has expired"),
+        "{expired}"
+    );
 }
 
 #[test]
@@ -124,7 +145,10 @@ fn a_damaged_ca_is_never_replaced() {
     start(other.path());
     std::fs::copy(other.path().join("ca.key"), dir.path().join("ca.key")).unwrap();
     let error = load_or_make(dir.path(), LOOPBACK, None, now()).unwrap_err();
-    assert!(error.to_string().contains("does not belong to ca.key"), "{error}");
+    assert!(
+        error.to_string().contains("does not belong to ca.key"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! The choice of storage: from the checked config to an open store, and which failures are the
+//! configuration's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::config::{DurabilityConfig, EtcdConfig, StorageConfig};
+use super::settings::ConfigError;
+use crate::storage::Storage;
+use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
+
+/// How long etcd may take to answer for the first time: when a machine or a compose file starts
+/// everything at once, etcd elects its leader meanwhile.
+const ETCD_START_MAX: Duration = Duration::from_secs(30);
+
+/// How long to wait before it is tried again.
+const ETCD_START_PAUSE: Duration = Duration::from_secs(1);
+
+/// Storage could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// etcd does not answer.
+    #[error("--etcd-servers {servers:?}: {error}; start etcd there or name another")]
+    Unreachable {
+        /// As configured.
+        servers: String,
+        /// Of the last try.
+        error: ConnectError,
+    },
+}
+
+/// Opens the store that `config` asks for; `data_dir` is for the embedded one.
+///
+/// # Errors
+/// [`OpenError`]
+pub(super) async fn open(
+    config: &StorageConfig,
+    data_dir: &Path,
+) -> Result<Arc<dyn Storage>, OpenError> {
+    match config {
+        StorageConfig::Embedded { .. } | StorageConfig::Memory => {
+            let _ = data_dir;
+            todo!()
+        }
+        StorageConfig::Etcd(etcd) => Ok(connect(etcd).await?),
+    }
+}
+
+async fn connect(config: &EtcdConfig) -> Result<Arc<Etcd3>, OpenError> {
+    let identity = config.identity.as_ref();
+    let etcd = Etcd3Config {
+        endpoints: config.servers.clone(),
+        prefix: config.prefix.clone(),
+        ca_file: config.ca.as_ref().map(|file| file.path.clone()),
+        cert_file: identity.map(|files| files.certificate.path.clone()),
+        key_file: identity.map(|files| files.key.path.clone()),
+        compaction_interval: config.compaction_interval.unwrap_or(Duration::ZERO),
+    };
+    let deadline = Instant::now() + ETCD_START_MAX;
+    loop {
+        let error = match Etcd3::connect(etcd.clone()).await {
+            Ok(storage) => return Ok(storage),
+            Err(error @ ConnectError::Unreachable { .. }) => error,
+            Err(error) => return Err(ConfigError::new(error).into()),
+        };
+        if Instant::now() + ETCD_START_PAUSE >= deadline {
+            return Err(OpenError::Unreachable {
+                servers: config.servers.join(","),
+                error,
+            });
+        }
+        tracing::warn!(%error, "etcd does not answer yet");
+        tokio::time::sleep(ETCD_START_PAUSE).await;
+    }
+}
+
+/// The storage in words, for the announcement.
+pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
+    match config {
+        StorageConfig::Embedded { durability } => {
+            let path = data_dir.display();
+            match durability {
+                DurabilityConfig::Fsync => format!("the embedded store in {path}"),
+                DurabilityConfig::Interval | DurabilityConfig::None => format!(
+                    "the embedded store in {path}, where a crash of the machine may lose the last \
+                     writes (--durability)"
+                ),
+            }
+        }
+        StorageConfig::Memory => "memory: they are gone when this process ends".to_owned(),
+        StorageConfig::Etcd(etcd) => {
+            format!("etcd at {} under {}", etcd.servers.join(","), etcd.prefix)
+        }
+    }
+}
