@@ -1,5 +1,7 @@
 //! What each resource is and how it is written. (skeleton: signatures that other rooms build on)
 
+pub mod printers;
+
 use std::sync::Arc;
 
 use serde_json::Value;
