@@ -2,36 +2,44 @@
 //! `registry` and its answers into bytes; it decides nothing about objects, and who may call is
 //! decided before it, in `server`.
 
-mod accept;
-mod chunks;
+// In reading order: what is asked, how it is answered, in which bytes, and about what else.
 mod config;
+mod query;
+mod request_info;
+
+mod options;
+mod request_body;
+
+mod accept;
 mod error;
+
+mod chunks;
 mod indent;
 mod list_body;
-mod options;
-mod query;
 mod render;
-mod request_info;
+mod response;
 mod watch_body;
+
+mod discovery;
+mod documents;
+mod health;
+
+mod serve;
+mod verbs;
 
 use std::sync::Arc;
 
-use crate::api::Status;
 use crate::registry::Registry;
 
 pub use config::{HealthCheck, WireConfig};
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+pub use response::status_response;
+
+use serve::Wire;
 
 /// The API as an axum router. Every path is answered, unknown ones by a 404 `Status`; authentication
 /// and authorization are layered on by `server`.
 pub fn router(registry: Arc<Registry>, wire: WireConfig) -> axum::Router {
-    let _ = (registry, wire);
-    unimplemented!()
-}
-
-/// A response whose body is `status` and whose code is the status' own (§8.5), for what is refused
-/// before the router is reached (401, 403).
-pub fn status_response(status: &Status) -> axum::response::Response {
-    let _ = status;
-    unimplemented!()
+    let wire = Arc::new(Wire::new(registry, wire));
+    axum::Router::new().fallback(serve::serve).with_state(wire)
 }
