@@ -30,8 +30,12 @@ use crate::storage::{ProgressRequester, StorageBatch, StorageError, StorageEvent
 /// How long etcd may take to confirm a new watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// etcd drops a progress request while the watch is catching up: it is asked again after this.
-const PROGRESS_REPEAT: Duration = Duration::from_millis(200);
+/// etcd drops a progress request while the watch is catching up, which it does in steps of 100 ms:
+/// an unanswered request is repeated after this, then after twice as long, and so on.
+const PROGRESS_REPEAT_MIN: Duration = Duration::from_millis(25);
+
+/// The longest wait before a progress request is repeated.
+const PROGRESS_REPEAT_MAX: Duration = Duration::from_millis(200);
 
 /// The watch id of an answer to a progress request: it speaks for the whole stream.
 const STREAM_WATCH_ID: i64 = -1;
@@ -81,6 +85,7 @@ impl Etcd3 {
             requested: after,
             tail: Vec::new(),
             answer_due: None,
+            answer_wait: PROGRESS_REPEAT_MIN,
             progress: progress.clone(),
             opened,
         };
@@ -191,6 +196,8 @@ struct Watch {
     tail: Vec<StorageEvent>,
     /// When to repeat a progress request that was not answered.
     answer_due: Option<Instant>,
+    /// How long the last wait for an answer was to be.
+    answer_wait: Duration,
 }
 
 impl Watch {
@@ -203,10 +210,12 @@ impl Watch {
                 biased;
                 response = self.opened.responses.message() => response,
                 () = self.progress.requested(), if self.truthful => {
+                    self.answer_wait = PROGRESS_REPEAT_MIN;
                     self.ask_progress().await?;
                     continue;
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.answer_wait = (self.answer_wait * 2).min(PROGRESS_REPEAT_MAX);
                     self.ask_progress().await?;
                     continue;
                 }
@@ -221,7 +230,7 @@ impl Watch {
     }
 
     async fn ask_progress(&mut self) -> Result<(), StorageError> {
-        self.answer_due = Some(Instant::now() + PROGRESS_REPEAT);
+        self.answer_due = Some(Instant::now() + self.answer_wait);
         self.opened
             .requests
             .request_progress()
