@@ -115,7 +115,8 @@ impl Server {
         let address = config.listen.address;
         let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let authenticator = authenticator(&provider, &pki, material.client_cas, material.tokens)?;
-        let storage = open_storage::open(&config.storage, &data_dir.path).await?;
+        let storage =
+            open_storage::open(&config.storage, config.compaction_interval, &data_dir.path).await?;
 
         let (secure, insecure) = bind(&config.listen)?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);

@@ -29,6 +29,8 @@ pub struct Config {
     pub token_auth_file: Option<FileSetting>,
     /// Where objects are kept.
     pub storage: StorageConfig,
+    /// `--etcd-compaction-interval`; zero never compacts.
+    pub compaction_interval: Duration,
     /// `--shutdown-grace-period`
     pub shutdown_grace: Duration,
     /// What is logged, and how.
@@ -128,8 +130,6 @@ pub struct EtcdConfig {
     pub ca: Option<FileSetting>,
     /// `--etcd-certfile` and `--etcd-keyfile`
     pub identity: Option<CertificateFiles>,
-    /// `--etcd-compaction-interval`; `None` never compacts.
-    pub compaction_interval: Option<Duration>,
 }
 
 /// What is logged, and how.
@@ -176,6 +176,7 @@ impl Config {
             client_ca_file: file(Setting::ClientCaFile),
             token_auth_file: file(Setting::TokenAuthFile),
             storage: storage(settings)?,
+            compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,
         })
@@ -312,13 +313,11 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
             "is for TLS, but --etcd-servers has {server:?}: write https:// or remove the file"
         )));
     }
-    let interval = parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?;
     Ok(EtcdConfig {
         servers,
         prefix: etcd_prefix(&settings.get(Setting::EtcdPrefix))?,
         ca,
         identity,
-        compaction_interval: Some(interval).filter(|interval| !interval.is_zero()),
     })
 }
 

@@ -10,7 +10,13 @@ use tokio::time::Instant;
 use super::config::{DurabilityConfig, EtcdConfig, StorageConfig};
 use super::settings::ConfigError;
 use crate::storage::Storage;
+use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
 use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
+use crate::storage::memory::Memory;
+
+/// How much of what it acknowledged an embedded store may lose with `--durability interval`: a
+/// second, as other stores' settings of that kind.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long etcd may take to answer for the first time: when a machine or a compose file starts
 /// everything at once, etcd elects its leader meanwhile.
@@ -25,6 +31,9 @@ pub enum OpenError {
     /// A setting is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The embedded store is damaged, or its files cannot be used.
+    #[error(transparent)]
+    Embedded(#[from] embedded::OpenError),
     /// etcd does not answer.
     #[error("--etcd-servers {servers:?}: {error}; start etcd there or name another")]
     Unreachable {
@@ -41,18 +50,33 @@ pub enum OpenError {
 /// [`OpenError`]
 pub(super) async fn open(
     config: &StorageConfig,
+    compaction_interval: Duration,
     data_dir: &Path,
 ) -> Result<Arc<dyn Storage>, OpenError> {
     match config {
-        StorageConfig::Embedded { .. } | StorageConfig::Memory => {
-            let _ = data_dir;
-            todo!()
+        StorageConfig::Embedded { durability } => {
+            let embedded = EmbeddedConfig {
+                durability: match durability {
+                    DurabilityConfig::Fsync => Durability::Fsync,
+                    DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
+                    DurabilityConfig::None => Durability::None,
+                },
+                compaction_interval,
+            };
+            let directory = data_dir.join("store");
+            // Opening verifies the file, which takes its time when that is large.
+            let opened = tokio::task::block_in_place(|| Embedded::open(&directory, embedded));
+            Ok(opened?)
         }
-        StorageConfig::Etcd(etcd) => Ok(connect(etcd).await?),
+        StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
+        StorageConfig::Etcd(etcd) => Ok(connect(etcd, compaction_interval).await?),
     }
 }
 
-async fn connect(config: &EtcdConfig) -> Result<Arc<Etcd3>, OpenError> {
+async fn connect(
+    config: &EtcdConfig,
+    compaction_interval: Duration,
+) -> Result<Arc<Etcd3>, OpenError> {
     let identity = config.identity.as_ref();
     let etcd = Etcd3Config {
         endpoints: config.servers.clone(),
@@ -60,7 +84,7 @@ async fn connect(config: &EtcdConfig) -> Result<Arc<Etcd3>, OpenError> {
         ca_file: config.ca.as_ref().map(|file| file.path.clone()),
         cert_file: identity.map(|files| files.certificate.path.clone()),
         key_file: identity.map(|files| files.key.path.clone()),
-        compaction_interval: config.compaction_interval.unwrap_or(Duration::ZERO),
+        compaction_interval,
     };
     let deadline = Instant::now() + ETCD_START_MAX;
     loop {

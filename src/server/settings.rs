@@ -217,7 +217,8 @@ pub const SPECS: [Spec; 20] = [
         value_name: "DURATION",
         default: "5m0s",
         heading: STORAGE,
-        help: "How often history older than that is dropped from etcd; 0 leaves it to etcd",
+        help: "How long history (what a client that comes back resumes from) is kept at least, in any \
+               kind of storage; 0 keeps it until something else compacts etcd, or for ever",
     },
     Spec {
         setting: Setting::ShutdownGracePeriod,

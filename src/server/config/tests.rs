@@ -90,12 +90,12 @@ fn values_are_understood() {
     assert_eq!(config.shutdown_grace, Duration::from_secs(90));
     assert_eq!(config.log.filter, "warn,watchet=debug");
     assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.compaction_interval, Duration::ZERO);
     let StorageConfig::Etcd(etcd) = config.storage else {
         panic!("{config:?}");
     };
     assert_eq!(etcd.servers, ["http://a:1", "b:2"]);
     assert_eq!(etcd.prefix, "/x/y");
-    assert_eq!(etcd.compaction_interval, None);
     for filter in ["warn", "3", "info,watchet::cacher=debug", "watchet=trace"] {
         assert!(
             check(&[&format!("--log-level={filter}")]).is_ok(),
