@@ -201,7 +201,9 @@ pub(crate) fn read_status(error: &ReadError) -> Status {
             retry_after: wait, ..
         } => Status::failure(429, "TooManyRequests", text)
             .with_details(retry_after(seconds(*wait).max(1))),
-        ReadError::InvalidContinue(_) => Status::failure(400, "BadRequest", text),
+        ReadError::InvalidContinue(_)
+        | ReadError::VersionWithContinue
+        | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
         ReadError::Undecodable(_) => Status::failure(500, "StoreReadError", text),
         ReadError::Stopped => {
             Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))

@@ -122,7 +122,11 @@ fn failures_of_reads() {
     );
     check(
         ReadError::Stopped,
-        r#"503 ServiceUnavailable | the cache has stopped | {"retryAfterSeconds":1}"#,
+        r#"503 ServiceUnavailable | the server is shutting down | {"retryAfterSeconds":1}"#,
+    );
+    check(
+        ReadError::VersionWithContinue,
+        "400 BadRequest | specifying resource version is not allowed when using continue | -",
     );
     check(
         ReadError::Undecodable(text("undecodable object a")),
