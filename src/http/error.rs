@@ -167,6 +167,8 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
         ApiError::UnsupportedPatch(_) => Status::failure(415, "UnsupportedMediaType", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
+        ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
+            .with_details(StatusDetails::default()),
         ApiError::Read(error) => read_status(error),
         ApiError::Storage(error) => storage_status(error),
     }

@@ -82,7 +82,7 @@ impl ChunkSource for ListSource {
             }
             if let Err(error) = self.renderer.write_item(&object, &mut out) {
                 self.ended = true;
-                return Some(Err(error.into()));
+                return Some(Err(error));
             }
         }
         Some(Ok(out.freeze()))
@@ -173,7 +173,7 @@ mod tests {
             (IncludeObject::Metadata, json!("PartialObjectMetadata")),
             (IncludeObject::Object, json!("Pod")),
         ] {
-            let renderer = Renderer::new(config_maps(), Form::Table(include));
+            let renderer = Renderer::unconverted(config_maps(), Form::Table(include));
             let told: Value = serde_json::from_str(&text(renderer, items())).unwrap();
             assert_eq!(told["kind"], "Table");
             assert_eq!(told["metadata"]["resourceVersion"], "9");

@@ -39,7 +39,7 @@ pub(super) fn config_maps() -> Arc<Resource> {
 
 /// The renderer of pods in a form.
 pub(super) fn pods_as(form: Form) -> Renderer {
-    Renderer::new(pods(), form)
+    Renderer::unconverted(pods(), form)
 }
 
 /// An object with this name, version and padding.

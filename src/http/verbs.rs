@@ -119,7 +119,7 @@ impl<'a> Call<'a> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent)?;
-        let renderer = Renderer::new(self.resource.clone(), negotiated.form);
+        let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
         Ok((negotiated, renderer))
     }
 

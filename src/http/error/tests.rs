@@ -196,6 +196,7 @@ fn failures_of_the_wire_itself() {
         (ApiError::TooLarge(text("x")), 413),
         (ApiError::UnsupportedPatch(text("x")), 415),
         (ApiError::MethodNotAllowed(text("x")), 405),
+        (ApiError::Timeout(text("x")), 504),
     ] {
         assert_eq!(WireError::from(error).status().code, code);
     }

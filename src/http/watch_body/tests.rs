@@ -139,7 +139,7 @@ async fn a_failure_is_an_event_and_the_end() {
 
 #[tokio::test]
 async fn tables_name_their_columns_once() {
-    let renderer = Renderer::new(config_maps(), Form::Table(IncludeObject::None));
+    let renderer = Renderer::unconverted(config_maps(), Form::Table(IncludeObject::None));
     let end = WatchItem::Bookmark {
         resource_version: ResourceVersion::new(8),
         initial_events_end: true,
