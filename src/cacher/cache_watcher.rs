@@ -72,6 +72,8 @@ pub struct CacheWatcher {
     predicate: Arc<SelectionPredicate>,
     /// Of the snapshots that `position` is a version of.
     generation: u64,
+    /// The position that it began with; the only one that was not told by this cache.
+    origin: ResourceVersion,
     position: ResourceVersion,
     phase: Phase,
     bookmarks: bool,
@@ -129,6 +131,7 @@ impl CacheWatcher {
             context,
             predicate: Arc::new(predicate),
             generation,
+            origin: position,
             position,
             phase,
             bookmarks,
@@ -230,6 +233,9 @@ impl CacheWatcher {
         };
         if snapshot.generation != self.generation {
             return expired(self.position, snapshot.at);
+        }
+        if let Some(TooOld(oldest)) = snapshot.hidden(self.origin) {
+            return expired(self.position, oldest);
         }
         let older;
         let (events, covered): (&mut dyn Iterator<Item = _>, _) =

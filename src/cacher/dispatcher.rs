@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::CacheEvent;
 use super::inbox::{EventBatch, Inbox, Offer};
-use super::snapshot::Snapshot;
+use super::snapshot::{Gap, Snapshot};
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
@@ -51,6 +51,8 @@ pub(super) struct Membership {
 struct Index {
     /// The history that is followed; `None` before the first snapshot.
     generation: Option<u64>,
+    /// A relist is not for live watches: each must see for itself whether it can go on over it.
+    last_gap: Option<Gap>,
     /// Every event up to here has been offered to all who were members at the time.
     dispatched: ResourceVersion,
     groups: Map<GroupId, Group>,
@@ -161,7 +163,8 @@ impl Dispatcher {
         loop {
             let mut index = self.index.lock();
             let after = index.dispatched;
-            let continues = index.generation == Some(snapshot.generation);
+            let continues = index.generation == Some(snapshot.generation)
+                && index.last_gap == snapshot.last_gap();
             let events = match snapshot.events_after(after) {
                 Ok(events) if continues => events,
                 // The first snapshot, or one that does not continue the last: whoever is live
@@ -169,6 +172,7 @@ impl Dispatcher {
                 _ => {
                     index.park_all();
                     index.generation = Some(snapshot.generation);
+                    index.last_gap = snapshot.last_gap();
                     index.dispatched = snapshot.at;
                     return;
                 }

@@ -45,11 +45,24 @@ pub(super) struct Snapshot {
     reaches_back_to: ResourceVersion,
     /// Sum of the events' memory.
     history_bytes: usize,
-    /// From here on history tells every state. It is later than `reaches_back_to` after a relist:
-    /// then the changes were told truthfully, but not each intermediate state.
-    exact_from: ResourceVersion,
+    /// Where history tells the changes but not each state in between. Rare, and few at a time.
+    gaps: Vec<Gap>,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
     events_since_checkpoint: usize,
+}
+
+/// What a relist bridged: history leads from the state at `from` to that at `to`, but the states in
+/// between are not those that were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub(super) from: ResourceVersion,
+    pub(super) to: ResourceVersion,
+}
+
+impl Gap {
+    fn hides(self, version: ResourceVersion) -> bool {
+        self.from < version && version < self.to
+    }
 }
 
 /// History does not reach back so far; it does to this version.
@@ -66,7 +79,7 @@ impl Snapshot {
             history: Vector::new(),
             reaches_back_to: at,
             history_bytes: 0,
-            exact_from: at,
+            gaps: Vec::new(),
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
@@ -106,12 +119,25 @@ impl Snapshot {
         self.at = self.at.max(at);
     }
 
-    /// What a relist told: the state before `at` is known only event by event.
-    pub(super) fn relisted(&mut self, at: ResourceVersion) {
+    /// The state is now that of a relist at `at`; the events since `from` lead to it.
+    pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
         self.advance(at);
-        self.exact_from = self.at;
-        self.checkpoints.clear();
-        self.events_since_checkpoint = 0;
+        self.gaps.push(Gap { from, to: self.at });
+    }
+
+    /// The last relist that history knows of.
+    pub(super) fn last_gap(&self) -> Option<Gap> {
+        self.gaps.last().copied()
+    }
+
+    /// Whether the state at `version` is one that history cannot tell. A client that has it from
+    /// elsewhere (storage, another replica) cannot go on from it here: a deletion that it has not
+    /// seen may be told at an earlier version than its own. The version to begin with instead.
+    pub(super) fn hidden(&self, version: ResourceVersion) -> Option<TooOld> {
+        self.gaps
+            .iter()
+            .find(|gap| gap.hides(version))
+            .map(|gap| TooOld(gap.to))
     }
 
     /// Drops the oldest events while history takes more than `bytes_max`, or while it holds more
@@ -161,9 +187,11 @@ impl Snapshot {
     /// with the events in between undone.
     pub(super) fn objects_at(&self, version: ResourceVersion) -> Result<ObjectMap, TooOld> {
         debug_assert!(version <= self.at);
-        let oldest = self.reaches_back_to.max(self.exact_from);
-        if version < oldest {
-            return Err(TooOld(oldest));
+        if let Some(hidden) = self.hidden(version) {
+            return Err(hidden);
+        }
+        if version < self.reaches_back_to {
+            return Err(TooOld(self.reaches_back_to));
         }
         let checkpoint = self.checkpoints.iter().find(|(at, _)| *at >= version);
         let (from, mut objects) = match checkpoint {

@@ -119,11 +119,11 @@ impl ReflectorStore for WatchCache {
         match self.current.take() {
             Some(mut snapshot) => match relist::changes(&snapshot, &objects, at) {
                 Some(changes) => {
-                    let told = changes.len();
+                    let (told, from) = (changes.len(), snapshot.at);
                     for event in changes {
                         snapshot.push(event);
                     }
-                    snapshot.relisted(at);
+                    snapshot.relisted(from, at);
                     tracing::info!(resource = %self.resource.name, %at, count, told, "relisted");
                     self.current = Some(snapshot);
                 }

@@ -11,6 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Frame, SizeHint};
 
+use crate::registry::ApiError;
+
 use super::indent::Indenter;
 
 /// Bodies up to this size are sent as they are: to compress them costs more than it saves (§8.3).
@@ -22,9 +24,18 @@ pub(crate) enum ChunkError {
     /// An object could not be shown in the form asked for.
     #[error("cannot render an object: {0}")]
     Render(#[from] serde_json::Error),
+    /// An object could not be converted from its stored form.
+    #[error("cannot convert an object: {0}")]
+    Convert(#[source] Box<ApiError>),
     /// The compressor failed; it writes to memory.
     #[error("cannot compress: {0}")]
     Compress(#[from] std::io::Error),
+}
+
+impl From<ApiError> for ChunkError {
+    fn from(error: ApiError) -> Self {
+        Self::Convert(Box::new(error))
+    }
 }
 
 /// Makes a body's bytes, a chunk at a time.

@@ -16,7 +16,6 @@ use crate::registry::Resource;
 
 use super::accept::clauses;
 use super::error::WireError;
-use super::render::api_version;
 use super::response::{response, set};
 
 /// Verbs that exist on a subresource.
@@ -117,7 +116,7 @@ pub(crate) fn resource_list(
     let mut listed = Vec::new();
     let mut group_version = String::new();
     for resource in of_version(resources, group, version) {
-        group_version = api_version(resource);
+        group_version = resource.api_version();
         listed.push(legacy_resource(resource));
         for subresource in &resource.subresources {
             listed.push(legacy_subresource(resource, subresource));

@@ -167,6 +167,8 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
         ApiError::UnsupportedPatch(_) => Status::failure(415, "UnsupportedMediaType", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
+        ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
+            .with_details(StatusDetails::default()),
         ApiError::Read(error) => read_status(error),
         ApiError::Storage(error) => storage_status(error),
     }
@@ -201,7 +203,9 @@ pub(crate) fn read_status(error: &ReadError) -> Status {
             retry_after: wait, ..
         } => Status::failure(429, "TooManyRequests", text)
             .with_details(retry_after(seconds(*wait).max(1))),
-        ReadError::InvalidContinue(_) => Status::failure(400, "BadRequest", text),
+        ReadError::InvalidContinue(_)
+        | ReadError::VersionWithContinue
+        | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
         ReadError::Undecodable(_) => Status::failure(500, "StoreReadError", text),
         ReadError::Stopped => {
             Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))

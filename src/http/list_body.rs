@@ -82,9 +82,110 @@ impl ChunkSource for ListSource {
             }
             if let Err(error) = self.renderer.write_item(&object, &mut out) {
                 self.ended = true;
-                return Some(Err(error.into()));
+                return Some(Err(error));
             }
         }
         Some(Ok(out.freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::accept::IncludeObject;
+    use super::super::test_objects::{config_maps, object, pods_as};
+    use super::*;
+    use crate::api::{EventType, ResourceVersion};
+
+    fn list(items: Vec<Arc<Object>>) -> ObjectList {
+        ObjectList {
+            resource_version: ResourceVersion::new(9),
+            items,
+            continue_token: None,
+            remaining: None,
+        }
+    }
+
+    fn chunks(renderer: Renderer, list: ObjectList) -> Vec<Bytes> {
+        let mut source = ListSource::new(renderer, list);
+        std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect()
+    }
+
+    fn text(renderer: Renderer, list: ObjectList) -> String {
+        String::from_utf8(chunks(renderer, list).concat()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_list_has_empty_items() {
+        assert_eq!(
+            text(pods_as(Form::Object), list(vec![])),
+            "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"9\"},\
+             \"items\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn a_page_says_how_to_go_on() {
+        let page = ObjectList {
+            continue_token: Some("abc".to_owned()),
+            remaining: Some(3),
+            ..list(vec![object("a", 5, EventType::Added, 0)])
+        };
+        let told: Value = serde_json::from_str(&text(pods_as(Form::Object), page)).unwrap();
+        let expect = json!({"resourceVersion": "9", "continue": "abc", "remainingItemCount": 3});
+        assert_eq!(told["metadata"], expect);
+        assert_eq!(told["items"][0]["metadata"]["resourceVersion"], "5");
+    }
+
+    #[test]
+    fn a_long_list_comes_in_bounded_chunks() {
+        let items: Vec<_> = (0..50)
+            .map(|n| object(&format!("o{n:02}"), n + 1, EventType::Added, 10_000))
+            .collect();
+        let chunks = chunks(pods_as(Form::Object), list(items));
+        assert!(chunks.len() > 5, "{} chunks", chunks.len());
+        assert!(
+            chunks
+                .iter()
+                .all(|chunk| chunk.len() < CHUNK_BYTES + 11_000)
+        );
+        let told: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+        assert_eq!(told["items"].as_array().unwrap().len(), 50);
+        assert_eq!(told["items"][49]["metadata"]["name"], "o49");
+    }
+
+    #[test]
+    fn other_forms() {
+        let items = || list(vec![object("a", 5, EventType::Added, 0)]);
+        let partial = text(pods_as(Form::Metadata), items());
+        let told: Value = serde_json::from_str(&partial).unwrap();
+        assert_eq!(told["kind"], "PartialObjectMetadataList");
+        assert_eq!(
+            told["items"][0],
+            json!({
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "a", "resourceVersion": "5"},
+            })
+        );
+        for (include, kind) in [
+            (IncludeObject::None, Value::Null),
+            (IncludeObject::Metadata, json!("PartialObjectMetadata")),
+            (IncludeObject::Object, json!("Pod")),
+        ] {
+            let renderer = Renderer::unconverted(config_maps(), Form::Table(include));
+            let told: Value = serde_json::from_str(&text(renderer, items())).unwrap();
+            assert_eq!(told["kind"], "Table");
+            assert_eq!(told["metadata"]["resourceVersion"], "9");
+            let columns = told["columnDefinitions"].as_array().unwrap();
+            let column = columns[0].as_object().unwrap();
+            let keys: Vec<_> = column.keys().collect();
+            assert_eq!(keys, ["description", "format", "name", "priority", "type"]);
+            assert_eq!(
+                told["rows"][0]["cells"].as_array().unwrap().len(),
+                columns.len()
+            );
+            assert_eq!(told["rows"][0]["object"]["kind"], kind, "{include:?}");
+        }
     }
 }

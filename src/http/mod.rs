@@ -27,6 +27,9 @@ mod health;
 mod serve;
 mod verbs;
 
+#[cfg(test)]
+mod test_objects;
+
 use std::sync::Arc;
 
 use crate::registry::Registry;

@@ -94,16 +94,6 @@ pub(crate) fn list_options(
         list_causes(query, purpose, send_initial_events.is_some()),
     )?;
     let resource_version = resource_version(query)?;
-    if purpose == ListFor::List
-        && continue_token.is_some()
-        && resource_version.is_some_and(|rv| !rv.is_zero())
-    {
-        return Err(WireError::BadRequest(
-            "resourceVersion must not be given with continue: the token already says which state \
-             is listed"
-                .to_owned(),
-        ));
-    }
     let labels: LabelSelector = query
         .get("labelSelector")
         .unwrap_or_default()

@@ -2,6 +2,7 @@
 //! and as JSON. Which form is wanted is negotiated in `accept`; lists and watches put the pieces
 //! together in `list_body` and `watch_body`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
@@ -9,10 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::Object;
-use crate::registry::{Resource, printers};
+use crate::api::{Object, ResourceVersion};
+use crate::registry::{Registry, Resource, printers};
 
 use super::accept::{Form, IncludeObject};
+use super::chunks::ChunkError;
 
 /// The group and version of Tables and partial objects.
 const META_V1: &str = "meta.k8s.io/v1";
@@ -22,6 +24,8 @@ const META_V1: &str = "meta.k8s.io/v1";
 pub(crate) struct Renderer {
     resource: Arc<Resource>,
     form: Form,
+    /// Set when the bytes that a cache holds are not those that clients of the resource see.
+    converter: Option<Arc<Registry>>,
 }
 
 /// Only the metadata, as it is written.
@@ -33,8 +37,24 @@ struct WithMetadata<'a> {
 
 impl Renderer {
     /// Shows objects of `resource` as `form`.
-    pub(crate) fn new(resource: Arc<Resource>, form: Form) -> Self {
-        Self { resource, form }
+    pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
+        // What is no object tells, at no cost, whether objects are converted.
+        let converted = !matches!(registry.converted(&resource, b"null"), Ok(None));
+        Self {
+            resource,
+            form,
+            converter: converted.then(|| registry.clone()),
+        }
+    }
+
+    /// Shows objects of `resource`, which are stored as they are seen, as `form`.
+    #[cfg(test)]
+    pub(crate) fn unconverted(resource: Arc<Resource>, form: Form) -> Self {
+        Self {
+            resource,
+            form,
+            converter: None,
+        }
     }
 
     /// The form.
@@ -44,18 +64,27 @@ impl Renderer {
 
     /// Whether an object is shown as the very bytes that the cache holds.
     pub(crate) fn is_verbatim(&self) -> bool {
-        self.form == Form::Object
+        self.form == Form::Object && self.converter.is_none()
     }
 
-    /// The `apiVersion` of the objects.
-    pub(crate) fn api_version(&self) -> String {
-        api_version(&self.resource)
+    /// Whether objects look different in storage.
+    pub(crate) fn converts(&self) -> bool {
+        self.converter.is_some()
+    }
+
+    fn body<'a>(&self, object: &'a Object) -> Result<Cow<'a, [u8]>, ChunkError> {
+        let stored = object.body_slice();
+        let converted = match &self.converter {
+            Some(registry) => registry.converted(&self.resource, stored)?,
+            None => None,
+        };
+        Ok(converted.map_or(Cow::Borrowed(stored), Cow::Owned))
     }
 
     /// The kind and apiVersion of one object in this form.
     pub(crate) fn object_type(&self) -> (String, String) {
         match self.form {
-            Form::Object => (self.resource.kind.clone(), self.api_version()),
+            Form::Object => (self.resource.kind.clone(), self.resource.api_version()),
             Form::Metadata => ("PartialObjectMetadata".to_owned(), META_V1.to_owned()),
             Form::Table(_) => ("Table".to_owned(), META_V1.to_owned()),
         }
@@ -64,7 +93,10 @@ impl Renderer {
     /// The kind and apiVersion of a list in this form.
     pub(crate) fn list_type(&self) -> (String, String) {
         match self.form {
-            Form::Object => (format!("{}List", self.resource.kind), self.api_version()),
+            Form::Object => (
+                format!("{}List", self.resource.kind),
+                self.resource.api_version(),
+            ),
             Form::Metadata => ("PartialObjectMetadataList".to_owned(), META_V1.to_owned()),
             Form::Table(_) => self.object_type(),
         }
@@ -74,15 +106,12 @@ impl Renderer {
     ///
     /// # Errors
     /// The object's bytes are not JSON, which `Object::decode` rules out.
-    pub(crate) fn write_item(
-        &self,
-        object: &Object,
-        out: &mut BytesMut,
-    ) -> Result<(), serde_json::Error> {
+    pub(crate) fn write_item(&self, object: &Object, out: &mut BytesMut) -> Result<(), ChunkError> {
+        let body = self.body(object)?;
         match self.form {
-            Form::Object => out.put_slice(object.body_slice()),
-            Form::Metadata => write_partial(object.body_slice(), out)?,
-            Form::Table(include) => self.write_row(object.body_slice(), include, out)?,
+            Form::Object => out.put_slice(&body),
+            Form::Metadata => write_partial(&body, out)?,
+            Form::Table(include) => self.write_row(&body, include, out)?,
         }
         Ok(())
     }
@@ -96,12 +125,12 @@ impl Renderer {
         object: &Object,
         columns: bool,
         out: &mut BytesMut,
-    ) -> Result<(), serde_json::Error> {
+    ) -> Result<(), ChunkError> {
         let Form::Table(_) = self.form else {
             return self.write_item(object, out);
         };
-        let version = object.resource_version().to_string();
-        out.put_slice(self.table_head(&metadata_of(&version), columns).as_bytes());
+        let metadata = table_metadata(object.resource_version());
+        out.put_slice(self.table_head(&metadata, columns).as_bytes());
         self.write_item(object, out)?;
         out.put_slice(b"]}");
         Ok(())
@@ -164,7 +193,7 @@ impl Renderer {
         metadata: &str,
         columns: bool,
         out: &mut BytesMut,
-    ) -> Result<(), serde_json::Error> {
+    ) -> Result<(), ChunkError> {
         if let Form::Table(_) = self.form {
             out.put_slice(self.table_head(metadata, columns).as_bytes());
             let body = format!(r#"{{"metadata":{metadata}}}"#);
@@ -180,16 +209,12 @@ impl Renderer {
     }
 }
 
-/// `v1`, `apps/v1`.
-pub(crate) fn api_version(resource: &Resource) -> String {
-    match resource.group.is_empty() {
-        true => resource.version.clone(),
-        false => format!("{}/{}", resource.group, resource.version),
+/// The metadata of one object's Table; what is stored nowhere (a dry run) has no version.
+fn table_metadata(at: ResourceVersion) -> String {
+    match at.is_zero() {
+        true => "{}".to_owned(),
+        false => format!(r#"{{"resourceVersion":"{at}"}}"#),
     }
-}
-
-fn metadata_of(resource_version: &str) -> String {
-    format!(r#"{{"resourceVersion":"{resource_version}"}}"#)
 }
 
 fn write_partial(body: &[u8], out: &mut BytesMut) -> Result<(), serde_json::Error> {

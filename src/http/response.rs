@@ -109,9 +109,7 @@ impl Outgoing {
             object.body()
         } else {
             let mut out = BytesMut::new();
-            renderer
-                .write_object(object, true, &mut out)
-                .map_err(ChunkError::from)?;
+            renderer.write_object(object, true, &mut out)?;
             out.freeze()
         };
         self.source(code, Whole::new(body))

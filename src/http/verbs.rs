@@ -25,10 +25,6 @@ use super::request_info::{ResourceRequest, Verb};
 use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response};
 use super::watch_body::{FrameEncoder, watch_body};
 
-/// How long a watch lasts at least when its client does not say; at most twice as long, so that
-/// watches that began together do not all come back together (§8.2).
-const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
-
 /// A request about objects of a resource that exists, in a shape that fits it.
 pub(crate) struct Call<'a> {
     wire: &'a Wire,
@@ -123,7 +119,7 @@ impl<'a> Call<'a> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent)?;
-        let renderer = Renderer::new(self.resource.clone(), negotiated.form);
+        let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
         Ok((negotiated, renderer))
     }
 
@@ -168,8 +164,7 @@ impl<'a> Call<'a> {
 
     async fn watch(&self) -> Result<Response, WireError> {
         let (_, renderer) = self.negotiate(AnswerKind::Watch)?;
-        let mut options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
-        options.timeout.get_or_insert_with(default_watch_timeout);
+        let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
         let streamed_list =
             options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
@@ -330,12 +325,6 @@ fn check_place(
     }
 }
 
-fn default_watch_timeout() -> Duration {
-    // A v4 UUID is the randomness at hand; 32 of its bits are more than enough to spread watches.
-    let random = uuid::Uuid::new_v4().as_fields().0;
-    WATCH_TIMEOUT_MIN.mul_f64(1.0 + f64::from(random) / f64::from(u32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,13 +382,5 @@ mod tests {
         check(&nodes, Verb::DeleteCollection, "", None, 200);
         let told = check_place(&nodes, None, false, true, None);
         assert_eq!(told.unwrap_err().status().code, 405);
-    }
-
-    #[test]
-    fn watches_without_a_timeout_get_one_of_half_to_one_hour() {
-        for _ in 0..100 {
-            let timeout = default_watch_timeout();
-            assert!(timeout >= WATCH_TIMEOUT_MIN && timeout <= WATCH_TIMEOUT_MIN * 2);
-        }
     }
 }

@@ -67,7 +67,7 @@ impl FrameEncoder {
                 self.render(event.event_type(), event.object(), true)
             }
             WatchItem::Event(event) => {
-                event.frame_as(format_number(self.renderer.form()), self.stamp(), || {
+                event.frame_as(format_number(&self.renderer), self.stamp(), || {
                     self.render(event.event_type(), event.object(), false)
                 })
             }
@@ -131,15 +131,17 @@ impl FrameEncoder {
     }
 }
 
-/// A number for each form, by which watchers share an event's frame.
-fn format_number(form: Form) -> u8 {
-    match form {
+/// A number for each way to show an object, by which watchers share an event's frame. Resources that
+/// share a cache share its events, but each has its own conversion.
+fn format_number(renderer: &Renderer) -> u8 {
+    let form = match renderer.form() {
         Form::Object => 0,
         Form::Metadata => 1,
         Form::Table(IncludeObject::None) => 2,
         Form::Table(IncludeObject::Metadata) => 3,
         Form::Table(IncludeObject::Object) => 4,
-    }
+    };
+    form | u8::from(renderer.converts()) << 3
 }
 
 struct WatchStream<W> {

@@ -122,7 +122,11 @@ fn failures_of_reads() {
     );
     check(
         ReadError::Stopped,
-        r#"503 ServiceUnavailable | the cache has stopped | {"retryAfterSeconds":1}"#,
+        r#"503 ServiceUnavailable | the server is shutting down | {"retryAfterSeconds":1}"#,
+    );
+    check(
+        ReadError::VersionWithContinue,
+        "400 BadRequest | specifying resource version is not allowed when using continue | -",
     );
     check(
         ReadError::Undecodable(text("undecodable object a")),
@@ -192,6 +196,7 @@ fn failures_of_the_wire_itself() {
         (ApiError::TooLarge(text("x")), 413),
         (ApiError::UnsupportedPatch(text("x")), 415),
         (ApiError::MethodNotAllowed(text("x")), 405),
+        (ApiError::Timeout(text("x")), 504),
     ] {
         assert_eq!(WireError::from(error).status().code, code);
     }

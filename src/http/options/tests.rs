@@ -61,11 +61,6 @@ fn lists_that_are_refused() {
         3,
         "no version, unknown rule, initial events"
     );
-    refused(
-        List,
-        "continue=x&resourceVersion=5",
-        "400 resourceVersion must not be given with continue",
-    );
     refused(List, "resourceVersion=abc", "400 invalid resource version");
     refused(List, "resourceVersion=-1", "400 invalid resource version");
     refused(List, "limit=x", "400 invalid value \"x\"");
