@@ -1,0 +1,271 @@
+//! The seeded model test: random operations against a map of all revisions, with every list at
+//! every live revision and every watch replay compared. The model knows nothing of any back end.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use watchet::api::{ResourceVersion, StorageKey};
+use watchet::storage::{
+    Expect, KeyValue, ListRequest, Outcome, Storage, StorageError, StorageEvent,
+};
+use watchet::tasks::Tasks;
+
+use super::support::{Follow, Random, key, list, page, put};
+
+const PREFIXES: [&str; 4] = ["/pods/", "/pods/foo/", "/pods/foobar/", "/secrets/"];
+const KEYS: [&str; 8] = [
+    "/pods/foo/a",
+    "/pods/foo/b",
+    "/pods/foo/b.c",
+    "/pods/foo-1/a",
+    "/pods/foobar/a",
+    "/pods/foobar/b",
+    "/secrets/foo/a",
+    "/secrets/foo/b",
+];
+
+type State = BTreeMap<StorageKey, KeyValue>;
+
+/// What a store must be: its state after every revision, and the events between them.
+pub(crate) struct Model {
+    states: BTreeMap<ResourceVersion, State>,
+    events: BTreeMap<ResourceVersion, StorageEvent>,
+    compacted: ResourceVersion,
+}
+
+impl Model {
+    /// The model of a store that is empty at `revision`.
+    pub(crate) fn empty_at(revision: ResourceVersion) -> Self {
+        Self {
+            states: BTreeMap::from([(revision, State::new())]),
+            events: BTreeMap::new(),
+            compacted: ResourceVersion::ZERO,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> ResourceVersion {
+        *self.states.last_key_value().expect("never empty").0
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        self.states.last_key_value().expect("never empty").1
+    }
+
+    /// Applies what the store said it did at `revision`.
+    pub(crate) fn apply(
+        &mut self,
+        at: &StorageKey,
+        value: Option<Bytes>,
+        revision: ResourceVersion,
+    ) {
+        assert!(revision > self.revision(), "revisions only grow");
+        let mut state = self.state().clone();
+        let previous = state.remove(at);
+        if let Some(value) = value.clone() {
+            let item = KeyValue {
+                key: at.clone(),
+                value,
+                create_revision: previous.as_ref().map_or(revision, |p| p.create_revision),
+                mod_revision: revision,
+            };
+            state.insert(at.clone(), item);
+        }
+        let event = StorageEvent {
+            key: at.clone(),
+            revision,
+            value,
+            previous: previous.map(|item| item.value),
+        };
+        self.states.insert(revision, state);
+        self.events.insert(revision, event);
+    }
+
+    /// Forgets what is before `at`.
+    pub(crate) fn compact(&mut self, at: ResourceVersion) {
+        self.compacted = at;
+        self.states = self.states.split_off(&at);
+    }
+
+    fn expected(&self, revision: ResourceVersion, prefix: &str, start: &str) -> Vec<KeyValue> {
+        let from = format!("{prefix}{start}");
+        self.states[&revision]
+            .values()
+            .filter(|item| key(prefix).covers(item.key.as_str()) && item.key.as_str() >= &*from)
+            .cloned()
+            .collect()
+    }
+
+    /// Compares every list at every live revision, and a watch from each.
+    pub(crate) async fn check(&self, store: &Arc<dyn Storage>) {
+        assert_eq!(store.current_revision().await.unwrap(), self.revision());
+        for prefix in PREFIXES {
+            for revision in self.states.keys() {
+                let listed = list(store, prefix, Some(*revision)).await.unwrap();
+                let expected = self.expected(*revision, prefix, "");
+                assert_eq!(listed.items, expected, "{prefix} at {revision}");
+                let mut replay = Follow::open(store, prefix, *revision).await;
+                let events = replay.until(self.revision()).await;
+                let after = self.events.range((Excluded(*revision), Unbounded));
+                let expected: Vec<_> = after
+                    .map(|(_, event)| event)
+                    .filter(|event| key(prefix).covers(event.key.as_str()))
+                    .cloned()
+                    .collect();
+                assert_eq!(events, expected, "{prefix} after {revision}");
+            }
+        }
+        for at in KEYS {
+            let (found, _) = store.get(&key(at)).await.unwrap();
+            assert_eq!(found.as_ref(), self.state().get(&key(at)), "{at}");
+        }
+        if self.compacted > ResourceVersion::new(1) {
+            let gone = ResourceVersion::new(self.compacted.get() - 1);
+            let error = list(store, "/pods/", Some(gone)).await.unwrap_err();
+            assert!(matches!(error, StorageError::Compacted { .. }), "{error:?}");
+        }
+    }
+}
+
+/// One random operation, made on the store and, when it succeeds, on the model.
+pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &mut Random) {
+    let at = KEYS[random.below(KEYS.len())];
+    let current = model.state().get(&key(at)).cloned();
+    let expect = match (&current, random.below(10)) {
+        (_, 0) => Expect::Absent,
+        (_, 1) => Expect::At(ResourceVersion::new(1 + random.number() % 64)),
+        (Some(item), _) => Expect::At(item.mod_revision),
+        (None, _) => Expect::Absent,
+    };
+    let met = match (&current, expect) {
+        (None, Expect::Absent) => true,
+        (Some(item), Expect::At(revision)) => item.mod_revision == revision,
+        _ => false,
+    };
+    let (value, outcome) = match expect {
+        Expect::At(revision) if random.below(3) == 0 => {
+            (None, store.delete(&key(at), revision).await.unwrap())
+        }
+        _ => {
+            let value = "v".repeat(random.below(2000)) + &random.number().to_string();
+            let outcome = put(store, at, &value, expect).await.unwrap();
+            (Some(Bytes::from(value)), outcome)
+        }
+    };
+    match outcome {
+        Outcome::Done(revision) => {
+            assert!(met, "{at} {expect:?} was taken over {current:?}");
+            model.apply(&key(at), value, revision);
+        }
+        Outcome::Refused(shown) => {
+            assert!(!met, "{at} {expect:?} was refused over {current:?}");
+            let readable = current.filter(|_| expect != Expect::Absent);
+            assert_eq!(shown, readable, "{at} {expect:?}");
+        }
+    }
+}
+
+/// A random page of a random live state.
+async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Random) {
+    let prefix = PREFIXES[random.below(PREFIXES.len())];
+    let start = ["", "foo/", "foo/b\0", "foobar/a", "a", "z"][random.below(6)];
+    let limit = random.below(5);
+    let revisions: Vec<_> = model.states.keys().copied().collect();
+    let revision = revisions[random.below(revisions.len())];
+    let whole = model.expected(revision, prefix, start);
+    let part = page(store, prefix, start, Some(revision), limit).await.unwrap();
+    let taken = if limit == 0 { whole.len() } else { limit.min(whole.len()) };
+    assert_eq!(part.items, whole[..taken], "{prefix}{start} at {revision}");
+    assert_eq!(part.remaining, (whole.len() - taken) as u64);
+}
+
+pub(crate) async fn random_operations_agree_with_the_model(store: Arc<dyn Storage>) {
+    let mut random = Random::seeded(0x5eed_0001);
+    let mut model = Model::empty_at(store.current_revision().await.unwrap());
+    let mut live = Follow::open(&store, "/pods/", model.revision()).await;
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        for _ in 0..60 {
+            step(&store, &mut model, &mut random).await;
+            if random.below(4) == 0 {
+                random_page(&store, &model, &mut random).await;
+            }
+            if random.below(10) == 0 {
+                seen.extend(live.until(model.revision()).await);
+            }
+        }
+        model.check(&store).await;
+        if round < 2 {
+            let revisions: Vec<_> = model.states.keys().copied().collect();
+            let at = revisions[random.below(revisions.len())];
+            store.compact(at).await.unwrap();
+            model.compact(at);
+            model.check(&store).await;
+        }
+    }
+    seen.extend(live.until(model.revision()).await);
+    let expected: Vec<_> = model.events.values().cloned().collect();
+    let expected: Vec<_> = expected
+        .into_iter()
+        .filter(|event| key("/pods/").covers(event.key.as_str()))
+        .collect();
+    assert_eq!(seen, expected, "the live watch saw all of history once");
+}
+
+/// Writers that know nothing of each other make one history: replayed, it explains every outcome.
+pub(crate) async fn concurrent_writers_make_one_history(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let tasks = Tasks::new();
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let store = store.clone();
+            tasks.spawn("writer", async move {
+                let mut random = Random::seeded(0x5eed_1000 + writer);
+                let mut made = Vec::new();
+                for _ in 0..40 {
+                    let at = KEYS[random.below(3)];
+                    let (found, _) = store.get(&key(at)).await.unwrap();
+                    let value = random.number().to_string();
+                    let outcome = match found {
+                        Some(item) if random.below(4) == 0 => {
+                            let outcome = store.delete(&key(at), item.mod_revision).await;
+                            (None, outcome.unwrap())
+                        }
+                        Some(item) => {
+                            let expect = Expect::At(item.mod_revision);
+                            let outcome = put(&store, at, &value, expect).await.unwrap();
+                            (Some(Bytes::from(value)), outcome)
+                        }
+                        None => {
+                            let outcome = put(&store, at, &value, Expect::Absent).await.unwrap();
+                            (Some(Bytes::from(value)), outcome)
+                        }
+                    };
+                    if let (value, Outcome::Done(revision)) = outcome {
+                        made.push((revision, at, value));
+                    }
+                }
+                made
+            })
+        })
+        .collect();
+    let mut made = Vec::new();
+    for writer in writers {
+        made.extend(writer.await.unwrap());
+    }
+    made.sort();
+    let mut model = Model::empty_at(start);
+    for (revision, at, value) in made {
+        model.apply(&key(at), value, revision);
+    }
+    model.check(&store).await;
+    let whole = ListRequest {
+        prefix: key("/pods/"),
+        start: String::new(),
+        at: None,
+        limit: 0,
+    };
+    let listed = store.list(whole).await.unwrap();
+    assert_eq!(listed.revision, model.revision());
+}

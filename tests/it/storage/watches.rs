@@ -1,0 +1,315 @@
+//! Cases about watches: catching up, following, progress and expiry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::timeout;
+use watchet::api::ResourceVersion;
+use watchet::storage::{Expect, Outcome, Put, Storage};
+use watchet::tasks::Tasks;
+
+use super::support::{
+    Follow, Maintained, PATIENCE, bytes, create, delete, key, list, put, told, update,
+};
+
+pub(crate) async fn catches_up_then_follows(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let first = create(&store, "/pods/ns/a", "one").await;
+    let second = update(&store, "/pods/ns/a", first, "two").await;
+    let mut all = Follow::open(&store, "/pods/", start).await;
+    let mut later = Follow::open(&store, "/pods/", first).await;
+    let mut live = Follow::open(&store, "/pods/", second).await;
+    let third = delete(&store, "/pods/ns/a", second).await;
+
+    let events = all.events(3).await;
+    assert_eq!(
+        told(&events),
+        [
+            "/pods/ns/a=one was -",
+            "/pods/ns/a=two was one",
+            "/pods/ns/a=- was two"
+        ]
+    );
+    let revisions: Vec<_> = events.iter().map(|event| event.revision).collect();
+    assert_eq!(revisions, [first, second, third]);
+    assert!(events[0].is_create() && !events[1].is_create() && !events[2].is_create());
+    assert_eq!(later.events(2).await, events[1..]);
+    assert_eq!(live.events(1).await, events[2..]);
+}
+
+pub(crate) async fn events_carry_previous_values(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let mut live = Follow::open(&store, "/pods/", start).await;
+    let first = create(&store, "/pods/ns/a", "").await;
+    let second = update(&store, "/pods/ns/a", first, "full").await;
+    let third = update(&store, "/pods/ns/a", second, "").await;
+    let gone = delete(&store, "/pods/ns/a", third).await;
+    create(&store, "/pods/ns/a", "again").await;
+    let expected = [
+        "/pods/ns/a= was -",
+        "/pods/ns/a=full was ",
+        "/pods/ns/a= was full",
+        "/pods/ns/a=- was ",
+        "/pods/ns/a=again was -",
+    ];
+    assert_eq!(told(&live.events(5).await), expected);
+    let mut replay = Follow::open(&store, "/pods/", start).await;
+    assert_eq!(told(&replay.events(5).await), expected);
+    let mut rest = Follow::open(&store, "/pods/", gone).await;
+    assert!(rest.events(1).await[0].is_create(), "also after a deletion");
+}
+
+pub(crate) async fn prefixes_have_borders(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let mut foo = Follow::open(&store, "/pods/foo/", start).await;
+    let mut pods = Follow::open(&store, "/pods/", start).await;
+    for at in [
+        "/pods/foobar/a",
+        "/pods/foo/a",
+        "/pods/foo0/a",
+        "/podsecrets/foo/a",
+        "/pods/foo/b",
+    ] {
+        create(&store, at, "x").await;
+    }
+    let mut replay = Follow::open(&store, "/pods/foo/", start).await;
+    let expected = ["/pods/foo/a=x was -", "/pods/foo/b=x was -"];
+    assert_eq!(told(&foo.events(2).await), expected);
+    assert_eq!(told(&replay.events(2).await), expected);
+    assert_eq!(pods.events(4).await.len(), 4);
+}
+
+pub(crate) async fn a_single_key_can_be_watched(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let mut one = Follow::open(&store, "/pods/ns/a", start).await;
+    create(&store, "/pods/ns/ab", "x").await;
+    let revision = create(&store, "/pods/ns/a", "x").await;
+    create(&store, "/pods/ns/b", "x").await;
+    update(&store, "/pods/ns/a", revision, "y").await;
+    let expected = ["/pods/ns/a=x was -", "/pods/ns/a=y was x"];
+    assert_eq!(told(&one.events(2).await), expected);
+    let mut replay = Follow::open(&store, "/pods/ns/a", start).await;
+    assert_eq!(told(&replay.events(2).await), expected);
+}
+
+/// Watches that begin at every point of a history that is still being written all see its rest.
+pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dyn Storage>) {
+    const WRITES: usize = 200;
+    let start = store.current_revision().await.unwrap();
+    let tasks = Tasks::new();
+    let writing = {
+        let store = store.clone();
+        tasks.spawn("writes", async move {
+            let mut revisions = Vec::new();
+            for number in 0..WRITES {
+                let space = if number % 3 == 0 { "noise" } else { "pods" };
+                let at = format!("/{space}/ns/{number}");
+                let revision = create(&store, &at, "x").await;
+                if space == "pods" {
+                    revisions.push(revision);
+                }
+            }
+            revisions
+        })
+    };
+    let mut watches = Vec::new();
+    let mut after = start;
+    while !writing.is_finished() {
+        watches.push((after, Follow::open(&store, "/pods/", after).await));
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        after = store.current_revision().await.unwrap();
+    }
+    let revisions = writing.await.unwrap();
+    assert!(watches.len() > 1, "the writer was still writing");
+    let end = *revisions.last().unwrap();
+    for (after, mut watch) in watches {
+        let seen: Vec<_> = watch.until(end).await;
+        let seen: Vec<_> = seen.iter().map(|event| event.revision).collect();
+        let expected: Vec<_> = revisions.iter().filter(|r| **r > after).copied().collect();
+        assert_eq!(seen, expected, "after {after}");
+    }
+}
+
+pub(crate) async fn future_watches_wait(store: Arc<dyn Storage>) {
+    let first = create(&store, "/pods/ns/a", "1").await;
+    let after = ResourceVersion::new(first.get() + 2);
+    let mut future = Follow::open(&store, "/pods/", after).await;
+    let mut at = first;
+    while at <= after {
+        at = update(&store, "/pods/ns/a", at, "x").await;
+    }
+    let events = future.events(1).await;
+    assert_eq!(events[0].revision, at, "only what came after {after}");
+}
+
+pub(crate) async fn progress_is_truthful(store: Arc<dyn Storage>) {
+    assert!(store.progress_supported());
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    for round in 0..20 {
+        let seen = create(&store, &format!("/pods/ns/{round}"), "x").await;
+        let noise = create(&store, &format!("/noise/ns/{round}"), "x").await;
+        // Whatever the way to learn a revision, progress asked for afterwards reaches it.
+        let known = match round % 3 {
+            0 => noise,
+            1 => store.current_revision().await.unwrap(),
+            _ => list(&store, "/noise/", None).await.unwrap().revision,
+        };
+        let events = watch.until(known).await;
+        let revisions: Vec<_> = events.iter().map(|event| event.revision).collect();
+        assert_eq!(revisions, [seen], "all of it, and before the progress");
+    }
+}
+
+pub(crate) async fn progress_answers_an_idle_watch(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    for _ in 0..3 {
+        watch.watch.progress.request();
+        let batch = watch.batch().await.unwrap();
+        assert!(batch.events.is_empty());
+        assert!(batch.revision >= start);
+    }
+    // A watch of a prefix that nothing touches is not behind.
+    let mut last = start;
+    for number in 0..50 {
+        last = create(&store, &format!("/noise/ns/{number}"), "x").await;
+    }
+    assert!(watch.until(last).await.is_empty());
+}
+
+/// The law that a cache lives by: a list, and every event after it, is any later list.
+pub(crate) async fn list_then_watch_equals_a_later_list(store: Arc<dyn Storage>) {
+    const WRITERS: usize = 4;
+    const EACH: usize = 40;
+    let tasks = Tasks::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let store = store.clone();
+            tasks.spawn("writer", async move {
+                for number in 0..EACH {
+                    let at = format!("/pods/{writer}/{}", number % 5);
+                    let (found, _) = store.get(&key(&at)).await.unwrap();
+                    match found {
+                        None => drop(create(&store, &at, "new").await),
+                        Some(found) if number % 3 == 0 => {
+                            drop(delete(&store, &at, found.mod_revision).await);
+                        }
+                        Some(found) => {
+                            let value = number.to_string();
+                            drop(update(&store, &at, found.mod_revision, &value).await);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let first = list(&store, "/pods/", None).await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", first.revision).await;
+    for writer in join_all(writers).await {
+        writer.unwrap();
+    }
+    let last = list(&store, "/pods/", None).await.unwrap();
+    let mut state: std::collections::BTreeMap<_, _> = first
+        .items
+        .into_iter()
+        .map(|item| (item.key, item.value))
+        .collect();
+    for event in watch.until(last.revision).await {
+        let before = match event.value {
+            Some(value) => state.insert(event.key.clone(), value),
+            None => state.remove(&event.key),
+        };
+        assert_eq!(before, event.previous, "{} @{}", event.key, event.revision);
+    }
+    let listed: Vec<_> = last
+        .items
+        .into_iter()
+        .map(|item| (item.key, item.value))
+        .collect();
+    assert_eq!(state.into_iter().collect::<Vec<_>>(), listed);
+}
+
+pub(crate) async fn many_watches_see_the_same(store: Arc<dyn Storage>) {
+    const WATCHES: usize = 60;
+    const WRITES: usize = 120;
+    let start = store.current_revision().await.unwrap();
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        let prefix = format!("/kind{}/", number % 6);
+        watches.push((number % 6, Follow::open(&store, &prefix, start).await));
+    }
+    let mut last = start;
+    for number in 0..WRITES {
+        last = create(&store, &format!("/kind{}/ns/{number}", number % 6), "x").await;
+    }
+    for (kind, mut watch) in watches {
+        let seen = watch.until(last).await;
+        let expected: Vec<_> = (0..WRITES)
+            .filter(|number| number % 6 == kind)
+            .map(|number| format!("/kind{kind}/ns/{number}=x was -"))
+            .collect();
+        assert_eq!(told(&seen), expected);
+    }
+}
+
+async fn put_for(store: &Arc<dyn Storage>, at: &str, expect: Expect) -> ResourceVersion {
+    let put = Put {
+        key: key(at),
+        value: bytes("brief"),
+        expect,
+        ttl: Some(Duration::from_secs(1)),
+    };
+    match store.put(put).await.unwrap() {
+        Outcome::Done(revision) => revision,
+        refused => panic!("{refused:?}"),
+    }
+}
+
+pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
+    let _maintained = Maintained::start(&store);
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/events/", start).await;
+    let kept = create(&store, "/events/ns/kept", "long").await;
+    let brief = put_for(&store, "/events/ns/brief", Expect::Absent).await;
+    let (found, _) = store.get(&key("/events/ns/brief")).await.unwrap();
+    assert_eq!(found.unwrap().mod_revision, brief, "alive at first");
+    let events = timeout(PATIENCE, watch.events(3)).await.expect("it expires");
+    assert_eq!(
+        told(&events),
+        [
+            "/events/ns/kept=long was -",
+            "/events/ns/brief=brief was -",
+            "/events/ns/brief=- was brief"
+        ]
+    );
+    assert!(events[2].revision > brief, "a revision of its own");
+    assert_eq!(store.get(&key("/events/ns/brief")).await.unwrap().0, None);
+    let old = list(&store, "/events/", Some(brief)).await.unwrap();
+    assert_eq!(old.items.len(), 2, "history still shows it");
+    // The key is free for a new life, and a TTL can be given to a living one.
+    let again = put_for(&store, "/events/ns/kept", Expect::At(kept)).await;
+    create(&store, "/events/ns/brief", "again").await;
+    let events = timeout(PATIENCE, watch.events(3)).await.expect("it expires");
+    assert_eq!(events[0].revision, again);
+    assert_eq!(told(&events[2..]), ["/events/ns/kept=- was brief"]);
+}
+
+pub(crate) async fn an_update_without_ttl_frees_the_key(store: Arc<dyn Storage>) {
+    let _maintained = Maintained::start(&store);
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/events/", start).await;
+    let first = put_for(&store, "/events/ns/a", Expect::Absent).await;
+    let freed = put(&store, "/events/ns/a", "free", Expect::At(first)).await;
+    let Outcome::Done(freed) = freed.unwrap() else {
+        panic!("it was not expired yet");
+    };
+    // A second key with the same TTL, given later, marks the time by which the first would be gone.
+    put_for(&store, "/events/ns/b", Expect::Absent).await;
+    let events = timeout(PATIENCE, watch.events(4)).await.expect("b expires");
+    assert_eq!(told(&events[3..]), ["/events/ns/b=- was brief"]);
+    let (found, _) = store.get(&key("/events/ns/a")).await.unwrap();
+    assert_eq!(found.unwrap().mod_revision, freed);
+}
