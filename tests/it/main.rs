@@ -1,3 +1,4 @@
 //! The one integration test binary: a module per room. It holds no test itself.
 
 mod storage;
+mod tidy;
