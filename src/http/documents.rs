@@ -18,8 +18,11 @@ const KUBERNETES_MINOR: u32 = 35;
 
 const TITLE: &str = "watchet";
 
-/// The media type in which older clients ask for OpenAPI v2.
-const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// OpenAPI v2 in protobuf.
+const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// What clients in use call it. It is no valid media type, so it is never answered: Go's clients
+/// fail to parse it.
+const OPENAPI_V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// `v1.35.0+watchet-0.1.0`: a version that clients compare, and a name that people see.
 pub(crate) fn git_version() -> String {
@@ -59,7 +62,7 @@ pub(crate) fn openapi_v2(accept: Option<&str>) -> Result<Response, WireError> {
         if clause.covers("application/json") {
             return Ok(json_response(StatusCode::OK, &openapi_v2_json()));
         }
-        if clause.covers(OPENAPI_V2_PROTOBUF) {
+        if clause.covers(OPENAPI_V2_PROTOBUF) || clause.covers(OPENAPI_V2_PROTOBUF_OLD) {
             let body = Body::from(OpenApiV2::current().encode_to_vec());
             return Ok(response(StatusCode::OK, OPENAPI_V2_PROTOBUF, body));
         }
@@ -141,7 +144,7 @@ mod tests {
         let json: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(json["swagger"], "2.0");
 
-        let answer = openapi_v2(Some(OPENAPI_V2_PROTOBUF)).unwrap();
+        let answer = openapi_v2(Some(OPENAPI_V2_PROTOBUF_OLD)).unwrap();
         assert_eq!(answer.headers()["content-type"], OPENAPI_V2_PROTOBUF);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         // Field 1, length-delimited, three bytes.
