@@ -182,7 +182,9 @@ impl Hub {
         let published = state.published >= revision;
         if !published {
             // A watch that comes again before its revision did must not wait twice.
-            state.waiting.retain(|(_, waiter)| !Arc::ptr_eq(waiter, wake));
+            state
+                .waiting
+                .retain(|(_, waiter)| !Arc::ptr_eq(waiter, wake));
             state.waiting.push((revision, wake.clone()));
         }
         published

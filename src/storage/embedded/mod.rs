@@ -33,8 +33,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::error::OpenError;
 use self::data::Data;
+pub use self::error::OpenError;
 use self::hub::Hub;
 use self::watch::Cursor;
 use self::witness::Witness;

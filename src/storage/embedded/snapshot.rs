@@ -163,7 +163,11 @@ impl Snapshot {
                 self.revision, self.compacted, self.collected
             )));
         }
-        let newest = self.log.range(self.collected + 1..)?.next_back().transpose()?;
+        let newest = self
+            .log
+            .range(self.collected + 1..)?
+            .next_back()
+            .transpose()?;
         let none = self.collected.max(FIRST_REVISION);
         let newest = newest.map_or(none, |(revision, _)| revision.value());
         if newest != self.revision {
@@ -246,5 +250,7 @@ fn missing(key: &str, revision: u64) -> Fault {
 }
 
 fn misplaced(key: &str, revision: u64) -> Fault {
-    Fault::Damaged(format!("record of revision {revision} is not a value of {key}"))
+    Fault::Damaged(format!(
+        "record of revision {revision} is not a value of {key}"
+    ))
 }

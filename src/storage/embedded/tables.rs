@@ -216,12 +216,22 @@ impl<'txn> Tables<'txn> {
             }
             let Some(key) = tombstone else { continue };
             self.log.remove(revision)?;
-            let head = self.current.get(&*key)?.map(|b| Head::decode(&key, b.value()));
-            if head.transpose()?.is_some_and(|head| head.modified == revision) {
+            let head = self
+                .current
+                .get(&*key)?
+                .map(|b| Head::decode(&key, b.value()));
+            if head
+                .transpose()?
+                .is_some_and(|head| head.modified == revision)
+            {
                 self.current.remove(&*key)?;
             }
         }
-        self.numbers.collected = if all { compacted } else { last.unwrap_or(compacted) };
+        self.numbers.collected = if all {
+            compacted
+        } else {
+            last.unwrap_or(compacted)
+        };
         Ok(())
     }
 

@@ -130,8 +130,5 @@ pub(crate) async fn an_idle_watch_survives_compaction(store: Arc<dyn Storage>) {
     create(&store, "/idle/ns/a", "x").await;
     delete(&store, "/pods/ns/b", made[5]).await;
     assert_eq!(told(&idle.events(1).await), ["/idle/ns/a=x was -"]);
-    assert_eq!(
-        told(&told_all.events(1).await),
-        ["/pods/ns/b=- was again"]
-    );
+    assert_eq!(told(&told_all.events(1).await), ["/pods/ns/b=- was again"]);
 }

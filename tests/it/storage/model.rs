@@ -174,8 +174,14 @@ async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Rando
     let revisions: Vec<_> = model.states.keys().copied().collect();
     let revision = revisions[random.below(revisions.len())];
     let whole = model.expected(revision, prefix, start);
-    let part = page(store, prefix, start, Some(revision), limit).await.unwrap();
-    let taken = if limit == 0 { whole.len() } else { limit.min(whole.len()) };
+    let part = page(store, prefix, start, Some(revision), limit)
+        .await
+        .unwrap();
+    let taken = if limit == 0 {
+        whole.len()
+    } else {
+        limit.min(whole.len())
+    };
     assert_eq!(part.items, whole[..taken], "{prefix}{start} at {revision}");
     assert_eq!(part.remaining, (whole.len() - taken) as u64);
 }

@@ -276,7 +276,9 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
     let brief = put_for(&store, "/events/ns/brief", Expect::Absent).await;
     let (found, _) = store.get(&key("/events/ns/brief")).await.unwrap();
     assert_eq!(found.unwrap().mod_revision, brief, "alive at first");
-    let events = timeout(PATIENCE, watch.events(3)).await.expect("it expires");
+    let events = timeout(PATIENCE, watch.events(3))
+        .await
+        .expect("it expires");
     assert_eq!(
         told(&events),
         [
@@ -292,7 +294,9 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
     // The key is free for a new life, and a TTL can be given to a living one.
     let again = put_for(&store, "/events/ns/kept", Expect::At(kept)).await;
     create(&store, "/events/ns/brief", "again").await;
-    let events = timeout(PATIENCE, watch.events(3)).await.expect("it expires");
+    let events = timeout(PATIENCE, watch.events(3))
+        .await
+        .expect("it expires");
     assert_eq!(events[0].revision, again);
     assert_eq!(told(&events[2..]), ["/events/ns/kept=- was brief"]);
 }

@@ -37,10 +37,7 @@ pub(crate) async fn create_refuses_an_existing_key(store: Arc<dyn Storage>) {
     assert_eq!(again, Outcome::Refused(None));
     let (found, _) = store.get(&key("/pods/ns/a")).await.unwrap();
     let found = found.unwrap();
-    assert_eq!(
-        (found.value, found.mod_revision),
-        (bytes("one"), revision)
-    );
+    assert_eq!((found.value, found.mod_revision), (bytes("one"), revision));
 }
 
 pub(crate) async fn update_compares_and_swaps(store: Arc<dyn Storage>) {
@@ -86,7 +83,10 @@ pub(crate) async fn recreation_begins_a_new_life(store: Arc<dyn Storage>) {
     assert!(reborn > deleted);
     let (found, _) = store.get(&key("/pods/ns/a")).await.unwrap();
     let found = found.unwrap();
-    assert_eq!((found.create_revision, found.mod_revision), (reborn, reborn));
+    assert_eq!(
+        (found.create_revision, found.mod_revision),
+        (reborn, reborn)
+    );
     // The life before is not this one.
     let stale = put(&store, "/pods/ns/a", "no", Expect::At(first)).await;
     assert!(matches!(stale.unwrap(), Outcome::Refused(Some(_))));
@@ -154,7 +154,10 @@ pub(crate) async fn concurrent_increments_lose_nothing(store: Arc<dyn Storage>) 
         let (found, _) = store.get(&key("/counters/c")).await.unwrap();
         let mut current = found.unwrap();
         while made.len() < EACH {
-            let count: usize = std::str::from_utf8(&current.value).unwrap().parse().unwrap();
+            let count: usize = std::str::from_utf8(&current.value)
+                .unwrap()
+                .parse()
+                .unwrap();
             let next = (count + 1).to_string();
             let expect = Expect::At(current.mod_revision);
             match put(&store, "/counters/c", &next, expect).await.unwrap() {

@@ -43,7 +43,11 @@ fn only_the_concerned_are_woken_and_once() {
         })
         .into();
     hub.publish(vec![event("/pods/foo/b", 2, 1), event("/pods/foo/c", 3, 1)]);
-    let all: Vec<_> = watches.iter().filter(|w| woken(&w.2)).map(|w| w.0).collect();
+    let all: Vec<_> = watches
+        .iter()
+        .filter(|w| woken(&w.2))
+        .map(|w| w.0)
+        .collect();
     assert_eq!(all, ["/pods/", "/pods/foo/"]);
     hub.publish(vec![event("/pods/foo/d", 4, 1)]);
     assert!(!woken(&watches[0].2), "it has not come for the first yet");
@@ -79,7 +83,11 @@ fn an_idle_watch_does_not_go_back_to_the_log() {
 fn a_late_watch_reads_the_log_and_joins_the_tail() {
     let hub = Hub::new(1);
     let each = TAIL_BYTES_MAX / 4;
-    hub.publish((2..=9).map(|revision| event("/pods/a", revision, each)).collect());
+    hub.publish(
+        (2..=9)
+            .map(|revision| event("/pods/a", revision, each))
+            .collect(),
+    );
     let held = hub.0.lock().tail.len() as u64;
     assert!((1..8).contains(&held), "the tail is bounded in bytes");
     let id = hub.add(&key("/pods/"), 1, Arc::new(Notify::new()));
