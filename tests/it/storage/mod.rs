@@ -6,6 +6,7 @@
 
 mod compaction;
 mod durable;
+mod etcd;
 mod fixtures;
 mod lists;
 mod model;
@@ -97,3 +98,4 @@ macro_rules! storage_suite {
 
 storage_suite!(memory, crate::storage::fixtures::MemoryStore);
 storage_suite!(embedded, crate::storage::fixtures::EmbeddedStore);
+storage_suite!(etcd_backend, crate::storage::etcd::EtcdStore);
