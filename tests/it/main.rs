@@ -1,4 +1,5 @@
 //! The one integration test binary: a module per room. It holds no test itself.
 
+mod compose;
 mod storage;
 mod tidy;
