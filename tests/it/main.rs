@@ -1,7 +1,7 @@
-//! The one integration test binary: a module per room. It holds no test itself.
+//! The integration tests, one binary: the real store, the real server, real clients.
 
+mod compose;
 mod harness;
-mod kubectl;
 mod serve;
 mod storage;
 mod tidy;

@@ -1,0 +1,18 @@
+# The image of the watchet server, as docker-compose.yml builds it.
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+# The caches keep the protobuf compiler and the dependencies between builds.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked && cp target/release/watchet /watchet
+
+FROM debian:bookworm-slim
+COPY --from=build /watchet /usr/local/bin/watchet
+# A user of its own; what the server keeps (certificates, the kubeconfig) is in the volume.
+RUN useradd --system --uid 10001 watchet && install -d -o watchet -g watchet /var/lib/watchet
+USER watchet
+VOLUME /var/lib/watchet
+EXPOSE 6443
+ENTRYPOINT ["watchet"]
+CMD ["serve", "--data-dir", "/var/lib/watchet"]

@@ -1,0 +1,213 @@
+//! Reads `docker-compose.yml` and `Dockerfile` and checks that they agree with each other and with
+//! the real binary. It starts no container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The first etcd whose answers to progress requests are true in every line (`storage::etcd3`).
+const ETCD_MINIMUM: (u32, u32, u32) = (3, 5, 13);
+
+fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+struct Compose {
+    file: Value,
+}
+
+impl Compose {
+    fn read() -> Self {
+        let file = serde_saphyr::from_str(&read("docker-compose.yml")).expect("it is YAML");
+        Self { file }
+    }
+
+    fn services(&self) -> &serde_json::Map<String, Value> {
+        self.file["services"].as_object().expect("services")
+    }
+
+    fn members(&self) -> BTreeMap<&str, &Value> {
+        self.services()
+            .iter()
+            .filter(|(name, _)| name.starts_with("etcd-"))
+            .map(|(name, service)| (name.as_str(), service))
+            .collect()
+    }
+
+    fn server(&self) -> &Value {
+        &self.services()["watchet"]
+    }
+
+    /// The server's flags with their values; the command must be `serve` and flags only.
+    fn flags(&self) -> BTreeMap<String, String> {
+        let command = texts(&self.server()["command"]);
+        assert_eq!(command[0], "serve");
+        let flag = |argument: &String| {
+            let (flag, value) = argument.split_once('=').expect("--flag=value");
+            (flag.to_owned(), value.to_owned())
+        };
+        command[1..].iter().map(flag).collect()
+    }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let list = list.as_array().expect("a list");
+    let text = |item: &Value| item.as_str().expect("a text").to_owned();
+    list.iter().map(text).collect()
+}
+
+fn environment<'a>(service: &'a Value, name: &str) -> &'a str {
+    service["environment"][name]
+        .as_str()
+        .unwrap_or_else(|| panic!("{name} is not set in {service}"))
+}
+
+fn version(image: &str) -> (u32, u32, u32) {
+    let (_, tag) = image.rsplit_once(":v").expect("image:vX.Y.Z");
+    let parts: Vec<u32> = tag
+        .split('.')
+        .map(|part| part.parse().expect("a number"))
+        .collect();
+    let [major, minor, patch] = parts[..] else {
+        panic!("{tag} is not X.Y.Z");
+    };
+    (major, minor, patch)
+}
+
+#[test]
+fn three_members_of_one_recent_etcd() {
+    let compose = Compose::read();
+    let members = compose.members();
+    assert_eq!(members.len(), 3);
+    let images: BTreeSet<_> = members
+        .values()
+        .map(|member| member["image"].as_str())
+        .collect();
+    assert_eq!(images.len(), 1, "{images:?}");
+    let image = images.into_iter().next().flatten().expect("an image");
+    assert!(version(image) >= ETCD_MINIMUM, "{image}");
+    let text = read("docker-compose.yml");
+    assert_eq!(text.matches("etcd:v").count(), 1, "the image is named once");
+}
+
+#[test]
+fn members_know_each_other() {
+    let compose = Compose::read();
+    let members = compose.members();
+    let mut peers = Vec::new();
+    for (name, member) in &members {
+        assert_eq!(environment(member, "ETCD_NAME"), *name);
+        let peer = environment(member, "ETCD_INITIAL_ADVERTISE_PEER_URLS");
+        assert_eq!(peer, format!("http://{name}:2380"));
+        assert!(environment(member, "ETCD_LISTEN_PEER_URLS").ends_with(":2380"));
+        assert!(environment(member, "ETCD_LISTEN_CLIENT_URLS").ends_with(":2379"));
+        peers.push(format!("{name}={peer}"));
+        let data = environment(member, "ETCD_DATA_DIR");
+        assert_eq!(texts(&member["volumes"]), [format!("{name}:{data}")]);
+        assert!(
+            compose.file["volumes"].get(*name).is_some(),
+            "{name} has no volume"
+        );
+    }
+    for member in members.values() {
+        assert_eq!(environment(member, "ETCD_INITIAL_CLUSTER"), peers.join(","));
+    }
+}
+
+#[test]
+fn the_server_is_told_what_the_members_advertise() {
+    let compose = Compose::read();
+    let flags = compose.flags();
+    let told: BTreeSet<_> = flags["--etcd-servers"].split(',').collect();
+    let advertised: BTreeSet<_> = compose
+        .members()
+        .values()
+        .map(|member| environment(member, "ETCD_ADVERTISE_CLIENT_URLS"))
+        .collect();
+    assert_eq!(told, advertised);
+    let waits: BTreeSet<_> = compose.server()["depends_on"]
+        .as_object()
+        .expect("it waits for the members")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(waits, compose.members().into_keys().collect());
+}
+
+#[test]
+fn every_flag_is_one_of_the_binary() {
+    let help = Command::new(env!("CARGO_BIN_EXE_watchet"))
+        .args(["serve", "--help"])
+        .output()
+        .expect("the binary runs");
+    assert!(help.status.success(), "{help:?}");
+    let help = String::from_utf8(help.stdout).expect("help is UTF-8");
+    let known: BTreeSet<&str> = help
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(known.contains("--etcd-servers"), "{help}");
+    let mut used: BTreeSet<String> = Compose::read().flags().into_keys().collect();
+    used.extend(
+        image_command()
+            .into_iter()
+            .filter(|word| word.starts_with("--")),
+    );
+    for flag in used {
+        assert!(known.contains(flag.as_str()), "{flag} is not in:\n{help}");
+    }
+}
+
+/// The command that the image runs when it is given none.
+fn image_command() -> Vec<String> {
+    let dockerfile = read("Dockerfile");
+    let line = dockerfile
+        .lines()
+        .find_map(|line| line.strip_prefix("CMD "));
+    texts(&serde_json::from_str(line.expect("a CMD line")).expect("exec form"))
+}
+
+#[test]
+fn ports_and_directories_agree() {
+    let compose = Compose::read();
+    let flags = compose.flags();
+    let port = &flags["--secure-port"];
+    let published = texts(&compose.server()["ports"]);
+    assert!(
+        published.iter().all(|p| p.ends_with(&format!(":{port}"))),
+        "{published:?}"
+    );
+    assert_eq!(
+        flags["--bind-address"], "0.0.0.0",
+        "a container's loopback is its own"
+    );
+    assert_eq!(flags["--storage"], "etcd");
+    let data = &flags["--data-dir"];
+    let volumes = texts(&compose.server()["volumes"]);
+    assert_eq!(volumes, [format!("watchet:{data}")]);
+    let dockerfile = read("Dockerfile");
+    for line in [format!("EXPOSE {port}"), format!("VOLUME {data}")] {
+        assert!(
+            dockerfile.lines().any(|other| other == line),
+            "{line} in Dockerfile"
+        );
+    }
+    assert!(
+        image_command().contains(data),
+        "the image's own command uses the volume"
+    );
+}
+
+#[test]
+fn the_image_is_built_with_the_stated_compiler() {
+    let manifest = read("Cargo.toml");
+    let stated = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "))
+        .expect("rust-version");
+    let image = format!("FROM rust:{}-", stated.trim_matches('"'));
+    assert!(read("Dockerfile").contains(&image), "{image} in Dockerfile");
+}
