@@ -1,7 +1,15 @@
-//! The integration tests, one binary: the real store, the real server, real clients.
+//! The one integration test binary: the real store, the real server, real clients. It holds no test
+//! itself, only a module per subject.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its seed; helpers are not marked as tests"
+)]
 
 mod compose;
 mod harness;
+mod kubectl;
 mod serve;
 mod storage;
 mod tidy;

@@ -4,8 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use redb::backends::InMemoryBackend;
-use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _};
+use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
 
 use super::codec::decode_number;
 use super::error::{Fault, OpenError, guarded};
@@ -78,12 +77,12 @@ impl Data {
         Ok((data, Some(witness)))
     }
 
-    /// A store that lives in memory.
-    pub(super) fn in_memory() -> Result<Self, OpenError> {
+    /// A new store that lives in `backend`: in memory, but for tests of its failures.
+    pub(super) fn on(backend: impl StorageBackend) -> Result<Self, OpenError> {
         let path = Path::new("memory");
         let db = Builder::new()
             .set_cache_size(PAGE_CACHE_BYTES)
-            .create_with_backend(InMemoryBackend::new())
+            .create_with_backend(backend)
             .map_err(|error| OpenError::from_fault(path, error.into()))?;
         let data = Self {
             db,

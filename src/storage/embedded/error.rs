@@ -155,3 +155,34 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, F
         Err(Fault::Damaged(format!("a page makes no sense ({detail})")))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_damage_and_names_the_file() {
+        for panic in [|| panic!("page 7"), || panic!("page {}", 7)] {
+            let panic: fn() -> Result<(), Fault> = panic;
+            let error = guarded(panic).unwrap_err().name_file("/data/store.redb");
+            match error {
+                StorageError::Corrupt(text) => {
+                    assert!(
+                        text.contains("/data/store.redb") && text.contains("page 7"),
+                        "{text}"
+                    );
+                    assert!(text.contains("restore"), "{text}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_systems_errors_are_no_damage() {
+        let full = redb::StorageError::Io(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(matches!(Fault::from(full), Fault::Failed(_)));
+        let cut = redb::StorageError::Io(io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert!(matches!(Fault::from(cut), Fault::Damaged(_)));
+    }
+}

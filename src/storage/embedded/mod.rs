@@ -29,6 +29,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use redb::StorageBackend;
+use redb::backends::InMemoryBackend;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -111,19 +113,23 @@ impl Embedded {
 
     /// A store without a disk.
     pub(super) fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
+        Self::on(InMemoryBackend::new(), compaction_interval)
+    }
+
+    fn on(backend: impl StorageBackend, compaction_interval: Duration) -> Result<Self, OpenError> {
         let config = EmbeddedConfig {
             // There is no disk to be waited for; a commit is done when it is made.
             durability: Durability::Fsync,
             compaction_interval,
         };
-        Self::start("memory", config, Data::in_memory()?, None)
+        Self::start("memory", config, Data::on(backend)?, None)
     }
 
     fn start(
         name: &'static str,
         config: EmbeddedConfig,
         data: Data,
-        witness: Option<Witness>,
+        mut witness: Option<Witness>,
     ) -> Result<Self, OpenError> {
         let file = Path::new(data.name()).to_owned();
         let (revision, uncollected) = data
@@ -136,6 +142,11 @@ impl Embedded {
             next_deadline_ms: AtomicU64::new(0),
             ..WriterStatus::default()
         });
+        if let Some(witness) = &mut witness {
+            // From now on the file's absence is noticed.
+            let noted = witness.note(revision);
+            noted.map_err(|error| OpenError::io(&file, error))?;
+        }
         let (queue, ops) = mpsc::channel(BATCH_OPS_MAX);
         let writer = Writer {
             data: data.clone(),
@@ -162,6 +173,10 @@ impl Embedded {
             queue: Some(queue),
             writer: Mutex::new(Some(thread)),
         })
+    }
+
+    fn next_deadline_ms(&self) -> u64 {
+        self.status.next_deadline_ms.load(Ordering::Relaxed)
     }
 
     /// Hands an operation to the writer and waits for its answer. An operation whose caller goes
@@ -302,8 +317,5 @@ fn saturating_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Embedded {
-    fn next_deadline_ms(&self) -> u64 {
-        self.status.next_deadline_ms.load(Ordering::Relaxed)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -21,8 +21,8 @@ const HISTORY_BYTES_MAX: usize = 4 << 20;
 
 /// The store at one moment.
 pub(super) struct Snapshot {
-    log: ReadOnlyTable<u64, &'static [u8]>,
-    current: ReadOnlyTable<&'static str, &'static [u8]>,
+    pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
+    pub(super) current: ReadOnlyTable<&'static str, &'static [u8]>,
     /// The last revision made.
     pub(super) revision: u64,
     /// What is above it, and the state at it, can be read.

@@ -199,6 +199,9 @@ impl<'txn> Tables<'txn> {
             compacted,
             ..
         } = self.numbers;
+        if collected == compacted {
+            return Ok(());
+        }
         let mut found = Vec::new();
         let range = (Excluded(collected), Included(compacted));
         for entry in self.log.range(range)?.take(COLLECT_RECORDS_MAX) {

@@ -2,6 +2,7 @@
 //! a commit waits for the disk the next operations gather in the queue, and share the next one.
 //! Answers go out after the commit, so that what was acknowledged is as durable as configured.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -121,18 +122,18 @@ impl Writer {
                 }
             };
             self.gather(&queue);
-            let mut ops: Vec<_> = first.into_iter().collect();
+            let mut ops: VecDeque<_> = first.into_iter().collect();
             let mut bytes: usize = ops.iter().map(Op::bytes).sum();
             while ops.len() < BATCH_OPS_MAX && bytes < BATCH_BYTES_MAX {
                 let Ok(op) = queue.try_recv() else { break };
                 bytes += op.bytes();
-                ops.push(op);
+                ops.push_back(op);
             }
             self.last_ops = ops.len();
             self.batch(ops);
         }
         if self.unflushed {
-            self.batch(vec![Op::Flush(oneshot::channel().0)]);
+            self.batch(VecDeque::from([Op::Flush(oneshot::channel().0)]));
         }
     }
 
@@ -147,20 +148,28 @@ impl Writer {
     }
 
     /// Makes `ops` in one transaction, publishes and answers.
-    fn batch(&mut self, ops: Vec<Op>) {
-        if let Some(error) = self.status.failed.get() {
+    fn batch(&mut self, mut ops: VecDeque<Op>) {
+        let mut settled = Vec::with_capacity(ops.len());
+        let made = match self.status.failed.get() {
+            Some(error) => Err(error.clone()),
+            None => {
+                guarded(|| self.transact(&mut ops, &mut settled)).map_err(|fault| self.fail(fault))
+            }
+        };
+        let committed = made.map(|events| self.hub.publish(events));
+        // What was tried may be on disk all the same; what was not tried is not.
+        let unsure = committed.clone().map_err(|error| match error {
+            StorageError::Failed(detail) => StorageError::Unavailable(detail),
+            error => error,
+        });
+        for op in settled {
+            op.answer(&unsure);
+        }
+        if let Err(error) = committed {
             self.collecting = false;
             for op in ops {
                 refuse(op, error.clone());
             }
-            return;
-        }
-        let mut settled = Vec::with_capacity(ops.len());
-        let committed = guarded(|| self.transact(ops, &mut settled));
-        let committed = committed.map_err(|fault| self.fail(fault));
-        let committed = committed.map(|events| self.hub.publish(events));
-        for op in settled {
-            op.answer(&committed);
         }
     }
 
@@ -177,26 +186,22 @@ impl Writer {
         self.status.failed.get_or_init(|| error).clone()
     }
 
+    /// One transaction. What it took from `ops` and is not in `settled` was answered.
     fn transact(
         &mut self,
-        ops: Vec<Op>,
+        ops: &mut VecDeque<Op>,
         settled: &mut Vec<Settled>,
     ) -> Result<Vec<StorageEvent>, Fault> {
         let flush = ops.iter().any(|op| matches!(op, Op::Flush(_)));
+        let compact = |op: &Op| matches!(op, Op::Compact(..));
+        let collect = self.collecting || ops.iter().any(compact);
         let durable = flush || self.durability == Durability::Fsync;
         let txn = self.data.begin_write(durable)?;
         let mut tables = Tables::open(&txn)?;
-        for op in ops {
-            self.apply(&mut tables, op, settled);
+        while let Some(op) = ops.pop_front() {
+            self.apply(&mut tables, op, settled)?;
         }
-        if self.collecting
-            && let Err(fault) = tables.collect()
-        {
-            // The damage is in what is forgotten anyway; whoever reads it is told.
-            let error = fault.name_file(self.data.name());
-            tracing::error!(error = %error, "compacted history cannot be deleted");
-            self.collecting = false;
-        }
+        let collect = collect && self.collect(&mut tables)?;
         let next_deadline_ms = tables.next_deadline_ms()?;
         let (numbers, events, changed) = tables.finish()?;
         if changed || (flush && self.unflushed) {
@@ -206,7 +211,7 @@ impl Writer {
         } else {
             txn.abort()?;
         }
-        self.collecting &= numbers.collected < numbers.compacted;
+        self.collecting = collect && numbers.collected < numbers.compacted;
         let before = self
             .status
             .next_deadline_ms
@@ -217,30 +222,74 @@ impl Writer {
         Ok(events)
     }
 
-    /// Makes one operation. When it fails alone, for what it met is damaged, it is answered alone.
-    fn apply(&mut self, tables: &mut Tables<'_>, op: Op, settled: &mut Vec<Settled>) {
-        let name = |fault: Fault| fault.name_file(self.data.name());
+    /// Makes one operation.
+    fn apply(
+        &self,
+        tables: &mut Tables<'_>,
+        op: Op,
+        settled: &mut Vec<Settled>,
+    ) -> Result<(), Fault> {
         match op {
-            Op::Put(put, expires_ms, reply) => match tables.put(put, expires_ms) {
-                Ok(outcome) => settled.push(Settled::Write(reply, outcome)),
-                Err(fault) => drop(reply.send(Err(name(fault)))),
-            },
-            Op::Delete(key, expect, reply) => match tables.delete(key, expect) {
-                Ok(outcome) => settled.push(Settled::Write(reply, outcome)),
-                Err(fault) => drop(reply.send(Err(name(fault)))),
-            },
-            Op::Compact(at, reply) => match tables.compact(at) {
-                Ok(()) => {
-                    self.collecting = true;
-                    settled.push(Settled::Done(reply));
-                }
-                Err(fault) => drop(reply.send(Err(name(fault)))),
-            },
-            Op::Expire(now_ms, reply) => match tables.expire(now_ms) {
-                Ok(count) => settled.push(Settled::Expired(reply, count)),
-                Err(fault) => drop(reply.send(Err(name(fault)))),
-            },
-            Op::Flush(reply) => settled.push(Settled::Done(reply)),
+            Op::Put(put, expires_ms, reply) => {
+                let result = tables.put(put, expires_ms);
+                self.settle(result, reply, settled, Settled::Write)
+            }
+            Op::Delete(key, expect, reply) => {
+                let result = tables.delete(key, expect);
+                self.settle(result, reply, settled, Settled::Write)
+            }
+            Op::Compact(at, reply) => {
+                let result = tables.compact(at);
+                self.settle(result, reply, settled, |reply, ()| Settled::Done(reply))
+            }
+            Op::Expire(now_ms, reply) => {
+                let result = tables.expire(now_ms);
+                self.settle(result, reply, settled, Settled::Expired)
+            }
+            Op::Flush(reply) => {
+                settled.push(Settled::Done(reply));
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps an answer for after the commit. An operation that met something damaged, or asked for
+    /// what cannot be, is answered alone; a write that failed half-way fails its transaction.
+    fn settle<T>(
+        &self,
+        result: Result<T, Fault>,
+        reply: Reply<T>,
+        settled: &mut Vec<Settled>,
+        keep: impl FnOnce(Reply<T>, T) -> Settled,
+    ) -> Result<(), Fault> {
+        let fault = match result {
+            Ok(answer) => {
+                settled.push(keep(reply, answer));
+                return Ok(());
+            }
+            Err(fault) => fault,
+        };
+        let failed = matches!(fault, Fault::Failed(_));
+        let error = fault.name_file(self.data.name());
+        // That the asker has gone is no error.
+        drop(reply.send(Err(error.clone())));
+        if failed {
+            return Err(Fault::Told(error));
+        }
+        Ok(())
+    }
+
+    /// Deletes some of what compaction forgot, and says whether that can go on.
+    fn collect(&self, tables: &mut Tables<'_>) -> Result<bool, Fault> {
+        match tables.collect() {
+            Ok(()) => Ok(true),
+            // The damage is in what is forgotten anyway: writes go on, deleting does not.
+            Err(Fault::Damaged(detail)) => {
+                let error = Fault::Damaged(detail).name_file(self.data.name());
+                tracing::error!(error = %error, "compacted history cannot be deleted");
+                Ok(false)
+            }
+            Err(fault) => Err(fault),
         }
     }
 

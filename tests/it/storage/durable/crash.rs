@@ -90,7 +90,7 @@ async fn kill_9_loses_no_acknowledged_write() {
 /// Also a store that was only being made opens afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_leaves_a_new_store_that_opens() {
-    let mut random = Random::seeded(0x5eed_0e3);
+    let mut random = Random::seeded(0x5eed_00e3);
     for _ in 0..20 {
         let directory = tempfile::tempdir().unwrap();
         let writing = Writing::start(directory.path(), random.number());

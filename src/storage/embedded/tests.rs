@@ -1,0 +1,187 @@
+//! Tests that look inside: what compaction leaves in the tables, and a disk that fails. What can
+//! be seen from outside is in the integration tests.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use redb::ReadableTableMetadata as _;
+
+use super::*;
+use crate::storage::Expect;
+
+fn key(text: &str) -> StorageKey {
+    StorageKey::new(text).unwrap()
+}
+
+async fn put(store: &Embedded, at: &str, expect: Expect) -> Result<Outcome, StorageError> {
+    let put = Put {
+        key: key(at),
+        value: at.to_owned().into_bytes().into(),
+        expect,
+        ttl: None,
+    };
+    store.put(put).await
+}
+
+async fn done(store: &Embedded, at: &str, expect: Expect) -> ResourceVersion {
+    match put(store, at, expect).await.unwrap() {
+        Outcome::Done(revision) => revision,
+        refused => panic!("{refused:?}"),
+    }
+}
+
+/// Records in the log, and keys in the index, once nothing is left to collect.
+async fn sizes(store: &Embedded) -> (u64, u64) {
+    let start = Instant::now();
+    loop {
+        let sizes = store.data.read(|snapshot| {
+            let collected = snapshot.collected == snapshot.compacted;
+            let sizes = (snapshot.log.len()?, snapshot.current.len()?);
+            Ok(collected.then_some(sizes))
+        });
+        if let Some(sizes) = sizes.unwrap() {
+            return sizes;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "it never ends");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn compaction_leaves_only_what_can_be_read() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    for number in 0..5 {
+        let at = format!("/pods/ns/{number}");
+        let mut revision = done(&store, &at, Expect::Absent).await;
+        // More than one transaction collects.
+        for _ in 0..300 {
+            revision = done(&store, &at, Expect::At(revision)).await;
+        }
+        if number % 2 == 0 {
+            store.delete(&key(&at), revision).await.unwrap();
+        }
+    }
+    let end = store.current_revision().await.unwrap();
+    assert_eq!(sizes(&store).await, (end.get() - 1, 5), "all of history");
+    store.compact(end).await.unwrap();
+    assert_eq!(sizes(&store).await, (2, 2), "the two that live");
+    let last = done(&store, "/pods/ns/0", Expect::Absent).await;
+    store.delete(&key("/pods/ns/0"), last).await.unwrap();
+    store.compact(last).await.unwrap();
+    assert_eq!(
+        sizes(&store).await,
+        (4, 3),
+        "it lived at the compacted revision"
+    );
+    store.compact(last.next()).await.unwrap();
+    assert_eq!(sizes(&store).await, (2, 2));
+}
+
+#[tokio::test]
+async fn impossible_compactions_are_refused() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+    let last = done(&store, "/pods/ns/b", Expect::Absent).await;
+    let ahead = store.compact(last.next()).await;
+    assert!(
+        matches!(ahead, Err(StorageError::Future { .. })),
+        "{ahead:?}"
+    );
+    store.compact(last).await.unwrap();
+    store.compact(last).await.unwrap();
+    let behind = store.compact(first).await;
+    assert!(
+        matches!(behind, Err(StorageError::Compacted { .. })),
+        "{behind:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_longest_ttl_is_for_ever() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    assert_eq!(store.clock.after_ms(Duration::MAX), u64::MAX - 1);
+    assert!(store.clock.after_ms(Duration::from_secs(1)) > store.clock.now_ms());
+}
+
+/// A disk whose writes fail on command.
+#[derive(Debug)]
+struct FailingDisk {
+    disk: InMemoryBackend,
+    failing: Arc<AtomicBool>,
+}
+
+impl FailingDisk {
+    fn check(&self) -> io::Result<()> {
+        if self.failing.load(Ordering::SeqCst) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+}
+
+impl StorageBackend for FailingDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check()?;
+        self.disk.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.check()?;
+        self.disk.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.disk.write(offset, data)
+    }
+}
+
+#[tokio::test]
+async fn a_failing_disk_acknowledges_nothing() {
+    let failing = Arc::new(AtomicBool::new(false));
+    let disk = FailingDisk {
+        disk: InMemoryBackend::new(),
+        failing: failing.clone(),
+    };
+    let store = Embedded::on(disk, Duration::ZERO).unwrap();
+    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+    let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+
+    failing.store(true, Ordering::SeqCst);
+    let unsure = put(&store, "/pods/ns/b", Expect::Absent).await;
+    assert!(
+        matches!(unsure, Err(StorageError::Unavailable(_))),
+        "{unsure:?}"
+    );
+    failing.store(false, Ordering::SeqCst);
+    let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
+    match refused {
+        Err(StorageError::Failed(text)) => assert!(text.contains("restarted"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    let refused = store.delete(&key("/pods/ns/a"), first).await;
+    assert!(
+        matches!(refused, Err(StorageError::Failed(_))),
+        "{refused:?}"
+    );
+    assert!(
+        watch.batches.next().now_or_never().is_none(),
+        "nothing happened"
+    );
+    drop(store);
+    let end = watch.batches.next().await;
+    assert!(
+        matches!(end, Some(Err(StorageError::Unavailable(_)))),
+        "{end:?}"
+    );
+    assert!(watch.batches.next().await.is_none());
+}
