@@ -95,7 +95,7 @@ pub(super) async fn serve(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,
-    handshake_permit: OwnedSemaphorePermit,
+    handshake_permit: Option<OwnedSemaphorePermit>,
     tasks: Tasks,
 ) {
     let stop = tasks.token();

@@ -104,7 +104,9 @@ fn acknowledge(at: &str, revision: ResourceVersion, value: Option<&str>) {
 /// One writer of the burst: creates, updates and deletes its own keys.
 async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
     let told = std::env::var(SEED).ok();
-    let seed = told.as_deref().map_or(1, |seed| seed.parse().expect("a number"));
+    let seed = told
+        .as_deref()
+        .map_or(1, |seed| seed.parse().expect("a number"));
     let mut random = Random::seeded(seed ^ (writer << 32));
     for round in 0..rounds {
         let at = format!("/pods/{writer}/{}", random.below(6));
