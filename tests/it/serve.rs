@@ -3,4 +3,5 @@
 
 mod access;
 mod configuration;
+mod crash;
 mod shutdown;
