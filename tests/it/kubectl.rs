@@ -84,11 +84,6 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-/// kubectl whose editor replaces `from` by `to`.
-fn editing(server_of: &Kubectl, from: &str, to: &str) -> Kubectl {
-    server_of.with_editor(&format!("sed -i s/{from}/{to}/"))
-}
-
 async fn namespaces(kubectl: &Kubectl) {
     let mut watch = kubectl.start(&["get", "namespaces", "-w"]);
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -108,7 +103,8 @@ async fn namespaces(kubectl: &Kubectl) {
 
     kubectl.run(&["label", "ns", "team", "tier=1"]).await;
     assert_eq!(cells(kubectl, &["ns", "-l", "tier=1"]).await.len(), 1);
-    editing(kubectl, "tier:", "rank:")
+    kubectl
+        .editing("tier:", "rank:")
         .run(&["edit", "ns", "team"])
         .await;
     let labels = &get(kubectl, &["ns", "team"]).await["metadata"]["labels"];
@@ -140,7 +136,8 @@ async fn config_maps(kubectl: &Kubectl) {
 
     kubectl.run(&["label", "cm", "settings", "a=b"]).await;
     watch.line_with("MODIFIED").await;
-    editing(kubectl, "blue", "green")
+    kubectl
+        .editing("blue", "green")
         .run(&["edit", "cm", "settings"])
         .await;
     watch.line_with("MODIFIED").await;
@@ -186,7 +183,8 @@ async fn pods(kubectl: &Kubectl) {
         .await;
     assert!(watch.line_with("MODIFIED").await.contains(" a "));
     assert_eq!(cells(kubectl, &["po", "-l", "app=db"]).await[0][0], "a");
-    editing(kubectl, "image: nginx", "image: httpd")
+    kubectl
+        .editing("image: nginx", "image: httpd")
         .run(&["edit", "pod", "a"])
         .await;
     let edited = get(kubectl, &["pod", "a"]).await;
@@ -209,7 +207,8 @@ async fn deployments(kubectl: &Kubectl) {
     );
     kubectl.run(&["label", "deployment", "web", "tier=1"]).await;
     watch.line_with("MODIFIED").await;
-    editing(kubectl, "replicas: 3", "replicas: 5")
+    kubectl
+        .editing("replicas: 3", "replicas: 5")
         .run(&["edit", "deploy", "web"])
         .await;
     watch.line_with("0/5").await;

@@ -31,12 +31,13 @@ impl Kubectl {
         }
     }
 
-    /// The same with this command as the editor of `kubectl edit`.
-    pub(crate) fn with_editor(&self, command: &str) -> Self {
-        Self {
-            editor: Some(command.to_owned()),
-            ..Self::new(&self.kubeconfig)
-        }
+    /// The same with an editor for `kubectl edit` that replaces the first `from` of each line.
+    pub(crate) fn editing(&self, from: &str, to: &str) -> Self {
+        let mut kubectl = Self::new(&self.kubeconfig);
+        let script = kubectl.home.path().join("edit.sed");
+        std::fs::write(&script, format!("s/{from}/{to}/\n")).expect("it can be written");
+        kubectl.editor = Some(format!("sed -i -f {}", script.display()));
+        kubectl
     }
 
     fn command(&self, args: &[&str]) -> Command {
