@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, Response, header};
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::token_file::TokenFile;
 use crate::api::{Status, UserInfo};
+use crate::http as http_room;
 
 /// Paths that anybody may ask, with what is below them; upstream's bootstrap policy allows the same
 /// to `system:unauthenticated`.
@@ -47,16 +48,7 @@ pub struct Unauthorized;
 impl Unauthorized {
     /// The answer, which says no more than that (upstream's words too).
     pub fn response(self) -> Response<Body> {
-        let status = Status::failure(401, "Unauthorized", self.to_string());
-        let body = serde_json::to_vec(&status).expect("a Status has no key that is not a string");
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = StatusCode::UNAUTHORIZED;
-        let headers = response.headers_mut();
-        let json = header::HeaderValue::from_static("application/json");
-        headers.insert(header::CONTENT_TYPE, json);
-        let uncached = header::HeaderValue::from_static("no-cache, private");
-        headers.insert(header::CACHE_CONTROL, uncached);
-        response
+        http_room::status_response(&Status::failure(401, "Unauthorized", self.to_string()))
     }
 }
 

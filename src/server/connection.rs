@@ -4,8 +4,9 @@
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -57,6 +58,9 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 /// And is dead when none comes in this.
 const H2_PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a client that has no request open may take to confirm the end of its connection.
+const H2_GOODBYE_MAX: Duration = Duration::from_secs(1);
+
 const _: () = assert!(H2_STREAM_WINDOW_BYTES <= H2_CONNECTION_WINDOW_BYTES);
 
 /// What every HTTP/2 connection begins with; no method of HTTP/1.1 does.
@@ -95,7 +99,7 @@ pub(super) async fn serve(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,
-    handshake_permit: OwnedSemaphorePermit,
+    handshake_permit: Option<OwnedSemaphorePermit>,
     tasks: Tasks,
 ) {
     let stop = tasks.token();
@@ -187,15 +191,20 @@ where
             }
         }
         Protocol::Http2 => {
-            let connection = http2_builder(tasks).serve_connection(stream, handler);
+            let streams = StreamExecutor::new(tasks);
+            let connection = http2_builder(&streams).serve_connection(stream, handler);
             let mut connection = pin!(connection);
             // In the same order.
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
+                ended = connection.as_mut() => Some(ended),
+                () = stop.cancelled() => None,
+            };
+            match ended {
+                Some(ended) => ended,
+                None => {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    http2_goodbye(connection, &streams).await
                 }
             }
         }
@@ -205,8 +214,28 @@ where
     }
 }
 
-fn http2_builder(tasks: &Tasks) -> http2::Builder<StreamExecutor> {
-    let mut builder = http2::Builder::new(StreamExecutor(tasks.clone()));
+/// Waits for the streams in progress. HTTP/2 then also waits for the client to confirm that it has
+/// heard; one that is gone without a trace would hold up the shutdown for nothing.
+async fn http2_goodbye<C>(mut connection: Pin<&mut C>, streams: &StreamExecutor) -> C::Output
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    loop {
+        // The connection first: what it can finish now needs no patience.
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            () = tokio::time::sleep(H2_GOODBYE_MAX) => {
+                if streams.running.load(Ordering::Relaxed) == 0 {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn http2_builder(streams: &StreamExecutor) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(streams.clone());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS_MAX)
@@ -219,9 +248,30 @@ fn http2_builder(tasks: &Tasks) -> http2::Builder<StreamExecutor> {
     builder
 }
 
-/// Runs HTTP/2 streams as tasks of the connections' group.
+/// Runs the streams of one HTTP/2 connection as tasks of the connections' group, and counts them.
 #[derive(Debug, Clone)]
-struct StreamExecutor(Tasks);
+struct StreamExecutor {
+    tasks: Tasks,
+    running: Arc<AtomicUsize>,
+}
+
+impl StreamExecutor {
+    fn new(tasks: &Tasks) -> Self {
+        Self {
+            tasks: tasks.clone(),
+            running: Arc::default(),
+        }
+    }
+}
+
+/// One less when dropped, however its stream ended.
+struct RunningStream(Arc<AtomicUsize>);
+
+impl Drop for RunningStream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
@@ -229,8 +279,13 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let running = RunningStream(Arc::clone(&self.running));
         // The group waits for it; nobody needs its result.
-        drop(self.0.spawn("http2 stream", stream));
+        drop(self.tasks.spawn("http2 stream", async move {
+            let _running = running;
+            stream.await
+        }));
     }
 }
 

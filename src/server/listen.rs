@@ -109,6 +109,8 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 prepare(&stream);
+                // Without TLS there is no handshake that would cost anything.
+                let permit = tls.is_some().then_some(permit);
                 let connection = connection::serve(
                     stream,
                     peer,

@@ -13,8 +13,8 @@
 //!
 //! # Exit codes
 //!
-//! 0: asked to end, and ended in order. 1: failed, e.g. a port or the data directory is in use, or
-//! requests outlasted the grace period. 2: wrong configuration; one line on stderr names the key,
+//! 0: asked to end, and ended in order; requests that outlasted the grace period were cut off. 1:
+//! failed, e.g. a port or the data directory is in use. 2: wrong configuration; one line on stderr names the key,
 //! the value and what to do, and no port was bound. 128 + n: a second signal n cut the drain short.
 
 // In reading order: settings, what is made of them, serving.

@@ -97,16 +97,21 @@ impl Running {
     /// Stops accepting, ends watches, lets requests finish, then ends the caches and flushes the
     /// storage.
     ///
+    /// Requests that outlast the grace period are cut off: that is what the period is for, and
+    /// their clients see it.
+    ///
     /// # Errors
-    /// Some requests, or tasks behind them, had not ended in time; everything was tried.
+    /// The caches or the storage had not ended in time; everything was tried.
     pub async fn drain(self) -> Result<(), DrainTimeout> {
         let started = Instant::now();
-        let connections = self.connections.drain(self.shutdown_grace).await;
+        if let Err(error) = self.connections.drain(self.shutdown_grace).await {
+            tracing::warn!(%error, "connections are cut off");
+        }
         let caches = self.caches.drain(FLUSH_MAX).await;
         let storage = self.storage.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
-        connections.and(caches).and(storage)
+        caches.and(storage)
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 
+use http::StatusCode;
+
 use super::*;
 use crate::server::tls;
 

@@ -1,6 +1,5 @@
 //! The real kubectl as a fixture. No case is here.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -14,7 +13,7 @@ use super::PATIENCE;
 pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
     home: tempfile::TempDir,
-    environment: Vec<(&'static str, OsString)>,
+    editor: Option<String>,
 }
 
 /// A kubectl that goes on, such as `get -w`. It is killed when this is dropped.
@@ -28,14 +27,17 @@ impl Kubectl {
         Self {
             kubeconfig: kubeconfig.to_owned(),
             home: tempfile::tempdir().expect("a temporary directory"),
-            environment: Vec::new(),
+            editor: None,
         }
     }
 
-    /// With this variable in its environment, besides.
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
-        self.environment.push((name, value.into()));
-        self
+    /// The same with an editor for `kubectl edit` that replaces the first `from` of each line.
+    pub(crate) fn editing(&self, from: &str, to: &str) -> Self {
+        let mut kubectl = Self::new(&self.kubeconfig);
+        let script = kubectl.home.path().join("edit.sed");
+        std::fs::write(&script, format!("s/{from}/{to}/\n")).expect("it can be written");
+        kubectl.editor = Some(format!("sed -i -f {}", script.display()));
+        kubectl
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -44,7 +46,7 @@ impl Kubectl {
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", self.home.path())
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.editor.iter().map(|command| ("KUBE_EDITOR", command)))
             .args(args)
             .kill_on_drop(true);
         command
@@ -62,9 +64,14 @@ impl Kubectl {
             .unwrap_or_else(|error| panic!("kubectl {args:?}: {error}"))
     }
 
-    /// Runs it; what it says on stderr when it fails.
+    /// Runs it to see it fail; what it says on stderr.
     pub(crate) async fn run_failing(&self, args: &[&str]) -> String {
-        match self.try_with(args, "").await {
+        self.run_failing_with(args, "").await
+    }
+
+    /// The same with this input.
+    pub(crate) async fn run_failing_with(&self, args: &[&str], input: &str) -> String {
+        match self.try_with(args, input).await {
             Ok(output) => panic!("kubectl {args:?} succeeds: {output}"),
             Err(error) => error,
         }

@@ -14,8 +14,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-pub(crate) use kubectl::{Kubectl, Running};
-pub(crate) use wire::{Answer, Identity, Protocol, Wire};
+pub(crate) use kubectl::Kubectl;
+pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Wire, full, request};
 
 /// How long anything may take that takes milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

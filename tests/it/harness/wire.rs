@@ -167,7 +167,10 @@ impl Wire {
     }
 
     /// Sends a request and returns the answer as soon as its head is there.
-    pub(crate) async fn open(&mut self, request: Request<Body>) -> hyper::Result<http::Response<Incoming>> {
+    pub(crate) async fn open(
+        &mut self,
+        request: Request<Body>,
+    ) -> hyper::Result<http::Response<Incoming>> {
         let answer = async {
             match &mut self.sender {
                 Sender::Http1(sender) => {
@@ -209,7 +212,8 @@ impl Wire {
 
     pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Answer {
         let headers = [("content-type", "application/json")];
-        self.send(Method::POST, path, &headers, &body.to_string()).await
+        self.send(Method::POST, path, &headers, &body.to_string())
+            .await
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod compaction;
 mod durable;
-mod etcd;
+pub(crate) mod etcd;
 mod fixtures;
 mod lists;
 mod model;

@@ -1,0 +1,321 @@
+//! Certificates, the kubeconfig, and who gets in.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use http::{Method, StatusCode};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::json;
+
+use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire};
+use crate::storage::etcd::EtcdProcess;
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("it exists").permissions().mode() & 0o777
+}
+
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+fn ca(name: &str) -> Ca {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let pem = params.self_signed(&key).expect("a CA").pem();
+    Ca {
+        issuer: Issuer::new(params, key),
+        pem,
+    }
+}
+
+impl Ca {
+    /// A certificate and its key, PEM.
+    fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn client(&self, common_name: &str) -> Identity {
+        let (certificate, key) = self.sign(common_name, &[]);
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes())
+    }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, text).expect("it can be written");
+    path
+}
+
+async fn status_as(server: &Server, identity: &Identity) -> StatusCode {
+    let config = server.kubeconfig_value();
+    let mut wire = Wire::secure(server.secure(), &config, Some(identity), Protocol::Http2).await;
+    wire.get("/version").await.status
+}
+
+#[tokio::test]
+async fn a_first_start_leaves_what_the_next_command_needs() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let kubeconfig = server.kubeconfig();
+    assert_eq!(mode(&kubeconfig), 0o600);
+    assert_eq!(mode(server.data_dir()), 0o700);
+    let pki = server.data_dir().join("pki");
+    for name in ["ca.key", "apiserver.key", "admin.key"] {
+        assert_eq!(mode(&pki.join(name)), 0o600, "{name}");
+    }
+    let config = server.kubeconfig_value();
+    let cluster = &config["clusters"][0]["cluster"];
+    assert_eq!(cluster["server"], format!("https://{}", server.secure()));
+    assert_ne!(server.secure().port(), 0);
+    assert_eq!(config["current-context"], "watchet");
+    assert_eq!(config["clusters"][0]["name"], "watchet");
+    let commands = format!(
+        "    export KUBECONFIG={}\n    kubectl get namespaces\n",
+        kubeconfig.display()
+    );
+    assert!(
+        server.announcement.ends_with(&commands),
+        "{}",
+        server.announcement
+    );
+    for protocol in PROTOCOLS {
+        let mut admin = server.admin(protocol).await;
+        let namespaces = admin.get("/api/v1/namespaces").await;
+        assert_eq!(namespaces.status, StatusCode::OK);
+        let items = namespaces.json()["items"].as_array().map(Vec::len);
+        assert_eq!(
+            items,
+            Some(4),
+            "the system namespaces are there when it is ready"
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_kind_of_storage_serves() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let etcd_flags = [
+        "--storage=etcd".to_owned(),
+        format!("--etcd-servers={}", etcd.url()),
+    ];
+    let etcd_flags: Vec<&str> = etcd_flags.iter().map(String::as_str).collect();
+    for (flags, name) in [
+        (&[][..], "the embedded store"),
+        (&["--durability=interval"], "the embedded store"),
+        (&["--storage=memory"], "memory"),
+        (&etcd_flags, "etcd at"),
+    ] {
+        let server = Server::start(flags).await;
+        let said = format!("Keeping objects in {name}");
+        assert!(
+            server.announcement.contains(&said),
+            "{}",
+            server.announcement
+        );
+        let mut admin = server.admin(Protocol::Http2).await;
+        let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
+        let path = "/api/v1/namespaces/default/configmaps";
+        let made = admin.post(path, &body).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{:?}", made.body);
+        let read = admin.get(&format!("{path}/a")).await;
+        assert_eq!(read.json()["data"]["k"], "v");
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_credential_only_health_is_told() {
+    let server = Server::start(&["--storage=memory"]).await;
+    for protocol in PROTOCOLS {
+        let mut stranger = server.stranger(protocol).await;
+        for path in [
+            "/api",
+            "/version",
+            "/api/v1/namespaces",
+            "/nowhere",
+            "/healthzz",
+        ] {
+            let answer = stranger.get(path).await;
+            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+            assert_eq!(
+                answer.json(),
+                json!({
+                    "kind": "Status",
+                    "apiVersion": "v1",
+                    "metadata": {},
+                    "status": "Failure",
+                    "message": "Unauthorized",
+                    "reason": "Unauthorized",
+                    "code": 401,
+                }),
+                "{path}"
+            );
+            assert_eq!(answer.headers["content-type"], "application/json");
+        }
+        for path in [
+            "/healthz",
+            "/livez",
+            "/readyz",
+            "/readyz/etcd",
+            "/readyz?verbose",
+        ] {
+            let answer = stranger.get(path).await;
+            assert_eq!(answer.status, StatusCode::OK, "{path}: {:?}", answer.body);
+            let wrong = [("authorization", "Bearer wrong")];
+            let answer = stranger.send(Method::GET, path, &wrong, "").await;
+            assert_eq!(
+                answer.status,
+                StatusCode::UNAUTHORIZED,
+                "{path}, wrong token"
+            );
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_of_the_file_get_in() {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let tokens = write(files.path(), "tokens.csv", "sesame,jane,u1,\"dev,ops\"\n");
+    let flag = format!("--token-auth-file={}", tokens.display());
+    let server = Server::start(&["--storage=memory", &flag]).await;
+    let mut wire = server.stranger(Protocol::Http1).await;
+    for (header, expected) in [
+        ("Bearer sesame", StatusCode::OK),
+        ("Bearer sesam", StatusCode::UNAUTHORIZED),
+        ("Bearer sesame2", StatusCode::UNAUTHORIZED),
+        ("Basic sesame", StatusCode::UNAUTHORIZED),
+        ("Bearer", StatusCode::UNAUTHORIZED),
+    ] {
+        let headers = [("authorization", header)];
+        let answer = wire.send(Method::GET, "/version", &headers, "").await;
+        assert_eq!(answer.status, expected, "{header}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn certificates_of_accepted_cas_get_in() {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let (accepted, foreign) = (ca("accepted"), ca("foreign"));
+    let path = write(files.path(), "ca.crt", &accepted.pem);
+    let flag = format!("--client-ca-file={}", path.display());
+    let server = Server::start(&["--storage=memory", &flag]).await;
+    assert_eq!(
+        status_as(&server, &accepted.client("jane")).await,
+        StatusCode::OK
+    );
+    let refused = status_as(&server, &foreign.client("jane")).await;
+    assert_eq!(refused, StatusCode::UNAUTHORIZED);
+    let admin = Identity::from_kubeconfig(&server.kubeconfig_value());
+    assert_eq!(
+        status_as(&server, &admin).await,
+        StatusCode::OK,
+        "our own CA always is"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_somebody_who_calls_himself_our_ca_is_refused() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let impostor = ca("watchet-ca");
+    let refused = status_as(&server, &impostor.client("kubernetes-admin")).await;
+    assert_eq!(refused, StatusCode::UNAUTHORIZED);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_ca_and_the_credentials() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let first = Server::start_in(directory.path(), &["--storage=memory"]).await;
+    assert!(
+        first.announcement.contains("Made a CA"),
+        "{}",
+        first.announcement
+    );
+    let before = first.kubeconfig_value();
+    first.stop().await;
+    let second = Server::start_in(directory.path(), &["--storage=memory"]).await;
+    assert!(
+        !second.announcement.contains("Made a CA"),
+        "{}",
+        second.announcement
+    );
+    let after = second.kubeconfig_value();
+    assert_eq!(after["users"], before["users"]);
+    let ca = |config: &serde_json::Value| {
+        config["clusters"][0]["cluster"]["certificate-authority-data"].clone()
+    };
+    assert_eq!(ca(&after), ca(&before));
+    assert!(ca(&after).is_string());
+    let old = Identity::from_kubeconfig(&before);
+    assert_eq!(status_as(&second, &old).await, StatusCode::OK);
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_given_certificate_is_served_and_the_kubeconfig_trusts_it() {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let ca = ca("corporate");
+    let (certificate, key) = ca.sign("api", &["api.example.com"]);
+    let certificate = write(files.path(), "tls.crt", &(certificate + &ca.pem));
+    let key = write(files.path(), "tls.key", &key);
+    let flags = [
+        "--storage=memory".to_owned(),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-private-key-file={}", key.display()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start(&flags).await;
+    let config = server.kubeconfig_value();
+    let cluster = &config["clusters"][0]["cluster"];
+    assert_eq!(cluster["tls-server-name"], "api.example.com");
+    let mut admin = server.admin(Protocol::Http2).await;
+    assert_eq!(admin.get("/version").await.status, StatusCode::OK);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_port_without_authentication_speaks_both_protocols() {
+    let server = Server::start(&["--storage=memory"]).await;
+    for protocol in PROTOCOLS {
+        let mut wire = server.plain(protocol).await;
+        let answer = wire.get("/api/v1/namespaces/default").await;
+        assert_eq!(answer.status, StatusCode::OK, "{protocol:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_preface_in_parts_is_recognized() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::start(&["--storage=memory"]).await;
+    let mut stream = tokio::net::TcpStream::connect(server.insecure())
+        .await
+        .expect("a connection");
+    stream.set_nodelay(true).expect("no delay");
+    // The preface, then an empty SETTINGS frame.
+    for part in [
+        &b"PR"[..],
+        b"I * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0\0\0\x04\0\0\0\0\0",
+    ] {
+        stream.write_all(part).await.expect("it reads");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let mut frame = [0; 9];
+    stream.read_exact(&mut frame).await.expect("an answer");
+    assert_eq!(frame[3], 4, "the server's SETTINGS: {frame:?}");
+    server.stop().await;
+}

@@ -1,0 +1,244 @@
+//! How the process ends: watches closed without an error, writes finished, nothing waited for that
+//! a second signal or the grace period forbids.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::harness::{PATIENCE, PROTOCOLS, Protocol, Server, Wire, full, request};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Opens a watch and waits for its first event, so that it is surely open.
+async fn watch(wire: &mut Wire) -> Incoming {
+    let path = "/api/v1/namespaces?watch=true";
+    let response = wire
+        .open(request(Method::GET, path, &[], full("")))
+        .await
+        .expect("an answer");
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let first = timeout(PATIENCE, body.frame()).await.expect("in time");
+    first.expect("an event").expect("no error");
+    body
+}
+
+/// Everything that is left of a body; that it ends in order is part of it.
+async fn rest(body: Incoming) -> Bytes {
+    let rest = timeout(PATIENCE, body.collect()).await.expect("it ends");
+    rest.expect("it ends in order").to_bytes()
+}
+
+/// Begins to send a request whose body is not all there yet: it is in flight.
+async fn unfinished_post(server: &Server, body: &Value) -> (TcpStream, String) {
+    let body = body.to_string();
+    let (now, later) = body.split_at(body.len() / 2);
+    let head = format!(
+        "POST {CONFIG_MAPS} HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(server.insecure())
+        .await
+        .expect("a connection");
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    // The server says this when the request has reached whoever reads its body.
+    let mut interim = [0; 25];
+    timeout(PATIENCE, stream.read_exact(&mut interim))
+        .await
+        .expect("in time")
+        .expect("an interim answer");
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(now.as_bytes()).await.expect("it reads");
+    (stream, later.to_owned())
+}
+
+#[tokio::test]
+async fn watches_end_without_an_error() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start(&["--storage=memory"]).await;
+        let mut bodies = Vec::new();
+        let mut wires = Vec::new();
+        for protocol in PROTOCOLS {
+            for mut wire in [server.admin(protocol).await, server.plain(protocol).await] {
+                bodies.push(watch(&mut wire).await);
+                wires.push(wire);
+            }
+        }
+        let asked = Instant::now();
+        server.signal(signal);
+        for body in bodies {
+            let rest = rest(body).await;
+            let text = String::from_utf8_lossy(&rest);
+            assert!(!text.contains("ERROR"), "{text}");
+        }
+        let ended = server.wait().await;
+        assert!(ended.success(), "{signal}: {ended}");
+        assert!(
+            asked.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            asked.elapsed()
+        );
+        let log = server.log();
+        assert!(!log.contains("ERROR"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_in_flight_is_finished_and_kept() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut server = Server::start_in(directory.path(), &["--durability=none"]).await;
+    let object = json!({"metadata": {"name": "late"}, "data": {"k": "v"}});
+    let (mut stream, later) = unfinished_post(&server, &object).await;
+    server.signal("TERM");
+    refuses_connections(&server).await;
+    stream.write_all(later.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer))
+        .await
+        .expect("in time")
+        .expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert!(server.wait().await.success());
+    drop(server);
+
+    let server = Server::start_in(directory.path(), &[]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let kept = wire.get(&format!("{CONFIG_MAPS}/late")).await;
+    assert_eq!(kept.json()["data"]["k"], "v");
+    server.stop().await;
+}
+
+/// Waits until nobody accepts any more.
+async fn refuses_connections(server: &Server) {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(server.secure()).await.is_ok() {
+        assert!(Instant::now() < deadline, "it still accepts");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let mut server = Server::start(&["--storage=memory"]).await;
+        let _in_flight = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
+        server.signal("TERM");
+        refuses_connections(&server).await;
+        let asked = Instant::now();
+        server.signal(signal);
+        assert_eq!(server.wait().await.code(), Some(code));
+        assert!(
+            asked.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            asked.elapsed()
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_outlasts_the_grace_period_is_cut_off_and_told() {
+    let flags = ["--storage=memory", "--shutdown-grace-period=300ms"];
+    let mut server = Server::start(&flags).await;
+    let (mut in_flight, _) = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
+    let asked = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait().await.success());
+    assert!(asked.elapsed() >= Duration::from_millis(300));
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert!(
+        server.log().contains("connections are cut off"),
+        "{}",
+        server.log()
+    );
+    let mut answer = Vec::new();
+    // Whether the connection is closed or reset, nothing was acknowledged on it.
+    if let Ok(count) = in_flight.read_to_end(&mut answer).await {
+        assert_eq!(count, 0, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
+    let mut server = Server::start(&["--storage=memory"]).await;
+    // It speaks HTTP/2 as far as an empty SETTINGS frame, and then never again.
+    let mut stream = TcpStream::connect(server.insecure())
+        .await
+        .expect("a connection");
+    let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(opening).await.expect("it reads");
+    let mut settings = [0; 9];
+    timeout(PATIENCE, stream.read_exact(&mut settings))
+        .await
+        .expect("in time")
+        .expect("an answer");
+    let asked = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait().await.success());
+    let elapsed = asked.elapsed();
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+    assert!(!server.log().contains("cut off"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_hold_it_up() {
+    let mut server = Server::start(&["--storage=memory"]).await;
+    let mut wires = Vec::new();
+    for protocol in PROTOCOLS {
+        let mut wire = server.admin(protocol).await;
+        wire.get("/version").await;
+        wires.push(wire);
+        wires.push(server.plain(protocol).await);
+    }
+    let silent = TcpStream::connect(server.secure())
+        .await
+        .expect("a connection");
+    let asked = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait().await.success());
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_signal_while_etcd_does_not_answer_ends_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    // Nobody listens there: the port is bound and not listened on as long as this lives.
+    let reserved = tokio::net::TcpSocket::new_v4().expect("a socket");
+    reserved
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("a port");
+    let servers = format!(
+        "--etcd-servers=http://{}",
+        reserved.local_addr().expect("its address")
+    );
+    let mut child = crate::harness::command()
+        .current_dir(directory.path())
+        .args(["--storage=etcd", "--secure-port=0", &servers])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let deadline = Instant::now() + PATIENCE;
+    while !directory.path().join(".watchet/pki/admin.crt").exists() {
+        assert!(Instant::now() < deadline, "no certificates");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    crate::harness::signal(child.id().expect("it runs"), "TERM");
+    let ended = timeout(PATIENCE, child.wait()).await.expect("in time");
+    assert!(ended.expect("its own child").success());
+}
