@@ -6,10 +6,13 @@
 
 mod compaction;
 mod etcd;
+mod etcd_faults;
+mod etcd_only;
 mod fixtures;
 mod lists;
 mod model;
 mod support;
+mod tls;
 mod watches;
 mod writes;
 
