@@ -74,6 +74,7 @@ struct Metadata {
 
 impl Object {
     /// The object that storage holds as `stored` at revision `at`, about which `event_type` is told.
+    /// At zero it is stored nowhere (a dry run's) and its body names no version.
     ///
     /// # Errors
     /// [`DecodeError`] when `stored` is not a JSON object with an object `metadata`.
@@ -252,10 +253,13 @@ fn frame(head: &[u8], body: &[u8]) -> Bytes {
 fn splice(head: &[u8], stored: &[u8], metadata_at: usize, at: ResourceVersion) -> Bytes {
     let (before, after) = stored.split_at(metadata_at + 1);
     let empty = after.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'}');
-    let member = format!(
-        r#""resourceVersion":"{at}"{}"#,
-        if empty { "" } else { "," }
-    );
+    let member = match at.is_zero() {
+        true => String::new(),
+        false => format!(
+            r#""resourceVersion":"{at}"{}"#,
+            if empty { "" } else { "," }
+        ),
+    };
     let size = head.len() + stored.len() + member.len() + FRAME_TAIL.len();
     let mut out = BytesMut::with_capacity(size);
     for part in [head, before, member.as_bytes(), after, FRAME_TAIL] {
@@ -313,6 +317,20 @@ mod tests {
             ),
             ("a", "ns")
         );
+    }
+
+    #[test]
+    fn at_zero_the_body_names_no_version() {
+        let columns = ColumnSet::default();
+        let stored = br#"{"metadata":{"name":"a"}}"#;
+        let object = Object::decode(
+            ObjectKey::from("a"),
+            ResourceVersion::ZERO,
+            EventType::Modified,
+            stored,
+            &columns,
+        );
+        assert_eq!(object.unwrap().body(), &stored[..]);
     }
 
     #[test]

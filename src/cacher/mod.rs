@@ -1,13 +1,48 @@
-//! The watch cache. (skeleton: signatures that other rooms build on)
+//! The watch cache: one `Cacher` for each resource keeps its collection and its recent history in
+//! memory, answers gets and lists from it, and feeds any number of watches. It reads storage and
+//! never writes it; what an object means is unknown here, and so are HTTP and etcd.
+//!
+//! ```text
+//!  storage ─▶ StorageSource ─▶ Reflector ─▶ WatchCache ─publishes─▶ Snapshot (objects + history)
+//!                                                                      │            │
+//!                            delegator: get, list ◀────────────────────┤            │
+//!                                                                      ▼            ▼
+//!                          CacheWatcher ◀─ Inbox ◀─ Dispatcher (a cursor)     CatchUp reads
+//! ```
+
+mod backfill;
+mod cache_watcher;
+mod delegator;
+mod dispatcher;
+mod error;
+mod event;
+mod freshness;
+mod inbox;
+mod probe;
+mod relist;
+mod snapshot;
+mod source;
+mod watch_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{
-    ColumnSet, FieldRef, GetOptions, InvalidContinueToken, ListOptions, Object, ObjectKey,
-    ResourceVersion, SelectionPredicate, StorageKey, WatchEvent,
-};
-use crate::storage::{Storage, StorageError};
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+pub use cache_watcher::CacheWatcher;
+pub use error::ReadError;
+
+use self::backfill::Backfill;
+use self::cache_watcher::WatchContext;
+use self::dispatcher::Dispatcher;
+use self::probe::RevisionProbe;
+use self::snapshot::Snapshot;
+use self::source::{ProgressSlot, StorageSource};
+use self::watch_cache::{Published, SourceState, WatchCache};
+use crate::api::{ColumnSet, FieldRef, Object, ObjectKey, ResourceVersion, StorageKey, WatchEvent};
+use crate::reflector::{Backoff, Reflector};
+use crate::storage::{ProgressRequester, Storage};
 use crate::tasks::Tasks;
 
 /// What a Cacher needs to know of its resource.
@@ -27,15 +62,18 @@ pub struct CachedResource {
 /// Limits of a Cacher.
 #[derive(Debug, Clone)]
 pub struct CacherConfig {
-    /// How long history is kept at least, memory permitting.
+    /// How long history is kept at least, memory permitting. Upstream's freshness window: a
+    /// bookmark period and a bit, so that a client that has just had a bookmark can resume.
     pub history_window: Duration,
-    /// How much memory one resource's history may take, in bytes.
+    /// How much memory one resource's history may take, in bytes. It holds what the window wants of
+    /// 1 KB objects changing 3,000 times a second, and is only used when that happens.
     pub history_bytes_max: usize,
-    /// How long a read waits for the cache to reach a version.
+    /// How long a read waits for the cache to reach a version (upstream: 3 s).
     pub freshness_timeout: Duration,
-    /// How long a request waits for a cold cache.
+    /// How long a request waits for a cold cache; longer than a list of a large collection takes,
+    /// shorter than the request's own limit.
     pub start_timeout: Duration,
-    /// How often an idle watch gets a bookmark.
+    /// How often an idle watch gets a bookmark (upstream: 1 minute).
     pub bookmark_period: Duration,
 }
 
@@ -49,51 +87,6 @@ impl Default for CacherConfig {
             bookmark_period: Duration::from_secs(60),
         }
     }
-}
-
-/// Why a read was not answered. Matched once to a Status, in `http`.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ReadError {
-    /// History no longer reaches back so far: 410 Expired.
-    #[error("too old resource version: {requested} ({oldest})")]
-    Expired {
-        /// What was asked.
-        requested: ResourceVersion,
-        /// The oldest that can be served.
-        oldest: ResourceVersion,
-        /// For a continued list: a token that goes on inconsistently, at the latest state.
-        fresh_token: Option<String>,
-    },
-    /// The version asked for has not happened yet: 504.
-    #[error("Too large resource version: {requested}, current: {current}")]
-    TooLargeResourceVersion {
-        /// What was asked.
-        requested: ResourceVersion,
-        /// Where the cache is.
-        current: ResourceVersion,
-        /// 1 from the cache, 0 from storage.
-        retry_after: Duration,
-    },
-    /// The cache is (re)initializing: 429.
-    #[error("storage is (re)initializing: {detail}")]
-    NotReady {
-        /// The last error.
-        detail: String,
-        /// When to come back.
-        retry_after: Duration,
-    },
-    /// 400.
-    #[error("invalid continue token: {0}")]
-    InvalidContinue(#[from] InvalidContinueToken),
-    /// A stored object cannot be decoded: 500.
-    #[error("{0}")]
-    Undecodable(String),
-    /// The server is shutting down: 503.
-    #[error("the cache has stopped")]
-    Stopped,
-    /// Storage itself was asked, and failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
 }
 
 /// An answered list.
@@ -129,66 +122,167 @@ pub enum WatchItem {
 
 /// The cache of one resource.
 #[derive(Debug)]
-pub struct Cacher {}
+pub struct Cacher {
+    resource: Arc<CachedResource>,
+    storage: Arc<dyn Storage>,
+    config: CacherConfig,
+    published: Arc<Published>,
+    progress: ProgressSlot,
+    probe: Arc<RevisionProbe>,
+    dispatcher: Arc<Dispatcher>,
+    backfill: Arc<Backfill>,
+    stop: CancellationToken,
+}
+
+/// The source is a local store or an etcd that others depend on too: try again sooner than a client
+/// on the far side of a network would, and never less than every 5 s.
+const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 impl Cacher {
     /// Starts to fill the cache, in tasks of `tasks`.
     pub fn start(
-        _resource: CachedResource,
-        _storage: Arc<dyn Storage>,
-        _tasks: &Tasks,
-        _config: CacherConfig,
+        resource: CachedResource,
+        storage: Arc<dyn Storage>,
+        tasks: &Tasks,
+        config: CacherConfig,
     ) -> Arc<Self> {
-        unimplemented!()
+        let resource = Arc::new(resource);
+        let progress: ProgressSlot = Arc::new(ArcSwap::from_pointee(ProgressRequester::default()));
+        let cacher = Arc::new(Self {
+            published: Arc::new(Published::new()),
+            probe: RevisionProbe::new(storage.clone(), tasks.clone()),
+            dispatcher: Dispatcher::new(resource.triggers.clone()),
+            backfill: Backfill::new(),
+            stop: tasks.token(),
+            resource,
+            storage,
+            config,
+            progress,
+        });
+        cacher.clone().spawn(tasks);
+        cacher
     }
 
-    /// One object, or that there is none.
-    pub async fn get(
-        &self,
-        _key: &ObjectKey,
-        _options: GetOptions,
-    ) -> Result<Option<Arc<Object>>, ReadError> {
-        unimplemented!()
+    fn spawn(self: Arc<Self>, tasks: &Tasks) {
+        let source = StorageSource {
+            resource: self.resource.clone(),
+            storage: self.storage.clone(),
+            progress: self.progress.clone(),
+        };
+        let cache = WatchCache::new(
+            self.resource.clone(),
+            self.config.clone(),
+            self.published.clone(),
+        );
+        let reflector = Reflector::new(source, cache, Backoff::new(BACKOFF_INITIAL, BACKOFF_MAX));
+        tasks.spawn("reflector", reflector.run(self.stop.clone()));
+
+        // Twice a period, so that the next bookmark tells of a version of the last half.
+        let progress_every = self.config.bookmark_period / 2;
+        tasks.spawn(
+            "dispatcher",
+            self.dispatcher.clone().run(
+                self.published.clone(),
+                self.progress.clone(),
+                progress_every,
+                self.stop.clone(),
+            ),
+        );
+        let stop = self.stop.clone();
+        tasks.spawn("backfill", async move {
+            // Biased: stopping comes first.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.fill_in_history() => {}
+            }
+        });
+    }
+
+    /// Reads the history from before the first list, once there is one.
+    async fn fill_in_history(self: Arc<Self>) {
+        let mut source = self.published.source.subscribe();
+        let started = |state: &SourceState| !matches!(state, SourceState::Pending { .. });
+        // The sender lives in `self`, so this cannot fail.
+        source.wait_for(started).await.ok();
+        let Some(snapshot) = self.published.snapshot.load_full() else {
+            return;
+        };
+        let at = snapshot.reaches_back_to();
+        drop(snapshot);
+        let (backfill, resource) = (self.backfill.clone(), self.resource.clone());
+        backfill
+            .run(resource, self.storage.clone(), self.config.clone(), at)
+            .await;
     }
 
     /// The object as the cache has it at this moment, perhaps stale: a base for an optimistic write.
-    pub fn peek(&self, _key: &ObjectKey) -> Option<Arc<Object>> {
-        unimplemented!()
+    /// `None` when it has none, or no state yet.
+    pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.published
+            .snapshot
+            .load()
+            .as_ref()?
+            .objects
+            .get(key)
+            .cloned()
     }
 
-    /// A list, by the table of `src/ARCHITECTURE.md`. Uses version, match, limit and continue of the
-    /// options; the selectors are in the predicate.
-    pub async fn list(
-        &self,
-        _predicate: &SelectionPredicate,
-        _options: &ListOptions,
-    ) -> Result<ObjectList, ReadError> {
-        unimplemented!()
-    }
-
-    /// A watch. An error here is an HTTP error; later ones are items of the watch.
-    pub async fn watch(
-        self: &Arc<Self>,
-        _predicate: SelectionPredicate,
-        _options: &ListOptions,
-    ) -> Result<CacheWatcher, ReadError> {
-        unimplemented!()
-    }
-
-    /// Whether the cache has its first state, and if not why.
+    /// Whether the cache has its first state and can follow storage.
+    ///
+    /// # Errors
+    /// Why not, for people.
     pub fn readiness(&self) -> Result<(), String> {
-        unimplemented!()
+        match &*self.published.source.borrow() {
+            SourceState::Following => Ok(()),
+            SourceState::Lost { error } => Err(error.clone()),
+            SourceState::Pending {
+                error: Some(error), ..
+            } => Err(error.clone()),
+            SourceState::Pending { error: None, .. } => Err("initializing".to_owned()),
+        }
+    }
+
+    /// The present state, waiting for the first one.
+    ///
+    /// # Errors
+    /// [`ReadError::NotReady`] when there is none in time, at once when storage was tried in vain.
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, ReadError> {
+        if let Some(snapshot) = self.published.snapshot.load_full() {
+            return Ok(snapshot);
+        }
+        let mut source = self.published.source.subscribe();
+        let decided =
+            source.wait_for(|state| !matches!(state, SourceState::Pending { error: None, .. }));
+        // Biased: a state that is there at the last moment is good.
+        let state = tokio::select! {
+            biased;
+            state = tokio::time::timeout(self.config.start_timeout, decided) => match state {
+                Ok(state) => state.map_err(|_| ReadError::Stopped)?.clone(),
+                Err(_) => self.published.source.borrow().clone(),
+            },
+            () = self.stop.cancelled() => return Err(ReadError::Stopped),
+        };
+        match (self.published.snapshot.load_full(), state) {
+            (Some(snapshot), _) => Ok(snapshot),
+            (None, SourceState::Pending { since, error }) => {
+                Err(ReadError::not_ready(since.elapsed(), error))
+            }
+            (None, SourceState::Following | SourceState::Lost { .. }) => Err(ReadError::Stopped),
+        }
+    }
+
+    fn watch_context(&self) -> WatchContext {
+        WatchContext {
+            published: self.published.clone(),
+            dispatcher: self.dispatcher.clone(),
+            backfill: self.backfill.clone(),
+            stop: self.stop.clone(),
+            bookmark_period: self.config.bookmark_period,
+        }
     }
 }
 
-/// One client's watch.
-#[derive(Debug)]
-pub struct CacheWatcher {}
-
-impl CacheWatcher {
-    /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
-    /// watch has ended (its deadline, the server's shutdown, after an error). Cancel safe.
-    pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
-        unimplemented!()
-    }
-}
+#[cfg(test)]
+mod tests;

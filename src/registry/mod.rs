@@ -1,14 +1,53 @@
-//! What each resource is and how it is written. (skeleton: signatures that other rooms build on)
+//! What each resource is, and how it is written: the table of built-ins, the flows of create,
+//! update, patch and delete over storage, and the reads, which it leaves to each resource's cache.
+//! It knows no HTTP: bodies come as JSON values, failures leave as [`ApiError`].
+//!
+//! # Definitions
+//!
+//! - *Stored form*: an object's JSON as storage has it: with `apiVersion` and `kind`, without
+//!   `metadata.resourceVersion`. Both groups' events are stored in the core group's form.
+//! - *Suggestion*: the object as a cache has it, perhaps stale; a first guess for an optimistic
+//!   write that saves a read (§2.1).
+//!
+//! # Invariants
+//!
+//! 1. What a write answers is made from the bytes and the revision written, never from a cache.
+//! 2. A refusal is never decided on a suggestion alone: it is decided again on what storage has.
+//! 3. A namespace is gone only after nothing is left in it.
 
-use std::sync::Arc;
+mod builtins;
+mod create;
+mod delete;
+mod error;
+mod events;
+mod metadata;
+mod names;
+mod namespaces;
+mod patch;
+pub mod printers;
+mod read;
+mod strategic;
+mod strategy;
+mod update;
+mod write;
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 use serde_json::Value;
 
+pub use error::ApiError;
+
 use crate::api::{
-    ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, StatusCause, WriteOptions,
+    ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
+    WriteOptions,
 };
-use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError};
-use crate::storage::{Storage, StorageError};
+use crate::cacher::{CacheWatcher, CachedResource, Cacher, CacherConfig, ObjectList, ReadError};
+use crate::storage::Storage;
 use crate::tasks::Tasks;
 
 /// One served resource, e.g. apps/v1 deployments.
@@ -40,6 +79,40 @@ pub struct Resource {
     pub columns: Arc<ColumnSet>,
     /// See `CachedResource::triggers`.
     pub triggers: Vec<FieldRef>,
+}
+
+impl Resource {
+    /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Whether this is that resource; the empty group is the core group.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    /// Where its objects are.
+    ///
+    /// # Errors
+    /// A storage prefix that is no path; no built-in has one.
+    fn prefix(&self) -> Result<StorageKey, ApiError> {
+        StorageKey::new(&format!("/{}/", self.storage_prefix))
+            .map_err(|error| ApiError::BadRequest(error.to_string()))
+    }
 }
 
 /// The object that a request is about.
@@ -77,199 +150,197 @@ pub enum Deleted {
     Pending(Arc<Object>),
 }
 
-/// Why a request was not done. Matched once to a Status, in `http`.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ApiError {
-    /// 404
-    #[error("{resource} {name:?} not found")]
-    NotFound {
-        /// Plural, with group: `deployments.apps`.
-        resource: String,
-        /// Which.
-        name: String,
-    },
-    /// 409 AlreadyExists
-    #[error("{resource} {name:?} already exists")]
-    AlreadyExists {
-        /// Plural, with group.
-        resource: String,
-        /// Which.
-        name: String,
-        /// The one that exists is terminating.
-        being_deleted: bool,
-    },
-    /// 409 AlreadyExists after all tries of generateName
-    #[error("no free name for generateName {base:?}")]
-    NamesExhausted {
-        /// Plural, with group.
-        resource: String,
-        /// The last name tried.
-        base: String,
-    },
-    /// 409 Conflict
-    #[error("Operation cannot be fulfilled on {resource} {name:?}: {detail}")]
-    Conflict {
-        /// Plural, with group.
-        resource: String,
-        /// Which.
-        name: String,
-        /// Why.
-        detail: String,
-    },
-    /// 422 Invalid
-    #[error("{kind} {name:?} is invalid: {causes:?}")]
-    Invalid {
-        /// The kind's group.
-        group: String,
-        /// The kind.
-        kind: String,
-        /// Which.
-        name: String,
-        /// One entry a problem.
-        causes: Vec<StatusCause>,
-    },
-    /// 403
-    #[error("{resource} {name:?} is forbidden: {detail}")]
-    Forbidden {
-        /// Plural, with group.
-        resource: String,
-        /// Which.
-        name: String,
-        /// Why.
-        detail: String,
-        /// With cause reason, field and message, e.g. `NamespaceTerminating`.
-        causes: Vec<StatusCause>,
-    },
-    /// 400
-    #[error("{0}")]
-    BadRequest(String),
-    /// 422 without causes: a patch that cannot be applied
-    #[error("{0}")]
-    Unprocessable(String),
-    /// 413
-    #[error("{0}")]
-    TooLarge(String),
-    /// 415
-    #[error("{0}")]
-    UnsupportedPatch(String),
-    /// 405
-    #[error("{0}")]
-    MethodNotAllowed(String),
-    /// A read failed.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Storage failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-}
-
 /// The resources and the verbs on them. Cheap to share.
 #[derive(Debug)]
-pub struct Registry {}
+pub struct Registry {
+    /// For the tasks that outlive a request.
+    this: Weak<Self>,
+    storage: Arc<dyn Storage>,
+    tasks: Tasks,
+    config: CacherConfig,
+    resources: Vec<Arc<Resource>>,
+    /// The namespaces themselves, which every write into one asks for.
+    namespaces: Arc<Resource>,
+    /// By storage prefix: resources that share one share a cache. Bounded by the table.
+    caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
+    terminating: namespaces::Terminating,
+}
 
 impl Registry {
     /// The built-in resources over `storage`; caches start on first use, in tasks of `tasks`.
-    pub fn new(_storage: Arc<dyn Storage>, _tasks: &Tasks, _config: CacherConfig) -> Arc<Self> {
-        unimplemented!()
+    pub fn new(storage: Arc<dyn Storage>, tasks: &Tasks, config: CacherConfig) -> Arc<Self> {
+        let resources = builtins::resources();
+        let namespaces = resources
+            .iter()
+            .find(|r| r.is("", "namespaces"))
+            .cloned()
+            .expect("the table has namespaces");
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            storage,
+            tasks: tasks.child(),
+            config,
+            resources,
+            namespaces,
+            caches: Mutex::default(),
+            terminating: namespaces::Terminating::default(),
+        })
     }
 
-    /// Makes what must exist before the first request: the four system namespaces.
+    /// Makes what must exist before the first request: the four system namespaces. Goes on with
+    /// the namespaces whose deletion an earlier run did not finish.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
-        unimplemented!()
+        namespaces::bootstrap(self).await
     }
 
     /// The resource of this group (empty for core), version and plural name.
-    pub fn resource(&self, _group: &str, _version: &str, _plural: &str) -> Option<Arc<Resource>> {
-        unimplemented!()
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.resources
+            .iter()
+            .find(|r| r.is(group, plural) && r.version == version)
+            .cloned()
     }
 
     /// Every served resource, groups in discovery order, preferred version of a group first.
     pub fn resources(&self) -> Vec<Arc<Resource>> {
-        unimplemented!()
+        self.resources.clone()
     }
 
     /// Each started cache, by name, and why it is not ready if it is not; for readiness checks.
     pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
-        unimplemented!()
+        let caches: Vec<_> = {
+            let caches = self.caches.lock();
+            caches.iter().map(|(n, c)| (n.clone(), c.clone())).collect()
+        };
+        caches
+            .into_iter()
+            .map(|(name, cache)| (name, cache.readiness()))
+            .collect()
+    }
+
+    /// The representation of an object of `resource`, where that is not the stored form: events are
+    /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
+    ///
+    /// # Errors
+    /// [`ReadError::Undecodable`] when `body` is not JSON.
+    pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
+        if !events::is_converted(resource) {
+            return Ok(None);
+        }
+        let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
+        let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
+        let shown = events::from_storage(resource, value);
+        Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))
     }
 
     /// One object.
-    pub async fn get(
-        &self,
-        _target: &Target,
-        _options: GetOptions,
-    ) -> Result<Arc<Object>, ApiError> {
-        unimplemented!()
+    pub async fn get(&self, target: &Target, options: GetOptions) -> Result<Arc<Object>, ApiError> {
+        read::get(self, target, options).await
     }
 
     /// A list, of one namespace or of all.
     pub async fn list(
         &self,
-        _resource: &Arc<Resource>,
-        _namespace: Option<&str>,
-        _options: &ListOptions,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        options: &ListOptions,
     ) -> Result<ObjectList, ApiError> {
-        unimplemented!()
+        read::list(self, resource, namespace, options).await
     }
 
     /// A watch, of one namespace or of all.
     pub async fn watch(
         &self,
-        _resource: &Arc<Resource>,
-        _namespace: Option<&str>,
-        _options: &ListOptions,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        options: &ListOptions,
     ) -> Result<CacheWatcher, ApiError> {
-        unimplemented!()
+        read::watch(self, resource, namespace, options).await
     }
 
     /// A new object.
     pub async fn create(
         &self,
-        _resource: &Arc<Resource>,
-        _namespace: Option<&str>,
-        _body: Value,
-        _options: &WriteOptions,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        body: Value,
+        options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
-        unimplemented!()
+        create::create(self, resource, namespace, body, options).await
     }
 
     /// Replaces an object (PUT); also says whether it was created by that.
     pub async fn update(
         &self,
-        _target: &Target,
-        _body: Value,
-        _options: &WriteOptions,
+        target: &Target,
+        body: Value,
+        options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
-        unimplemented!()
+        update::update(self, target, body, options).await
     }
 
     /// Patches an object.
     pub async fn patch(
         &self,
-        _target: &Target,
-        _patch: &Patch,
-        _options: &WriteOptions,
+        target: &Target,
+        patch: &Patch,
+        options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
-        unimplemented!()
+        patch::patch(self, target, patch, options).await
     }
 
     /// Deletes an object, or starts to.
     pub async fn delete(
         &self,
-        _target: &Target,
-        _options: &DeleteOptions,
+        target: &Target,
+        options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        unimplemented!()
+        delete::delete(self, target, options).await
     }
 
     /// Deletes what a list selects, one by one; returns the objects.
     pub async fn delete_collection(
         &self,
-        _resource: &Arc<Resource>,
-        _namespace: Option<&str>,
-        _selection: &ListOptions,
-        _options: &DeleteOptions,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        selection: &ListOptions,
+        options: &DeleteOptions,
     ) -> Result<ObjectList, ApiError> {
-        unimplemented!()
+        delete::delete_collection(self, resource, namespace, selection, options).await
+    }
+
+    /// The cache of `resource`, started if it was not yet.
+    fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
+        let prefix = resource.prefix()?;
+        let mut caches = self.caches.lock();
+        if let Some(cache) = caches.get(&resource.storage_prefix) {
+            return Ok(cache.clone());
+        }
+        // Of resources that share a prefix the first in the table names the cache and its columns.
+        let owner = self
+            .resources
+            .iter()
+            .find(|r| r.storage_prefix == resource.storage_prefix)
+            .map_or(resource, |r| r);
+        let cached = CachedResource {
+            name: owner.qualified(),
+            prefix,
+            columns: owner.columns.clone(),
+            triggers: owner.triggers.clone(),
+        };
+        let cache = Cacher::start(
+            cached,
+            self.storage.clone(),
+            &self.tasks,
+            self.config.clone(),
+        );
+        caches.insert(resource.storage_prefix.clone(), cache.clone());
+        Ok(cache)
+    }
+
+    /// The object as a cache that has been started happens to have it.
+    fn suggestion(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
+        let cache = self.caches.lock().get(&resource.storage_prefix).cloned();
+        cache?.peek(key)
     }
 }

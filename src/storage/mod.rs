@@ -15,7 +15,9 @@
 //!    once, in order, or fails with [`StorageError::Compacted`]; never a gap.
 //! 3. A list is the state at exactly the revision that it reports.
 
+pub mod embedded;
 pub mod etcd3;
+pub mod memory;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! The one integration test binary: a module per room. It holds no test itself.
 
 mod compose;
+mod harness;
+mod kubectl;
+mod serve;
 mod storage;
 mod tidy;

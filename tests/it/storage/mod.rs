@@ -5,6 +5,7 @@
 //! store of their own and no other writer, but not that revisions are dense or begin at 1.
 
 mod compaction;
+mod durable;
 mod etcd;
 mod etcd_faults;
 mod etcd_only;

@@ -1,0 +1,351 @@
+//! `CacheWatcher`: one client's watch, from initial state through history to live events. It owns
+//! its position and moves it as the client reads; a client that does not read costs an inbox that
+//! fills and parks. How its items become bytes is `http`'s business.
+//!
+//! ```text
+//!   Initial ──all sent──▶ CatchUp ──caught up, joined──▶ Live
+//!                            ▲ │                          │
+//!                            │ └─ history is gone: 410 ─▶ Ended ◀─ deadline, shutdown
+//!                            └──────── parked ────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. Every event that the predicate sees and whose version is at most `position` was returned, or
+//!    was part of the initial state; none with a greater version was.
+//! 2. `position` never goes back, and no bookmark is beyond what was returned before it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::backfill::Backfill;
+use super::dispatcher::{Dispatcher, Membership};
+use super::inbox::{EventBatch, Taken};
+use super::snapshot::{ObjectMap, TooOld, select};
+use super::watch_cache::Published;
+use super::{ReadError, WatchItem};
+use crate::api::{ResourceVersion, SelectionPredicate};
+
+/// Initial objects returned at a time, so that a client that reads slowly holds no second copy of a
+/// large collection, and one that leaves early wastes little.
+const INITIAL_ITEMS_MAX: usize = 500;
+
+/// Events of history looked at in one go while catching up; between two goes others may run.
+const CATCH_UP_EVENTS_MAX: usize = 256;
+
+/// The last bookmark comes this long before the deadline, for the client to resume from.
+const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Where a watch begins.
+#[derive(Debug)]
+pub(super) enum Start {
+    /// The state at a version, then what follows. `end_bookmark` marks the border.
+    Initial {
+        objects: ObjectMap,
+        at: ResourceVersion,
+        end_bookmark: bool,
+    },
+    /// What follows a version.
+    After(ResourceVersion),
+    /// A failure that is told inside of the stream.
+    Failed(ReadError),
+}
+
+/// What a watch shares with its Cacher.
+#[derive(Debug, Clone)]
+pub(super) struct WatchContext {
+    pub(super) published: Arc<Published>,
+    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(super) backfill: Arc<Backfill>,
+    pub(super) stop: CancellationToken,
+    pub(super) bookmark_period: Duration,
+}
+
+/// One client's watch.
+#[derive(Debug)]
+pub struct CacheWatcher {
+    context: WatchContext,
+    predicate: Arc<SelectionPredicate>,
+    /// Of the snapshots that `position` is a version of.
+    generation: u64,
+    /// The position that it began with; the only one that was not told by this cache.
+    origin: ResourceVersion,
+    position: ResourceVersion,
+    phase: Phase,
+    bookmarks: bool,
+    deadline: Instant,
+    next_bookmark: Instant,
+    /// Wakes at the deadline or at the next bookmark, whichever comes first.
+    timer: std::pin::Pin<Box<Sleep>>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Initial {
+        objects: ObjectMap,
+        at: ResourceVersion,
+        next_key: String,
+        end_bookmark: bool,
+    },
+    CatchUp,
+    Live(Membership),
+    Failed(ReadError),
+    Ended,
+}
+
+impl CacheWatcher {
+    pub(super) fn new(
+        context: WatchContext,
+        predicate: SelectionPredicate,
+        generation: u64,
+        start: Start,
+        bookmarks: bool,
+        timeout: Duration,
+    ) -> Self {
+        let (position, phase) = match start {
+            Start::Initial {
+                objects,
+                at,
+                end_bookmark,
+            } => {
+                let next_key = String::new();
+                (
+                    at,
+                    Phase::Initial {
+                        objects,
+                        at,
+                        next_key,
+                        end_bookmark,
+                    },
+                )
+            }
+            Start::After(version) => (version, Phase::CatchUp),
+            Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(error)),
+        };
+        let deadline = Instant::now() + timeout;
+        let mut watcher = Self {
+            context,
+            predicate: Arc::new(predicate),
+            generation,
+            origin: position,
+            position,
+            phase,
+            bookmarks,
+            deadline,
+            next_bookmark: deadline,
+            timer: Box::pin(tokio::time::sleep_until(deadline)),
+        };
+        watcher.schedule_bookmark();
+        watcher
+    }
+
+    /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
+    /// watch has ended: its deadline, the server's shutdown, after an error. Cancel safe.
+    pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
+        loop {
+            if self.context.stop.is_cancelled() || Instant::now() >= self.deadline {
+                self.phase = Phase::Ended;
+            }
+            let items = match &mut self.phase {
+                Phase::Initial { .. } => self.initial(),
+                Phase::CatchUp => self.catch_up(),
+                Phase::Live(_) => self.live().await,
+                Phase::Failed(error) => {
+                    let error = error.clone();
+                    self.phase = Phase::Ended;
+                    vec![WatchItem::Error(error)]
+                }
+                Phase::Ended => return None,
+            };
+            if !items.is_empty() {
+                return Some(items);
+            }
+        }
+    }
+
+    /// The next part of the initial state.
+    fn initial(&mut self) -> Vec<WatchItem> {
+        let Phase::Initial {
+            objects,
+            at,
+            next_key,
+            end_bookmark,
+        } = &mut self.phase
+        else {
+            unreachable!("called in this phase only");
+        };
+        let page = select(objects, &self.predicate, next_key, INITIAL_ITEMS_MAX);
+        let mut items: Vec<_> = page.items.into_iter().map(WatchItem::Initial).collect();
+        match page.more_after {
+            Some(last) => *next_key = format!("{last}\0"),
+            None => {
+                if *end_bookmark {
+                    let resource_version = *at;
+                    items.push(WatchItem::Bookmark {
+                        resource_version,
+                        initial_events_end: true,
+                    });
+                }
+                self.phase = Phase::CatchUp;
+            }
+        }
+        items
+    }
+
+    /// The next part of history after the position. When little is left the watch joins the live
+    /// ones first and reads the rest after that, so that nothing falls between.
+    fn catch_up(&mut self) -> Vec<WatchItem> {
+        match self.history(CATCH_UP_EVENTS_MAX) {
+            Err(error) => return self.fail(error),
+            Ok((items, true)) => return items,
+            Ok((items, false)) if !items.is_empty() => return items,
+            Ok(_) => {}
+        }
+        let membership = self.context.dispatcher.join(&self.predicate);
+        match self.history(usize::MAX) {
+            Err(error) => self.fail(error),
+            Ok((items, _)) => {
+                self.phase = Phase::Live(membership);
+                items
+            }
+        }
+    }
+
+    /// What the predicate sees of the next `limit` events after the position, which moves; and
+    /// whether there are more.
+    fn history(&mut self, limit: usize) -> Result<(Vec<WatchItem>, bool), ReadError> {
+        let snapshot = self
+            .context
+            .published
+            .snapshot
+            .load_full()
+            .ok_or(ReadError::Stopped)?;
+        let expired = |requested, oldest| {
+            Err(ReadError::Expired {
+                requested,
+                oldest,
+                fresh_token: None,
+            })
+        };
+        if snapshot.generation != self.generation {
+            return expired(self.position, snapshot.at);
+        }
+        if let Some(TooOld(oldest)) = snapshot.hidden(self.origin) {
+            return expired(self.position, oldest);
+        }
+        let older;
+        let (events, covered): (&mut dyn Iterator<Item = _>, _) =
+            match snapshot.events_after(self.position) {
+                Ok(events) => (&mut { events }, snapshot.at),
+                Err(TooOld(oldest)) => {
+                    match self.context.backfill.events_after(self.position, oldest) {
+                        Ok((events, up_to)) => {
+                            older = events;
+                            (&mut older.iter(), up_to)
+                        }
+                        Err(TooOld(oldest)) => return expired(self.position, oldest),
+                    }
+                }
+            };
+        let mut items = Vec::new();
+        let mut events = events.peekable();
+        for event in events.by_ref().take(limit) {
+            self.position = event.resource_version();
+            items.extend(event.seen_by(&self.predicate).map(WatchItem::Event));
+        }
+        let more = events.peek().is_some();
+        if !more {
+            self.position = self.position.max(covered);
+        }
+        Ok((items, more || covered < snapshot.at))
+    }
+
+    /// Waits for the inbox or for the timer.
+    async fn live(&mut self) -> Vec<WatchItem> {
+        let Phase::Live(membership) = &self.phase else {
+            unreachable!("called in this phase only");
+        };
+        let inbox = &membership.inbox;
+        let taken = tokio::select! {
+            // Biased: what ends the watch comes first, events before a bookmark that tells of them.
+            biased;
+            () = self.context.stop.cancelled() => return Vec::new(),
+            taken = std::future::poll_fn(|cx| inbox.poll_take(cx.waker())) => taken,
+            () = &mut self.timer => return self.timer_fired(),
+        };
+        match taken {
+            Taken::Batches(batches) => self.receive(batches),
+            Taken::Parked => {
+                tracing::debug!(position = %self.position, "watch parked, reading from history");
+                self.phase = Phase::CatchUp;
+                Vec::new()
+            }
+        }
+    }
+
+    fn receive(&mut self, batches: VecDeque<EventBatch>) -> Vec<WatchItem> {
+        let mut items = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
+        for event in batches.iter().flat_map(|batch| batch.iter()) {
+            // Joining overlaps with the history read after it.
+            if event.resource_version() > self.position {
+                self.position = event.resource_version();
+                items.push(WatchItem::Event(event.clone()));
+            }
+        }
+        items
+    }
+
+    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline.
+    fn timer_fired(&mut self) -> Vec<WatchItem> {
+        if Instant::now() < self.next_bookmark {
+            self.rearm();
+            return Vec::new();
+        }
+        self.schedule_bookmark();
+        let Phase::Live(membership) = &self.phase else {
+            return Vec::new();
+        };
+        // In this order: what was dispatched by now has been offered, and a drained inbox says that
+        // all of it was returned.
+        let dispatched = self.context.dispatcher.dispatched();
+        if !membership.inbox.is_drained() {
+            return Vec::new();
+        }
+        self.position = self.position.max(dispatched);
+        let resource_version = self.position;
+        vec![WatchItem::Bookmark {
+            resource_version,
+            initial_events_end: false,
+        }]
+    }
+
+    /// The next one is a period away, or shortly before the deadline if that is sooner.
+    fn schedule_bookmark(&mut self) {
+        let now = Instant::now();
+        self.next_bookmark = self.deadline + Duration::from_secs(1);
+        if self.bookmarks {
+            let last = self.deadline.checked_sub(BOOKMARK_BEFORE_DEADLINE);
+            let period = now + self.context.bookmark_period;
+            match last {
+                Some(last) if last > now => self.next_bookmark = period.min(last),
+                _ => {}
+            }
+        }
+        self.rearm();
+    }
+
+    fn rearm(&mut self) {
+        self.timer
+            .as_mut()
+            .reset(self.next_bookmark.min(self.deadline));
+    }
+
+    fn fail(&mut self, error: ReadError) -> Vec<WatchItem> {
+        self.phase = Phase::Ended;
+        vec![WatchItem::Error(error)]
+    }
+}

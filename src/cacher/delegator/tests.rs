@@ -1,0 +1,76 @@
+//! The table of lists, row by row.
+
+use super::*;
+use ResourceVersionMatch::{Exact, NotOlderThan};
+
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion::new(n)
+}
+
+fn check(
+    resource_version_match: Option<ResourceVersionMatch>,
+    resource_version: Option<u64>,
+    limit: usize,
+    token: Option<Option<u64>>,
+    expect: (At, usize),
+) {
+    let start = "ns/a\0".to_owned();
+    let token = token.map(|at| ContinueToken {
+        resource_version: at.map(rv),
+        start,
+    });
+    let options = ListOptions {
+        resource_version: resource_version.map(rv),
+        resource_version_match,
+        limit,
+        continue_token: token.map(|token| token.encode()),
+        ..ListOptions::default()
+    };
+    let plan = plan(&options).unwrap();
+    assert_eq!((plan.at, plan.limit), expect, "{options:?}");
+    assert_eq!(plan.continued, options.continue_token.is_some());
+}
+
+#[test]
+fn every_row() {
+    check(None, None, 0, None, (At::Latest, 0));
+    check(None, None, 5, None, (At::Latest, 5));
+    check(None, Some(0), 5, None, (At::Any, 0)); // WC-091
+    check(Some(NotOlderThan), Some(0), 5, None, (At::Any, 0));
+    check(None, Some(7), 0, None, (At::NotOlderThan(rv(7)), 0)); // WC-090
+    check(None, Some(7), 5, None, (At::Exact(rv(7)), 5)); // WC-089
+    check(
+        Some(NotOlderThan),
+        Some(7),
+        5,
+        None,
+        (At::NotOlderThan(rv(7)), 5),
+    );
+    check(Some(Exact), Some(7), 0, None, (At::Exact(rv(7)), 0));
+    check(None, None, 5, Some(Some(7)), (At::Exact(rv(7)), 5));
+    check(None, Some(0), 5, Some(Some(7)), (At::Exact(rv(7)), 0)); // WC-097
+    check(None, None, 5, Some(None), (At::Latest, 5));
+}
+
+#[test]
+fn refusals() {
+    let token = ContinueToken {
+        resource_version: Some(rv(7)),
+        start: "ns/a\0".into(),
+    }
+    .encode();
+    let with_version = ListOptions {
+        resource_version: Some(rv(7)),
+        continue_token: Some(token),
+        ..ListOptions::default()
+    };
+    assert!(matches!(
+        plan(&with_version),
+        Err(ReadError::VersionWithContinue)
+    ));
+    let garbage = ListOptions {
+        continue_token: Some("%".into()),
+        ..ListOptions::default()
+    };
+    assert!(matches!(plan(&garbage), Err(ReadError::InvalidContinue(_))));
+}

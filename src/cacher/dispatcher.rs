@@ -1,0 +1,342 @@
+//! The Dispatcher: reads history as it grows and puts each event into the inboxes of the watchers
+//! that see it. It is a cursor on the published snapshots, so nothing queues before it and it makes
+//! nobody wait. Watchers that ask for the same thing form a group and share one verdict an event;
+//! the index keeps an event from groups that cannot match.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::event::CacheEvent;
+use super::inbox::{EventBatch, Inbox, Offer};
+use super::snapshot::{Gap, Snapshot};
+use super::source::ProgressSlot;
+use super::watch_cache::Published;
+use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
+
+/// Events dispatched under one hold of the index's lock, and so at most the size of one batch to an
+/// inbox. Joining watchers wait no longer than that takes.
+const BATCH_EVENTS_MAX: usize = 256;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Identifies a group while it has members.
+type GroupId = u64;
+
+/// Identifies a member of a group.
+pub(super) type MemberId = u64;
+
+/// The watchers of one resource. Shared by the task that dispatches and the watchers that join and
+/// leave; the lock is held for one batch at the most and never across an await.
+#[derive(Debug)]
+pub(super) struct Dispatcher {
+    triggers: Vec<FieldRef>,
+    index: Mutex<Index>,
+}
+
+/// A place among the live watchers. Dropping it leaves.
+#[derive(Debug)]
+pub(super) struct Membership {
+    dispatcher: Arc<Dispatcher>,
+    group: GroupId,
+    member: MemberId,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    /// The history that is followed; `None` before the first snapshot.
+    generation: Option<u64>,
+    /// A relist is not for live watches: each must see for itself whether it can go on over it.
+    last_gap: Option<Gap>,
+    /// Every event up to here has been offered to all who were members at the time.
+    dispatched: ResourceVersion,
+    groups: Map<GroupId, Group>,
+    by_predicate: Map<Arc<SelectionPredicate>, GroupId>,
+    routes: Map<Route, Vec<GroupId>>,
+    next_id: u64,
+}
+
+/// Watchers of one predicate.
+#[derive(Debug)]
+struct Group {
+    predicate: Arc<SelectionPredicate>,
+    route: Route,
+    members: Map<MemberId, Arc<Inbox>>,
+    /// What the batch under way has for them.
+    pending: Vec<Arc<WatchEvent>>,
+}
+
+/// Where an event can find a group: each group has one route, each event a few.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Route {
+    All,
+    Namespace(Box<str>),
+    Name(Box<str>),
+    /// `namespace/name`
+    Key(Box<str>),
+    /// A pinned trigger field, by its index among the resource's triggers.
+    Trigger(usize, Box<str>),
+}
+
+impl Dispatcher {
+    pub(super) fn new(triggers: Vec<FieldRef>) -> Arc<Self> {
+        Arc::new(Self {
+            triggers,
+            index: Mutex::default(),
+        })
+    }
+
+    /// Joins the live watchers: every event after the version that [`Self::dispatched`] would now
+    /// report comes into the inbox, if the predicate sees it. Read a snapshot afterwards: it holds
+    /// all that was dispatched before, so that nothing falls between.
+    pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
+        let inbox = Arc::new(Inbox::default());
+        let mut index = self.index.lock();
+        let member = index.new_id();
+        let group = index.group(predicate, || self.route(predicate));
+        let members = &mut index
+            .groups
+            .get_mut(&group)
+            .expect("just found or made")
+            .members;
+        members.insert(member, inbox.clone());
+        Membership {
+            dispatcher: self.clone(),
+            group,
+            member,
+            inbox,
+        }
+    }
+
+    /// Every event up to here was offered.
+    pub(super) fn dispatched(&self) -> ResourceVersion {
+        self.index.lock().dispatched
+    }
+
+    /// Live watchers.
+    pub(super) fn members(&self) -> usize {
+        self.index
+            .lock()
+            .groups
+            .values()
+            .map(|group| group.members.len())
+            .sum()
+    }
+
+    /// Follows the published snapshots until `stop`. While there are watchers it also asks the
+    /// source for progress each `progress_every`, so that bookmarks move on an idle resource.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        published: Arc<Published>,
+        progress: ProgressSlot,
+        progress_every: Duration,
+        stop: CancellationToken,
+    ) {
+        let mut tick = tokio::time::interval(progress_every);
+        loop {
+            // Biased: stop first, events before the timer.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = published.changed.notified() => {
+                    let snapshot = published.snapshot.load_full();
+                    if let Some(snapshot) = snapshot {
+                        self.dispatch(&snapshot);
+                    }
+                }
+                _ = tick.tick() => {
+                    if self.members() > 0 {
+                        progress.load().request();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Offers every event of `snapshot` that was not offered yet.
+    pub(super) fn dispatch(&self, snapshot: &Snapshot) {
+        loop {
+            let mut index = self.index.lock();
+            let after = index.dispatched;
+            let continues = index.generation == Some(snapshot.generation)
+                && index.last_gap == snapshot.last_gap();
+            let events = match snapshot.events_after(after) {
+                Ok(events) if continues => events,
+                // The first snapshot, or one that does not continue the last: whoever is live
+                // reads on from history, if that can be.
+                _ => {
+                    index.park_all();
+                    index.generation = Some(snapshot.generation);
+                    index.last_gap = snapshot.last_gap();
+                    index.dispatched = snapshot.at;
+                    return;
+                }
+            };
+            let mut left = events.len();
+            let mut touched = Vec::new();
+            let mut last = after;
+            for event in events.take(BATCH_EVENTS_MAX) {
+                last = event.resource_version();
+                self.offer_to_groups(&mut index, event, &mut touched);
+                left -= 1;
+            }
+            index.flush(touched);
+            if left == 0 {
+                index.dispatched = snapshot.at.max(last);
+                return;
+            }
+            index.dispatched = last;
+        }
+    }
+
+    fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, touched: &mut Vec<GroupId>) {
+        for route in self.routes_of(event) {
+            let Some(groups) = index.routes.get(&route) else {
+                continue;
+            };
+            for id in groups {
+                let group = index
+                    .groups
+                    .get_mut(id)
+                    .expect("routes name groups that exist");
+                if let Some(seen) = event.seen_by(&group.predicate) {
+                    if group.pending.is_empty() {
+                        touched.push(*id);
+                    }
+                    group.pending.push(seen);
+                }
+            }
+        }
+    }
+
+    /// The route of a group: its pinned trigger field if it has one, else its scope.
+    fn route(&self, predicate: &SelectionPredicate) -> Route {
+        for (trigger, field) in self.triggers.iter().enumerate() {
+            if let Some(value) = predicate.fields.exact(*field) {
+                return Route::Trigger(trigger, value.into());
+            }
+        }
+        match (&predicate.scope.namespace, &predicate.scope.name) {
+            (None, None) => Route::All,
+            (Some(namespace), None) => Route::Namespace(namespace.clone()),
+            (None, Some(name)) => Route::Name(name.clone()),
+            (Some(namespace), Some(name)) => Route::Key(format!("{namespace}/{name}").into()),
+        }
+    }
+
+    /// Where groups that may see the event are. No two are equal, so that no group is met twice.
+    fn routes_of(&self, event: &CacheEvent) -> impl Iterator<Item = Route> {
+        let key = event.object().key();
+        let namespaced = !key.namespace().is_empty();
+        let scopes = [
+            Some(Route::All),
+            namespaced.then(|| Route::Namespace(key.namespace().into())),
+            Some(Route::Name(key.name().into())),
+            namespaced.then(|| Route::Key(key.as_str().into())),
+        ];
+        let mut triggers = Vec::new();
+        for (trigger, field) in self.triggers.iter().enumerate() {
+            let value = |object: &Arc<Object>| object.field(*field).to_owned();
+            let now = event.current().map(value);
+            let before = event
+                .previous()
+                .map(value)
+                .filter(|value| Some(value) != now.as_ref());
+            let values = now.into_iter().chain(before);
+            triggers.extend(values.map(|value| Route::Trigger(trigger, value.into())));
+        }
+        scopes.into_iter().flatten().chain(triggers)
+    }
+}
+
+impl Index {
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn group(
+        &mut self,
+        predicate: &Arc<SelectionPredicate>,
+        route: impl FnOnce() -> Route,
+    ) -> GroupId {
+        if let Some(id) = self.by_predicate.get(predicate) {
+            return *id;
+        }
+        let id = self.new_id();
+        let route = route();
+        self.routes.entry(route.clone()).or_default().push(id);
+        self.by_predicate.insert(predicate.clone(), id);
+        let predicate = predicate.clone();
+        let group = Group {
+            predicate,
+            route,
+            members: Map::default(),
+            pending: Vec::new(),
+        };
+        self.groups.insert(id, group);
+        id
+    }
+
+    /// Offers each touched group its part of the batch. Who parks leaves.
+    fn flush(&mut self, touched: Vec<GroupId>) {
+        for id in touched {
+            let group = self.groups.get_mut(&id).expect("touched in this batch");
+            let batch: EventBatch = std::mem::take(&mut group.pending).into();
+            group
+                .members
+                .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
+            self.drop_if_empty(id);
+        }
+    }
+
+    fn park_all(&mut self) {
+        for inbox in self
+            .groups
+            .values()
+            .flat_map(|group| group.members.values())
+        {
+            inbox.park();
+        }
+        self.groups.clear();
+        self.by_predicate.clear();
+        self.routes.clear();
+    }
+
+    fn leave(&mut self, group: GroupId, member: MemberId) {
+        if let Some(found) = self.groups.get_mut(&group) {
+            found.members.remove(&member);
+            self.drop_if_empty(group);
+        }
+    }
+
+    fn drop_if_empty(&mut self, id: GroupId) {
+        if self
+            .groups
+            .get(&id)
+            .is_none_or(|group| !group.members.is_empty())
+        {
+            return;
+        }
+        if let Some(group) = self.groups.remove(&id) {
+            self.by_predicate.remove(&group.predicate);
+            if let Some(groups) = self.routes.get_mut(&group.route) {
+                groups.retain(|other| *other != id);
+                if groups.is_empty() {
+                    self.routes.remove(&group.route);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.dispatcher.index.lock().leave(self.group, self.member);
+    }
+}

@@ -1,0 +1,121 @@
+//! `CacheEvent`: one change in history, with what was there before, and the three ways that
+//! watchers can see it. Which watcher sees it which way is its predicate's verdict.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::Instant;
+
+use crate::api::{EventType, Object, ResourceVersion, SelectionPredicate, WatchEvent};
+
+/// A change of the cached collection. Immutable; shared by history and every inbox.
+#[derive(Debug)]
+pub(super) struct CacheEvent {
+    /// The new state, or for a deletion the last state at the version of the deletion.
+    object: Arc<Object>,
+    /// The state before; `None` for a creation.
+    previous: Option<Arc<Object>>,
+    deleted: bool,
+    /// When the cache learned of it.
+    pub(super) received: Instant,
+    /// Each view is made when the first watcher needs it and shared by all: `object` as ADDED or
+    /// MODIFIED, and the deletion.
+    added: OnceLock<Arc<WatchEvent>>,
+    modified: OnceLock<Arc<WatchEvent>>,
+    removed: OnceLock<Arc<WatchEvent>>,
+}
+
+impl CacheEvent {
+    pub(super) fn put(
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+        received: Instant,
+    ) -> Self {
+        Self::new(object, previous, false, received)
+    }
+
+    pub(super) fn delete(object: Arc<Object>, previous: Arc<Object>, received: Instant) -> Self {
+        Self::new(object, Some(previous), true, received)
+    }
+
+    fn new(
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+        deleted: bool,
+        received: Instant,
+    ) -> Self {
+        debug_assert!(
+            previous
+                .as_ref()
+                .is_none_or(|p| p.resource_version() < object.resource_version())
+        );
+        let (added, modified, removed) = Default::default();
+        Self {
+            object,
+            previous,
+            deleted,
+            received,
+            added,
+            modified,
+            removed,
+        }
+    }
+
+    pub(super) fn resource_version(&self) -> ResourceVersion {
+        self.object.resource_version()
+    }
+
+    /// The object after the change; `None` when it is gone.
+    pub(super) fn current(&self) -> Option<&Arc<Object>> {
+        (!self.deleted).then_some(&self.object)
+    }
+
+    /// The object before the change.
+    pub(super) fn previous(&self) -> Option<&Arc<Object>> {
+        self.previous.as_ref()
+    }
+
+    /// Which object changed; for key and scope, which no change alters.
+    pub(super) fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// Roughly what keeping the event costs, in bytes. The previous state counts too: but for
+    /// history nothing might hold it.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.object.memory() + self.previous.as_ref().map_or(0, |p| p.memory())
+    }
+
+    /// How a watcher of this predicate sees the change (the table of §6 of upstream's conversion):
+    /// entering the selection is ADDED, leaving it is DELETED with the last matching state.
+    pub(super) fn seen_by(&self, predicate: &SelectionPredicate) -> Option<Arc<WatchEvent>> {
+        let now = self
+            .current()
+            .is_some_and(|object| predicate.matches(object));
+        let before = self
+            .previous()
+            .is_some_and(|object| predicate.matches(object));
+        let event = match (before, now) {
+            (false, true) => self.added.get_or_init(|| self.view(EventType::Added)),
+            (true, true) => self.modified.get_or_init(|| self.view(EventType::Modified)),
+            (true, false) => self.removed.get_or_init(|| self.removal()),
+            (false, false) => return None,
+        };
+        Some(event.clone())
+    }
+
+    fn view(&self, event_type: EventType) -> Arc<WatchEvent> {
+        Arc::new(WatchEvent::new(event_type, self.object.clone()))
+    }
+
+    /// The deletion, real or out of a selection. In both cases the body is the last state that
+    /// matched, at the version of the event.
+    fn removal(&self) -> Arc<WatchEvent> {
+        let object = match &self.previous {
+            Some(previous) if !self.deleted => previous
+                .deleted_at(self.resource_version())
+                .expect("the object was decoded from these very bytes"),
+            _ => self.object.clone(),
+        };
+        Arc::new(WatchEvent::new(EventType::Deleted, object))
+    }
+}

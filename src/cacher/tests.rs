@@ -1,0 +1,173 @@
+//! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
+//! compaction, slow readers and lost storage. Pure parts are tested beside their code.
+
+mod fake;
+mod lifecycle;
+mod model;
+mod watches;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use self::fake::FakeStorage;
+use super::*;
+use crate::api::{
+    ContinueToken, EventType, FieldColumn, FieldSelector, GetOptions, ListOptions,
+    ResolvedFieldSelector, ResourceVersionMatch, SelectionPredicate,
+};
+
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion::new(n)
+}
+
+fn resource() -> CachedResource {
+    CachedResource {
+        name: "pods".into(),
+        prefix: StorageKey::new("/pods/").unwrap(),
+        columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
+        triggers: vec![FieldRef::Column(0)],
+    }
+}
+
+/// A pod as it is stored. `n` makes versions differ.
+fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
+    let (namespace, name) = key.split_once('/').unwrap();
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}, "uid": key},
+        "spec": {"nodeName": node, "n": n},
+    })
+    .to_string()
+}
+
+fn predicate(namespace: Option<&str>, labels: &str, fields: &str) -> SelectionPredicate {
+    let fields: FieldSelector = fields.parse().unwrap();
+    let fields = ResolvedFieldSelector::resolve(&fields, &resource().columns).unwrap();
+    SelectionPredicate::new(namespace, labels.parse().unwrap(), fields)
+}
+
+fn everything() -> SelectionPredicate {
+    SelectionPredicate::default()
+}
+
+/// A Cacher and what it stands on.
+struct Fixture {
+    storage: Arc<FakeStorage>,
+    tasks: Tasks,
+    cacher: Arc<Cacher>,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        Self::over(FakeStorage::new(), CacherConfig::default())
+    }
+
+    fn over(storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
+        let tasks = Tasks::new();
+        let cacher = Cacher::start(resource(), storage.clone(), &tasks, config);
+        Self {
+            storage,
+            tasks,
+            cacher,
+        }
+    }
+
+    /// Writes a pod and returns its version.
+    fn put(&self, key: &str, app: &str, node: &str) -> ResourceVersion {
+        let n = self.storage.revision().get();
+        self.storage
+            .write(&format!("/pods/{key}"), Some(pod(key, app, node, n)))
+    }
+
+    fn delete(&self, key: &str) -> ResourceVersion {
+        self.storage.write(&format!("/pods/{key}"), None)
+    }
+
+    async fn watch(&self, predicate: SelectionPredicate, options: ListOptions) -> CacheWatcher {
+        self.cacher.watch(predicate, &options).await.unwrap()
+    }
+
+    async fn list(&self, options: ListOptions) -> Result<ObjectList, ReadError> {
+        self.cacher.list(&everything(), &options).await
+    }
+
+    async fn keys(&self, options: ListOptions) -> Vec<String> {
+        keys(&self.list(options).await.unwrap())
+    }
+
+    /// Waits until the cache has everything that was written.
+    async fn settle(&self) {
+        self.list(ListOptions::default()).await.unwrap();
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.tasks.cancel();
+    }
+}
+
+fn keys(list: &ObjectList) -> Vec<String> {
+    list.items
+        .iter()
+        .map(|object| object.key().to_string())
+        .collect()
+}
+
+fn from(version: ResourceVersion) -> ListOptions {
+    ListOptions {
+        resource_version: Some(version),
+        ..ListOptions::default()
+    }
+}
+
+fn watch_list() -> ListOptions {
+    ListOptions {
+        send_initial_events: Some(true),
+        resource_version_match: Some(ResourceVersionMatch::NotOlderThan),
+        allow_watch_bookmarks: true,
+        ..ListOptions::default()
+    }
+}
+
+/// An item of a watch in one word: `ADDED ns/a@5`, `BOOKMARK @7 end`, `ERROR …`.
+fn word(item: &WatchItem) -> String {
+    match item {
+        WatchItem::Initial(object) => {
+            format!("ADDED {}@{}", object.key(), object.resource_version())
+        }
+        WatchItem::Event(event) => format!(
+            "{} {}@{}",
+            event.event_type().as_str(),
+            event.object().key(),
+            event.resource_version()
+        ),
+        WatchItem::Bookmark {
+            resource_version,
+            initial_events_end,
+        } => {
+            format!(
+                "BOOKMARK @{resource_version}{}",
+                if *initial_events_end { " end" } else { "" }
+            )
+        }
+        WatchItem::Error(error) => format!("ERROR {error}"),
+    }
+}
+
+/// What the watch says until it has nothing to say for a second.
+async fn said(watcher: &mut CacheWatcher) -> Vec<String> {
+    let mut words = Vec::new();
+    loop {
+        match tokio::time::timeout(Duration::from_secs(1), watcher.next()).await {
+            Ok(Some(items)) => words.extend(items.iter().map(word)),
+            Ok(None) => {
+                words.push("END".into());
+                return words;
+            }
+            Err(_) => return words,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A storage that does what a test says: a log in memory, with faults. It is not fast, not durable,
+//! and only what the Cacher calls.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::*;
+use crate::storage::*;
+
+#[derive(Debug)]
+pub(super) struct FakeStorage {
+    state: watch::Sender<State>,
+    pub(super) probes: Mutex<usize>,
+    pub(super) lists: Mutex<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    revision: u64,
+    /// By revision, from 2 on.
+    log: BTreeMap<u64, StorageEvent>,
+    compacted: u64,
+    down: bool,
+    progress: bool,
+    /// Watches opened under another number end.
+    watch_epoch: u64,
+}
+
+impl FakeStorage {
+    pub(super) fn new() -> Arc<Self> {
+        let log = BTreeMap::new();
+        let state = State {
+            revision: 1,
+            log,
+            compacted: 0,
+            down: false,
+            progress: true,
+            watch_epoch: 0,
+        };
+        let (probes, lists) = Default::default();
+        Arc::new(Self {
+            state: watch::Sender::new(state),
+            probes,
+            lists,
+        })
+    }
+
+    pub(super) fn revision(&self) -> ResourceVersion {
+        rv(self.state.borrow().revision)
+    }
+
+    pub(super) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
+        let key = StorageKey::new(key).unwrap();
+        let mut revision = 0;
+        self.state.send_modify(|state| {
+            state.revision += 1;
+            revision = state.revision;
+            let previous = state.at(revision - 1).remove(&key).map(|item| item.value);
+            assert!(
+                value.is_some() || previous.is_some(),
+                "deletion of what is not there"
+            );
+            let value = value.map(Bytes::from);
+            let event = StorageEvent {
+                key,
+                revision: rv(revision),
+                value,
+                previous,
+            };
+            state.log.insert(revision, event);
+        });
+        rv(revision)
+    }
+
+    /// History up to `at` is gone.
+    pub(super) fn compact_to(&self, at: ResourceVersion) {
+        self.state.send_modify(|state| state.compacted = at.get());
+    }
+
+    /// Every call fails and every watch ends, until it is up again.
+    pub(super) fn set_down(&self, down: bool) {
+        self.state.send_modify(|state| {
+            state.down = down;
+            state.watch_epoch += 1;
+        });
+    }
+
+    pub(super) fn set_progress_supported(&self, progress: bool) {
+        self.state.send_modify(|state| state.progress = progress);
+    }
+
+    /// The store was restored from a backup at `at`.
+    pub(super) fn restore(&self, at: ResourceVersion) {
+        self.state.send_modify(|state| {
+            state.revision = at.get();
+            state.log.retain(|revision, _| *revision <= at.get());
+            state.watch_epoch += 1;
+        });
+    }
+
+    fn up(&self) -> Result<State, StorageError> {
+        let state = self.state.borrow().clone();
+        if state.down {
+            Err(StorageError::Unavailable("down".into()))
+        } else {
+            Ok(state)
+        }
+    }
+}
+
+impl State {
+    fn at(&self, revision: u64) -> BTreeMap<StorageKey, KeyValue> {
+        let mut items = BTreeMap::new();
+        for event in self.log.range(..=revision).map(|(_, event)| event) {
+            match &event.value {
+                Some(value) => {
+                    let mod_revision = event.revision;
+                    let before: Option<&KeyValue> = items.get(&event.key);
+                    let create_revision = before.map_or(mod_revision, |item| item.create_revision);
+                    let (key, value) = (event.key.clone(), value.clone());
+                    let item = KeyValue {
+                        key: key.clone(),
+                        value,
+                        create_revision,
+                        mod_revision,
+                    };
+                    items.insert(key, item);
+                }
+                None => drop(items.remove(&event.key)),
+            }
+        }
+        items
+    }
+
+    fn check(&self, requested: ResourceVersion) -> Result<(), StorageError> {
+        if requested.get() < self.compacted {
+            return Err(StorageError::Compacted {
+                requested,
+                compacted: rv(self.compacted),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Storage for FakeStorage {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        let state = self.up()?;
+        Ok((state.at(state.revision).remove(key), rv(state.revision)))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        *self.lists.lock() += 1;
+        let state = self.up()?;
+        let current = rv(state.revision);
+        let revision = request.at.unwrap_or(current);
+        if revision > current {
+            return Err(StorageError::Future {
+                requested: revision,
+                current,
+            });
+        }
+        state.check(revision)?;
+        let mut items: Vec<KeyValue> = state
+            .at(revision.get())
+            .into_values()
+            .filter(|item| {
+                let rest = request.prefix.strip(item.key.as_str());
+                rest.is_some_and(|rest| rest >= request.start.as_str())
+            })
+            .collect();
+        let limit = if request.limit == 0 {
+            items.len()
+        } else {
+            request.limit.min(items.len())
+        };
+        let remaining = (items.len() - limit) as u64;
+        items.truncate(limit);
+        Ok(ListPage {
+            items,
+            revision,
+            remaining,
+        })
+    }
+
+    async fn put(&self, _: Put) -> Result<Outcome, StorageError> {
+        unreachable!("the cacher does not write")
+    }
+
+    async fn delete(&self, _: &StorageKey, _: ResourceVersion) -> Result<Outcome, StorageError> {
+        unreachable!("the cacher does not write")
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        let state = self.up()?;
+        state.check(after)?;
+        let progress = ProgressRequester::default();
+        let cursor = Cursor {
+            prefix: prefix.clone(),
+            reached: after,
+            epoch: state.watch_epoch,
+            state: self.state.subscribe(),
+            progress: progress.clone(),
+        };
+        let batches = Box::pin(futures_util::stream::unfold(Some(cursor), |cursor| async {
+            let mut cursor = cursor?;
+            match cursor.next().await {
+                Ok(batch) => Some((Ok(batch), Some(cursor))),
+                Err(error) => Some((Err(error), None)),
+            }
+        }));
+        Ok(StorageWatch { batches, progress })
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        *self.probes.lock() += 1;
+        tokio::task::yield_now().await;
+        Ok(rv(self.up()?.revision))
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.compact_to(at);
+        Ok(())
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.state.borrow().progress
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        cancel.cancelled().await;
+    }
+}
+
+struct Cursor {
+    prefix: StorageKey,
+    reached: ResourceVersion,
+    epoch: u64,
+    state: watch::Receiver<State>,
+    progress: ProgressRequester,
+}
+
+impl Cursor {
+    async fn next(&mut self) -> Result<StorageBatch, StorageError> {
+        loop {
+            let state = self.state.borrow_and_update().clone();
+            if state.watch_epoch != self.epoch {
+                return Err(StorageError::Unavailable("watch cut".into()));
+            }
+            let news = state.log.range(self.reached.get() + 1..);
+            let events: Vec<StorageEvent> = news
+                .filter(|(_, event)| self.prefix.covers(event.key.as_str()))
+                .map(|(_, event)| event.clone())
+                .collect();
+            if let Some(last) = events.last() {
+                state.check(self.reached)?;
+                self.reached = last.revision;
+                return Ok(StorageBatch {
+                    events,
+                    revision: self.reached,
+                });
+            }
+            tokio::select! {
+                biased;
+                changed = self.state.changed() => changed.expect("the storage outlives its watches"),
+                () = self.progress.requested() => {
+                    self.reached = self.reached.max(rv(self.state.borrow().revision));
+                    return Ok(StorageBatch { events: Vec::new(), revision: self.reached });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The Cacher against a model: random writes, watches that come, read, stop reading and go, storage
+//! that is cut and compacted; then each watch, replayed from where it began, gives the state that a
+//! list gives. The seed is printed; `WATCHET_SEED` repeats a run.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A client: a list at some version, and what its watch told since.
+struct Client {
+    predicate: SelectionPredicate,
+    watch: CacheWatcher,
+    state: BTreeMap<String, ResourceVersion>,
+    last: ResourceVersion,
+    expired: bool,
+}
+
+impl Client {
+    async fn start(f: &Fixture, random: &mut fastrand::Rng) -> Self {
+        let choices = [
+            everything(),
+            predicate(Some("ns0"), "", ""),
+            predicate(None, "app=web", ""),
+            predicate(None, "app!=web", "spec.nodeName=n1"),
+            predicate(Some("ns1"), "app in (web)", ""),
+            predicate(None, "", "spec.nodeName=n0"),
+            predicate(None, "", "metadata.name=p3"),
+            predicate(Some("ns0"), "", "metadata.name=p3"),
+        ];
+        let predicate = choices[random.usize(..choices.len())].clone();
+        let (watch, state, last) = if random.bool() {
+            let list = f
+                .cacher
+                .list(&predicate, &ListOptions::default())
+                .await
+                .unwrap();
+            let state = list
+                .items
+                .iter()
+                .map(|o| (o.key().to_string(), o.resource_version()));
+            let state = state.collect();
+            let at = list.resource_version;
+            (f.watch(predicate.clone(), from(at)).await, state, at)
+        } else {
+            let watch = f.watch(predicate.clone(), watch_list()).await;
+            (watch, BTreeMap::new(), ResourceVersion::ZERO)
+        };
+        Self {
+            predicate,
+            watch,
+            state,
+            last,
+            expired: false,
+        }
+    }
+
+    /// Reads what there is, checking order and honesty; stops after `batches`.
+    async fn read(&mut self, batches: usize) {
+        for _ in 0..batches {
+            let Ok(next) = tokio::time::timeout(Duration::from_millis(50), self.watch.next()).await
+            else {
+                return;
+            };
+            if next.is_none() && self.expired {
+                return;
+            }
+            for item in next.expect("but for an error only a deadline ends a watch") {
+                self.take(item);
+            }
+        }
+    }
+
+    fn take(&mut self, item: WatchItem) {
+        assert!(!self.expired, "nothing follows an error");
+        match item {
+            WatchItem::Initial(object) => {
+                assert!(self.last.is_zero(), "initial events come first");
+                self.state
+                    .insert(object.key().to_string(), object.resource_version());
+            }
+            WatchItem::Bookmark {
+                resource_version,
+                initial_events_end,
+            } => {
+                assert_eq!(initial_events_end, self.last.is_zero());
+                assert!(resource_version >= self.last);
+                self.last = resource_version;
+            }
+            WatchItem::Event(event) => {
+                assert!(
+                    event.resource_version() > self.last,
+                    "{:?} after {:?}",
+                    event,
+                    self.last
+                );
+                self.last = event.resource_version();
+                let key = event.object().key().to_string();
+                let had = match event.event_type() {
+                    EventType::Deleted => self.state.remove(&key),
+                    _ => self.state.insert(key, event.resource_version()),
+                };
+                assert_eq!(
+                    had.is_none(),
+                    event.event_type() == EventType::Added,
+                    "{event:?}"
+                );
+            }
+            // Too old, or begun while the cache was cut off from storage: the client starts again.
+            WatchItem::Error(
+                ReadError::Expired { .. } | ReadError::TooLargeResourceVersion { .. },
+            ) => self.expired = true,
+            WatchItem::Error(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// How many watches of how many survived with ample history (small history may end any).
+async fn run(seed: u64) -> (usize, usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let small = random.bool();
+    let config = CacherConfig {
+        history_bytes_max: if small { 200_000 } else { 64 << 20 },
+        ..CacherConfig::default()
+    };
+    let f = Fixture::over(FakeStorage::new(), config);
+    let mut model: BTreeMap<String, ResourceVersion> = BTreeMap::new();
+    let mut clients: Vec<Client> = Vec::new();
+    let mut expired = 0;
+    for _ in 0..1500 {
+        match random.u32(..1000) {
+            0..20 if clients.len() < 12 => clients.push(Client::start(&f, &mut random).await),
+            20..25 if !clients.is_empty() => {
+                drop(clients.swap_remove(random.usize(..clients.len())))
+            }
+            25..60 if !clients.is_empty() => {
+                let at = random.usize(..clients.len());
+                clients[at].read(random.usize(1..10)).await;
+            }
+            60..62 => {
+                f.storage.set_down(true);
+                f.storage.set_down(false);
+                if random.bool() {
+                    f.storage.compact_to(f.storage.revision());
+                }
+            }
+            62..66 => {
+                let list = f.list(ListOptions::default()).await.unwrap();
+                let listed = list
+                    .items
+                    .iter()
+                    .map(|o| (o.key().to_string(), o.resource_version()));
+                assert_eq!(listed.collect::<BTreeMap<_, _>>(), model);
+            }
+            _ => {
+                let key = format!("ns{}/p{}", random.u32(..3), random.u32(..12));
+                if model.contains_key(&key) && random.u32(..3) == 0 {
+                    model.remove(&key);
+                    f.delete(&key);
+                } else {
+                    let app = if random.bool() { "web" } else { "db" };
+                    let node = format!("n{}", random.u32(..3));
+                    model.insert(key.clone(), f.put(&key, app, &node));
+                }
+            }
+        }
+    }
+    // Longer than the Reflector's back-off: until then storage answers lists, not the cache.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    f.settle().await;
+    for client in &mut clients {
+        client.read(usize::MAX).await;
+        if client.expired {
+            expired += 1;
+            continue;
+        }
+        let list = f
+            .cacher
+            .list(&client.predicate, &ListOptions::default())
+            .await
+            .unwrap();
+        let listed = list
+            .items
+            .iter()
+            .map(|o| (o.key().to_string(), o.resource_version()));
+        let listed: BTreeMap<_, _> = listed.collect();
+        let told: BTreeMap<_, _> = client.state.clone();
+        assert_eq!(
+            told, listed,
+            "seed {seed}: a watch of {:?}",
+            client.predicate
+        );
+    }
+    if small {
+        (0, 0)
+    } else {
+        (clients.len() - expired, clients.len())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_fold_to_what_lists_say() {
+    let seeds: Vec<u64> = match std::env::var("WATCHET_SEED") {
+        Ok(seed) => vec![seed.parse().expect("WATCHET_SEED is a number")],
+        Err(_) => (0..12).map(|_| fastrand::u64(..)).collect(),
+    };
+    let (mut survived, mut all) = (0, 0);
+    for seed in seeds {
+        println!("WATCHET_SEED={seed}");
+        let (some, of) = run(seed).await;
+        (survived, all) = (survived + some, all + of);
+    }
+    assert!(
+        survived * 2 >= all,
+        "only {survived} of {all} watches outlived cuts and relists"
+    );
+}

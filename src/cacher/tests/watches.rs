@@ -1,0 +1,299 @@
+//! What one watch says.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_list_tells_what_follows() {
+    let f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    let list = f.list(ListOptions::default()).await.unwrap();
+    assert_eq!(
+        (keys(&list), list.resource_version),
+        (vec!["ns/a".to_owned()], rv(2))
+    );
+    let mut watch = f.watch(everything(), from(rv(2))).await;
+    f.put("ns/b", "web", "n1");
+    f.put("ns/a", "web", "n2");
+    f.delete("ns/b");
+    assert_eq!(
+        said(&mut watch).await,
+        ["ADDED ns/b@3", "MODIFIED ns/a@4", "DELETED ns/b@5"],
+        "WC-126, WC-127"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn entering_and_leaving_a_selection() {
+    // WC-120 to WC-124, by label and by trigger field.
+    for selection in [
+        predicate(None, "app=web", ""),
+        predicate(None, "", "spec.nodeName=n1"),
+    ] {
+        let f = Fixture::start();
+        let mut watch = f.watch(selection, from(rv(1))).await;
+        f.put("ns/a", "db", "n2");
+        f.put("ns/a", "web", "n1");
+        f.put("ns/a", "web", "n1");
+        let leaving = f.put("ns/a", "db", "n2");
+        f.put("ns/a", "db", "n3");
+        f.delete("ns/a");
+        f.put("ns/a", "web", "n1");
+        f.delete("ns/a");
+        let mut words = Vec::new();
+        while words.len() < 5 {
+            let items = watch.next().await.unwrap();
+            for item in &items {
+                if word(item) == "DELETED ns/a@5" {
+                    let WatchItem::Event(event) = item else {
+                        panic!("{item:?}")
+                    };
+                    let body = String::from_utf8(event.object().body().to_vec()).unwrap();
+                    assert!(
+                        body.contains(r#""app":"web""#),
+                        "the last matching state: {body}"
+                    );
+                    assert!(
+                        body.contains(&format!(r#""resourceVersion":"{leaving}""#)),
+                        "{body}"
+                    );
+                }
+            }
+            words.extend(items.iter().map(word));
+        }
+        assert_eq!(
+            words,
+            [
+                "ADDED ns/a@3",
+                "MODIFIED ns/a@4",
+                "DELETED ns/a@5",
+                "ADDED ns/a@8",
+                "DELETED ns/a@9"
+            ]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_and_names_do_not_leak() {
+    // WC-125, WC-137
+    let f = Fixture::start();
+    let mut namespaced = f.watch(predicate(Some("foo"), "", ""), from(rv(1))).await;
+    let mut named = f
+        .watch(predicate(None, "", "metadata.name=b"), from(rv(1)))
+        .await;
+    let mut keyed = f
+        .watch(predicate(Some("foo"), "", "metadata.name=b"), from(rv(1)))
+        .await;
+    for key in ["foo/a", "foobar/b", "foo/b", "fo/b"] {
+        f.put(key, "web", "n1");
+    }
+    assert_eq!(
+        said(&mut namespaced).await,
+        ["ADDED foo/a@2", "ADDED foo/b@4"]
+    );
+    assert_eq!(
+        said(&mut named).await,
+        ["ADDED foobar/b@3", "ADDED foo/b@4", "ADDED fo/b@5"]
+    );
+    assert_eq!(said(&mut keyed).await, ["ADDED foo/b@4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_end_with_one_annotated_bookmark() {
+    // WC-150 to WC-153, WC-158, WC-161, WC-170
+    let f = Fixture::start();
+    f.put("ns/b", "web", "n1");
+    f.put("ns/a", "web", "n1");
+    f.put("other/c", "web", "n1");
+    f.storage
+        .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
+    let mut watch = f.watch(predicate(Some("ns"), "", ""), watch_list()).await;
+    assert_eq!(
+        said(&mut watch).await,
+        ["ADDED ns/a@3", "ADDED ns/b@2", "BOOKMARK @5 end"]
+    );
+    f.put("ns/a", "web", "n2");
+    assert_eq!(said(&mut watch).await, ["MODIFIED ns/a@6"]);
+
+    let without = ListOptions {
+        allow_watch_bookmarks: false,
+        ..watch_list()
+    };
+    let mut watch = f.watch(everything(), without).await;
+    let initial = ["ADDED ns/a@6", "ADDED ns/b@2", "ADDED other/c@4"];
+    assert_eq!(said(&mut watch).await, initial);
+    let mut legacy = f.watch(everything(), ListOptions::default()).await;
+    assert_eq!(said(&mut legacy).await, initial);
+    let mut any = f.watch(everything(), from(ResourceVersion::ZERO)).await;
+    assert_eq!(said(&mut any).await, initial);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_initial_events() {
+    // WC-154, WC-155
+    let f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    let none = ListOptions {
+        send_initial_events: Some(false),
+        ..ListOptions::default()
+    };
+    let mut latest = f.watch(everything(), none.clone()).await;
+    let zero = ListOptions {
+        resource_version: Some(ResourceVersion::ZERO),
+        ..none.clone()
+    };
+    f.settle().await;
+    let mut any = f.watch(everything(), zero).await;
+    let one = ListOptions {
+        resource_version: Some(rv(1)),
+        ..none
+    };
+    let mut since = f.watch(everything(), one).await;
+    f.put("ns/b", "web", "n1");
+    assert_eq!(said(&mut latest).await, ["ADDED ns/b@3"]);
+    assert_eq!(said(&mut any).await, ["ADDED ns/b@3"]);
+    assert_eq!(said(&mut since).await, ["ADDED ns/a@2", "ADDED ns/b@3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_in_the_future() {
+    // WC-156, WC-157, and the last row of the table of watches.
+    let f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    let at_three = ListOptions {
+        resource_version: Some(rv(3)),
+        ..watch_list()
+    };
+    let mut late = f.watch(everything(), at_three.clone()).await;
+    assert_eq!(
+        said(&mut late).await,
+        ["ERROR Too large resource version: 3, current: 2", "END"]
+    );
+    let waiting = f.watch(everything(), at_three);
+    let writing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        f.put("ns/b", "web", "n1")
+    };
+    let (mut watch, _) = tokio::join!(waiting, writing);
+    assert_eq!(
+        said(&mut watch).await,
+        ["ADDED ns/a@2", "ADDED ns/b@3", "BOOKMARK @3 end"]
+    );
+
+    let mut future = f.watch(everything(), from(rv(5))).await;
+    for key in ["ns/c", "ns/d", "ns/e"] {
+        f.put(key, "web", "n1");
+    }
+    assert_eq!(said(&mut future).await, ["ADDED ns/e@6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_each_minute_and_before_the_deadline_and_tell_of_progress() {
+    // WC-162, WC-164, WC-165, WC-169
+    let f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    f.settle().await;
+    let options = ListOptions {
+        allow_watch_bookmarks: true,
+        timeout: Some(Duration::from_secs(100)),
+        ..from(rv(2))
+    };
+    let started = tokio::time::Instant::now();
+    let mut watch = f.watch(everything(), options).await;
+    // Another resource moves the store on, which only a progress notification tells.
+    f.storage
+        .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
+    let mut told = Vec::new();
+    while let Some(items) = watch.next().await {
+        let second = started.elapsed().as_secs();
+        told.extend(
+            items
+                .iter()
+                .map(|item| format!("{second} s: {}", word(item))),
+        );
+    }
+    assert_eq!(told, ["60 s: BOOKMARK @3", "98 s: BOOKMARK @3"]);
+    assert_eq!(started.elapsed().as_secs(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_bookmarks_only_the_deadline_ends_it() {
+    let f = Fixture::start();
+    let options = ListOptions {
+        timeout: Some(Duration::from_secs(3)),
+        ..from(rv(1))
+    };
+    let mut watch = f.watch(everything(), options).await;
+    let started = tokio::time::Instant::now();
+    assert!(watch.next().await.is_none());
+    assert_eq!(started.elapsed().as_secs(), 3, "WC-202");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stops_reading_parks_and_delays_nobody_and_misses_nothing() {
+    // WC-134 and decision 3: 5,000 changes are more than an inbox holds.
+    let f = Fixture::start();
+    let mut slow = f.watch(everything(), from(rv(1))).await;
+    let mut quick = f.watch(everything(), from(rv(1))).await;
+    assert!(
+        said(&mut slow).await.is_empty(),
+        "it is live before it stops reading"
+    );
+    let mut seen = 0;
+    for change in 0..5000 {
+        f.put(&format!("ns/p{}", change % 50), "web", "n1");
+        if change % 100 == 99 {
+            seen += said(&mut quick).await.len();
+        }
+    }
+    assert_eq!(seen, 5000);
+    assert_eq!(f.cacher.dispatcher.members(), 1, "the slow one is parked");
+    let words = said(&mut slow).await;
+    assert_eq!(words.len(), 5000);
+    for (index, word) in words.iter().enumerate() {
+        assert!(
+            word.ends_with(&format!("@{}", index + 2)),
+            "{word} is event {index}"
+        );
+    }
+    assert_eq!(f.cacher.dispatcher.members(), 2, "and live again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_watch_whose_history_is_gone_gets_one_410() {
+    let config = CacherConfig {
+        history_bytes_max: 100_000,
+        ..CacherConfig::default()
+    };
+    let f = Fixture::over(FakeStorage::new(), config);
+    let mut slow = f.watch(everything(), from(rv(1))).await;
+    assert!(said(&mut slow).await.is_empty());
+    for change in 0..3000 {
+        f.put(&format!("ns/p{}", change % 50), "web", "n1");
+        if change % 100 == 0 {
+            f.settle().await;
+        }
+    }
+    f.settle().await;
+    let words = said(&mut slow).await;
+    assert_eq!(words.len(), 2, "{words:?}");
+    assert!(
+        words[0].starts_with("ERROR too old resource version: 1 ("),
+        "{words:?}"
+    );
+    assert_eq!(words[1], "END");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_short_watches_leave_nothing_behind() {
+    // WC-199
+    let f = Fixture::start();
+    for n in 0..2000 {
+        let selection = predicate(None, &format!("app=x{}", n % 7), "");
+        let mut watch = f.watch(selection, from(rv(1))).await;
+        let next = tokio::time::timeout(Duration::from_millis(1), watch.next()).await;
+        assert!(next.is_err(), "nothing happened");
+        assert_eq!(f.cacher.dispatcher.members(), 1);
+    }
+    assert_eq!(f.cacher.dispatcher.members(), 0);
+}

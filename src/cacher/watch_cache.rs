@@ -1,0 +1,201 @@
+//! `WatchCache`: the Reflector's store on the server side, and the only writer of what the cache
+//! publishes. It builds each next `Snapshot`, publishes it, and wakes those who wait for it; it
+//! serves no reader and feeds no watcher itself.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::event::CacheEvent;
+use super::freshness::Freshness;
+use super::relist;
+use super::snapshot::{ObjectMap, Snapshot};
+use super::{CachedResource, CacherConfig};
+use crate::api::{Object, ResourceVersion};
+use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
+
+/// What the writer publishes and everyone else reads.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// `None` until the first list.
+    pub(super) snapshot: ArcSwapOption<Snapshot>,
+    pub(super) freshness: Freshness,
+    /// Told at each new snapshot; the Dispatcher waits for it.
+    pub(super) changed: Notify,
+    /// How the source was last found.
+    pub(super) source: watch::Sender<SourceState>,
+}
+
+/// Whether the cache has a state, and whether its source can be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SourceState {
+    /// No first list yet.
+    Pending {
+        since: Instant,
+        error: Option<String>,
+    },
+    /// There is a state, and the source was reached when last tried.
+    Following,
+    /// There is a state; the source could not be followed since.
+    Lost { error: String },
+}
+
+impl Published {
+    pub(super) fn new() -> Self {
+        let pending = SourceState::Pending {
+            since: Instant::now(),
+            error: None,
+        };
+        Self {
+            snapshot: ArcSwapOption::empty(),
+            freshness: Freshness::default(),
+            changed: Notify::new(),
+            source: watch::Sender::new(pending),
+        }
+    }
+
+    fn publish(&self, snapshot: &Snapshot) {
+        self.snapshot.store(Some(Arc::new(snapshot.clone())));
+        self.freshness.reached(snapshot.at);
+        self.changed.notify_one();
+    }
+}
+
+/// The writer. There is one for each resource; its Reflector owns it.
+#[derive(Debug)]
+pub(super) struct WatchCache {
+    resource: Arc<CachedResource>,
+    config: CacherConfig,
+    published: Arc<Published>,
+    current: Option<Snapshot>,
+}
+
+impl WatchCache {
+    pub(super) fn new(
+        resource: Arc<CachedResource>,
+        config: CacherConfig,
+        published: Arc<Published>,
+    ) -> Self {
+        Self {
+            resource,
+            config,
+            published,
+            current: None,
+        }
+    }
+
+    fn trim_and_publish(&mut self) {
+        let Some(snapshot) = &mut self.current else {
+            return;
+        };
+        let window = self.config.history_window;
+        let now = Instant::now();
+        snapshot.trim(self.config.history_bytes_max, |event| {
+            now - event.received > window
+        });
+        self.published.publish(snapshot);
+    }
+
+    fn following(&self) {
+        self.published.source.send_if_modified(|state| {
+            let changed = *state != SourceState::Following;
+            *state = SourceState::Following;
+            changed
+        });
+    }
+}
+
+impl ReflectorStore for WatchCache {
+    type Object = Object;
+
+    async fn replace(&mut self, objects: Vec<Arc<Object>>, at: ResourceVersion) {
+        let count = objects.len();
+        let objects: ObjectMap = objects
+            .into_iter()
+            .map(|object| (object.key().clone(), object))
+            .collect();
+        match self.current.take() {
+            Some(mut snapshot) => match relist::changes(&snapshot, &objects, at) {
+                Some(changes) => {
+                    let (told, from) = (changes.len(), snapshot.at);
+                    for event in changes {
+                        snapshot.push(event);
+                    }
+                    snapshot.relisted(from, at);
+                    tracing::info!(resource = %self.resource.name, %at, count, told, "relisted");
+                    self.current = Some(snapshot);
+                }
+                None => {
+                    tracing::warn!(
+                        resource = %self.resource.name, %at, was = %snapshot.at,
+                        "relisted; the gap cannot be told, watches end"
+                    );
+                    self.published.freshness.restart();
+                    self.current = Some(Snapshot::new(snapshot.generation + 1, objects, at));
+                }
+            },
+            None => {
+                tracing::debug!(resource = %self.resource.name, %at, count, "listed");
+                self.current = Some(Snapshot::new(0, objects, at));
+            }
+        }
+        self.trim_and_publish();
+        self.following();
+    }
+
+    async fn apply(&mut self, batch: ChangeBatch<Object>) {
+        let snapshot = self
+            .current
+            .as_mut()
+            .expect("a Reflector lists before it watches");
+        let received = Instant::now();
+        for change in batch.changes {
+            let event = match change {
+                Change::Added(object) | Change::Modified(object) => {
+                    let previous = snapshot.objects.get(object.key()).cloned();
+                    CacheEvent::put(object, previous, received)
+                }
+                Change::Deleted(object) => {
+                    // The source tells deletions of what exists; a missing one is its bug, and the
+                    // last state that it sent along is then the truth.
+                    let previous = snapshot.objects.get(object.key()).cloned();
+                    match previous {
+                        Some(previous) => CacheEvent::delete(object, previous, received),
+                        None => {
+                            tracing::error!(key = %object.key(), "deletion of an unknown object");
+                            snapshot.advance(object.resource_version());
+                            continue;
+                        }
+                    }
+                }
+            };
+            snapshot.push(event);
+        }
+        snapshot.advance(batch.at);
+        self.trim_and_publish();
+        self.following();
+    }
+
+    async fn failed(&mut self, error: &SourceError) {
+        tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
+        let known = self.current.is_some();
+        self.published.source.send_modify(|state| {
+            let since = match state {
+                SourceState::Pending { since, .. } => *since,
+                _ => Instant::now(),
+            };
+            *state = if known {
+                SourceState::Lost {
+                    error: error.to_string(),
+                }
+            } else {
+                SourceState::Pending {
+                    since,
+                    error: Some(error.to_string()),
+                }
+            };
+        });
+    }
+}

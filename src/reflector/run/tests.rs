@@ -1,0 +1,196 @@
+//! The Reflector against scripted sources, in paused time.
+
+use std::collections::VecDeque;
+
+use futures_util::stream;
+use parking_lot::Mutex;
+
+use super::super::{Change, ChangeStream, Listing};
+use super::*;
+
+/// What the source answers to the next call, whichever it is; the calls are recorded.
+enum Answer {
+    List(Result<Listing<u64>, SourceError>),
+    Watch(Vec<Result<ChangeBatch<u64>, SourceError>>),
+    WatchRefused(SourceError),
+}
+
+#[derive(Clone, Default)]
+struct Script {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Script {
+    fn tell(&self, what: String) {
+        self.told.lock().push(what);
+    }
+}
+
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion::new(n)
+}
+
+fn added(n: u64) -> Result<ChangeBatch<u64>, SourceError> {
+    Ok(ChangeBatch {
+        changes: vec![Change::Added(Arc::new(n))],
+        at: rv(n),
+    })
+}
+
+fn expired() -> SourceError {
+    SourceError::Expired {
+        at: rv(1),
+        detail: "compacted".into(),
+    }
+}
+
+fn away() -> SourceError {
+    SourceError::Unavailable {
+        detail: "refused".into(),
+        retry_after: None,
+    }
+}
+
+impl ListerWatcher for Script {
+    type Object = u64;
+
+    async fn list(&mut self) -> Result<Listing<u64>, SourceError> {
+        self.tell("list".into());
+        let answer = self.answers.lock().pop_front();
+        match answer {
+            Some(Answer::List(result)) => result,
+            Some(_) => panic!("the script wanted a watch, the Reflector lists"),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<u64>, SourceError> {
+        self.tell(format!("watch {after}"));
+        let answer = self.answers.lock().pop_front();
+        match answer {
+            Some(Answer::Watch(batches)) => Ok(Box::pin(stream::iter(batches))),
+            Some(Answer::WatchRefused(error)) => Err(error),
+            Some(Answer::List(_)) => panic!("the script wanted a list, the Reflector watches"),
+            None => Ok(Box::pin(stream::pending())),
+        }
+    }
+}
+
+impl ReflectorStore for Script {
+    type Object = u64;
+
+    async fn replace(&mut self, objects: Vec<Arc<u64>>, at: ResourceVersion) {
+        self.tell(format!("replace {objects:?} {at}"));
+    }
+
+    async fn apply(&mut self, batch: ChangeBatch<u64>) {
+        self.tell(format!("apply {} to {}", batch.changes.len(), batch.at));
+    }
+
+    async fn failed(&mut self, error: &SourceError) {
+        self.tell(format!("failed: {error}"));
+    }
+}
+
+/// Runs the answers and then five quiet minutes; expects exactly these calls.
+async fn check(answers: Vec<Answer>, expect: &[&str]) {
+    let script = Script {
+        answers: Arc::new(Mutex::new(answers.into())),
+        ..Script::default()
+    };
+    let stop = CancellationToken::new();
+    let backoff = Backoff::default().seeded(7);
+    let run = Reflector::new(script.clone(), script.clone(), backoff).run(stop.clone());
+    let end = async {
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        stop.cancel();
+    };
+    tokio::join!(run, end);
+    assert_eq!(*script.told.lock(), expect);
+}
+
+fn listing(at: u64) -> Answer {
+    Answer::List(Ok(Listing {
+        objects: vec![Arc::new(at)],
+        at: rv(at),
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_is_resumed_where_it_ended() {
+    check(
+        vec![listing(5), Answer::Watch(vec![added(6), added(8)])],
+        &[
+            "list",
+            "replace [5] 5",
+            "watch 5",
+            "apply 1 to 6",
+            "apply 1 to 8",
+            "watch 8",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_means_list_again_and_nothing_else_does() {
+    check(
+        vec![
+            Answer::List(Err(away())),
+            listing(5),
+            Answer::WatchRefused(away()),
+            Answer::Watch(vec![added(6), Err(away())]),
+            Answer::Watch(vec![Err(expired())]),
+            listing(9),
+        ],
+        &[
+            "list",
+            "failed: source unavailable: refused",
+            "list",
+            "replace [5] 5",
+            "watch 5",
+            "failed: source unavailable: refused",
+            "watch 5",
+            "apply 1 to 6",
+            "failed: source unavailable: refused",
+            "watch 6",
+            "failed: resource version 1 is too old: compacted",
+            "list",
+            "replace [9] 9",
+            "watch 9",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop() {
+    let mut answers = vec![listing(5)];
+    answers.extend((0..1000).map(|_| Answer::Watch(vec![])));
+    let script = Script {
+        answers: Arc::new(Mutex::new(answers.into())),
+        ..Script::default()
+    };
+    let stop = CancellationToken::new();
+    let run = Reflector::new(script.clone(), script.clone(), Backoff::default().seeded(7));
+    tokio::join!(run.run(stop.clone()), async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stop.cancel();
+    });
+    let watches = script
+        .told
+        .lock()
+        .iter()
+        .filter(|t| t.starts_with("watch"))
+        .count();
+    assert!((2..10).contains(&watches), "{watches} watches in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stops_in_the_middle_of_a_list() {
+    let script = Script::default();
+    let stop = CancellationToken::new();
+    let run = Reflector::new(script.clone(), script.clone(), Backoff::default()).run(stop.clone());
+    tokio::join!(run, async { stop.cancel() });
+}

@@ -1,0 +1,167 @@
+//! Tests of the table.
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::*;
+
+use super::*;
+
+fn find(group: &str, plural: &str) -> Arc<Resource> {
+    resources()
+        .into_iter()
+        .find(|r| r.group == group && r.plural == plural)
+        .unwrap_or_else(|| panic!("no {plural}.{group}"))
+}
+
+/// What the generated client types say of a kind.
+fn check<T>(seen: &mut Vec<(String, String)>, namespaced: bool)
+where
+    T: k8s_openapi::Resource,
+{
+    let resource = find(T::GROUP, T::URL_PATH_SEGMENT);
+    let said = (T::GROUP, T::VERSION, T::KIND, namespaced);
+    let table = (
+        &*resource.group,
+        &*resource.version,
+        &*resource.kind,
+        resource.namespaced,
+    );
+    assert_eq!(table, said);
+    seen.push((resource.group.clone(), resource.plural.clone()));
+}
+
+macro_rules! check_all {
+    ($seen:ident, $namespaced:literal: $($kind:ty),* $(,)?) => {
+        $(
+            check::<$kind>(&mut $seen, $namespaced);
+        )*
+    };
+}
+
+trait ScopedAs<S> {}
+impl<T: k8s_openapi::Resource<Scope = S>, S> ScopedAs<S> for T {}
+fn assert_scope<T: ScopedAs<S>, S>() {}
+
+#[test]
+fn the_table_agrees_with_the_generated_types_of_v1_35() {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
+    use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
+    let mut seen = Vec::new();
+    check_all!(seen, true:
+        core::v1::ConfigMap, core::v1::Endpoints, core::v1::Event, core::v1::LimitRange,
+        core::v1::PersistentVolumeClaim, core::v1::Pod, core::v1::PodTemplate,
+        core::v1::ReplicationController, core::v1::ResourceQuota, core::v1::Secret,
+        core::v1::ServiceAccount, core::v1::Service, apps::v1::ControllerRevision,
+        apps::v1::DaemonSet, apps::v1::Deployment, apps::v1::ReplicaSet, apps::v1::StatefulSet,
+        events::v1::Event, autoscaling::v2::HorizontalPodAutoscaler, batch::v1::CronJob,
+        batch::v1::Job, networking::v1::Ingress, networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget, rbac::v1::RoleBinding, rbac::v1::Role,
+        storage::v1::CSIStorageCapacity, coordination::v1::Lease, discovery::v1::EndpointSlice,
+        resource::v1::ResourceClaim, resource::v1::ResourceClaimTemplate,
+    );
+    check_all!(seen, false:
+        core::v1::Namespace, core::v1::Node, core::v1::PersistentVolume,
+        apiregistration::APIService, certificates::v1::CertificateSigningRequest,
+        networking::v1::IngressClass, networking::v1::IPAddress, networking::v1::ServiceCIDR,
+        rbac::v1::ClusterRoleBinding, rbac::v1::ClusterRole, storage::v1::CSIDriver,
+        storage::v1::CSINode, storage::v1::StorageClass, storage::v1::VolumeAttachment,
+        storage::v1::VolumeAttributesClass,
+        admissionregistration::v1::MutatingWebhookConfiguration,
+        admissionregistration::v1::ValidatingAdmissionPolicy,
+        admissionregistration::v1::ValidatingAdmissionPolicyBinding,
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        apiextensions::CustomResourceDefinition, scheduling::v1::PriorityClass,
+        node::v1::RuntimeClass, flowcontrol::v1::FlowSchema,
+        flowcontrol::v1::PriorityLevelConfiguration, resource::v1::DeviceClass,
+        resource::v1::ResourceSlice,
+    );
+    let mut table: Vec<_> = resources()
+        .iter()
+        .map(|r| (r.group.clone(), r.plural.clone()))
+        .collect();
+    table.sort();
+    seen.sort();
+    assert_eq!(table, seen, "every row is checked, once");
+    assert_scope::<core::v1::Pod, k8s_openapi::NamespaceResourceScope>();
+    assert_scope::<core::v1::Node, k8s_openapi::ClusterResourceScope>();
+}
+
+/// §1.2: the keys of a store that Kubernetes has used.
+#[test]
+fn storage_prefixes_are_kubernetes_own() {
+    for (group, plural, prefix) in [
+        ("", "pods", "pods"),
+        ("", "nodes", "minions"),
+        ("", "services", "services/specs"),
+        ("", "endpoints", "services/endpoints"),
+        ("", "replicationcontrollers", "controllers"),
+        ("", "events", "events"),
+        ("events.k8s.io", "events", "events"),
+        ("networking.k8s.io", "ingresses", "ingress"),
+        ("apps", "deployments", "deployments"),
+        (
+            "apiregistration.k8s.io",
+            "apiservices",
+            "apiregistration.k8s.io/apiservices",
+        ),
+        (
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            "apiextensions.k8s.io/customresourcedefinitions",
+        ),
+    ] {
+        assert_eq!(find(group, plural).storage_prefix, prefix);
+    }
+    let mut prefixes: Vec<String> = resources()
+        .iter()
+        .map(|r| r.storage_prefix.clone())
+        .collect();
+    prefixes.sort();
+    let all = prefixes.len();
+    prefixes.dedup();
+    assert_eq!(prefixes.len(), all - 1, "only the two events share one");
+}
+
+#[test]
+fn both_events_select_the_same_columns() {
+    let (core, newer) = (find("", "events"), find("events.k8s.io", "events"));
+    for (a, b) in core.columns.fields().iter().zip(newer.columns.fields()) {
+        assert_eq!(a.path, b.path);
+    }
+    let field = newer.columns.resolve("regarding.name");
+    assert_eq!(field, core.columns.resolve("involvedObject.name"));
+    assert!(newer.columns.resolve("involvedObject.name").is_err());
+}
+
+#[test]
+fn the_notation_of_fields_is_read() {
+    let pods = find("", "pods");
+    let node = pods.columns.resolve("spec.nodeName");
+    assert_eq!(pods.columns.resolve("spec.host"), node);
+    assert_eq!(pods.triggers, [node.unwrap()]);
+    assert_eq!(find("", "nodes").triggers, [FieldRef::Name]);
+    let jobs = find("batch", "jobs");
+    let values = jobs
+        .columns
+        .extract(br#"{"status":{"succeeded":2}}"#)
+        .unwrap();
+    assert_eq!(*values, ["2".into()]);
+    assert!(jobs.columns.resolve("status.successful").is_ok());
+    assert_eq!(
+        *find("", "nodes").columns.extract(b"{}").unwrap(),
+        ["false".into()]
+    );
+}
+
+#[test]
+fn discovery_facts() {
+    let namespaces = find("", "namespaces");
+    assert_eq!(namespaces.subresources, ["finalize", "status"]);
+    assert!(!namespaces.verbs.contains(&"deletecollection".to_owned()));
+    let deployments = find("apps", "deployments");
+    assert_eq!(deployments.singular, "deployment");
+    assert_eq!(deployments.short_names, ["deploy"]);
+    assert_eq!(deployments.categories, ["all"]);
+    assert_eq!(find("", "configmaps").subresources, [""; 0]);
+    let order: Vec<_> = resources().iter().map(|r| r.group.clone()).collect();
+    assert_eq!(order.first().map(String::as_str), Some(""));
+}

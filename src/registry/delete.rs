@@ -1,0 +1,301 @@
+//! Delete (§1.5): at once, after a grace period, or when the finalizers are done; one object or
+//! what a list selects. How a namespace is emptied is in `namespaces`.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::write::{Change, Current, Place, Written};
+use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read, strategy};
+use crate::api::{DeleteOptions, ListOptions, PropagationPolicy, StatusCause};
+use crate::cacher::ObjectList;
+
+/// How many objects a collection delete lists at once (§1.5).
+const COLLECTION_PAGE: usize = 10_000;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+pub(super) async fn delete(
+    registry: &Registry,
+    target: &Target,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    if let Some(subresource) = &target.subresource {
+        return Err(ApiError::MethodNotAllowed(format!(
+            "{}/{subresource} cannot be deleted",
+            target.resource.qualified()
+        )));
+    }
+    check_options(options)?;
+    namespaces::check_deletable(target)?;
+    let place = Place::of(target)?;
+    let resource = &target.resource;
+    let dry_run = !options.dry_run.is_empty();
+    let written = registry
+        .guaranteed_update(&place, dry_run, |current| {
+            check_preconditions(resource, &target.name, current, options)?;
+            Ok(decide(resource, &current.value, options, metadata::now()))
+        })
+        .await?;
+    Ok(match written {
+        Written::Deleted(object) if strategy::returns_deleted(resource) => Deleted::Last(object),
+        Written::Deleted(object) => Deleted::Gone(object),
+        Written::Stored(object) => {
+            if resource.is("", "namespaces") && !dry_run {
+                namespaces::empty_later(registry, &target.name);
+            }
+            Deleted::Pending(object)
+        }
+    })
+}
+
+/// WC-072 and its kind: options that contradict themselves.
+fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    if let (Some(policy), Some(_)) = (options.propagation_policy, options.orphan_dependents) {
+        causes.push(super::error::invalid_value(
+            "propagationPolicy",
+            &format!("{policy:?}"),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    for value in options.dry_run.iter().filter(|v| *v != "All") {
+        causes.push(StatusCause {
+            reason: "FieldValueNotSupported".to_owned(),
+            message: format!("Unsupported value: {value:?}: supported values: \"All\""),
+            field: "dryRun".to_owned(),
+        });
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::Invalid {
+        group: "meta.k8s.io".to_owned(),
+        kind: "DeleteOptions".to_owned(),
+        name: String::new(),
+        causes,
+    })
+}
+
+/// WC-073
+fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    current: &Current,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let Some(preconditions) = &options.preconditions else {
+        return Ok(());
+    };
+    let uid = metadata::text(&current.value, "uid");
+    if let Some(wanted) = preconditions.uid.as_deref().filter(|w| *w != uid) {
+        let detail = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The \
+             object might have been deleted and then recreated"
+        );
+        return Err(ApiError::conflict(resource, name, detail));
+    }
+    let version = current.at.to_string();
+    let wanted = preconditions.resource_version.as_deref();
+    if let Some(wanted) = wanted.filter(|w| *w != version) {
+        let detail = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the \
+             ResourceVersion in record ({version}). The object might have been modified"
+        );
+        return Err(ApiError::conflict(resource, name, detail));
+    }
+    Ok(())
+}
+
+/// What a delete at `now` makes of an object.
+fn decide(resource: &Resource, stored: &Value, options: &DeleteOptions, now: Timestamp) -> Change {
+    let mut object = stored.clone();
+    let grace = if strategy::is_graceful(resource) {
+        match pod_grace(stored, options) {
+            Grace::Pending => return Change::Put(object),
+            Grace::Seconds(seconds) => seconds,
+        }
+    } else {
+        0
+    };
+    set_propagation_finalizers(resource, &mut object, options);
+    let held = !metadata::finalizers(&object).is_empty()
+        || (resource.is("", "namespaces") && has_namespace_finalizers(&object));
+    if grace == 0 && !held {
+        return Change::Delete(object);
+    }
+    mark(&mut object, grace, now);
+    if resource.is("", "namespaces") {
+        if !object["status"].is_object() {
+            object["status"] = json!({});
+        }
+        object["status"]["phase"] = "Terminating".into();
+    }
+    Change::Put(object)
+}
+
+fn has_namespace_finalizers(object: &Value) -> bool {
+    let finalizers = object["spec"]["finalizers"].as_array();
+    finalizers.is_some_and(|list| !list.is_empty())
+}
+
+/// How long a pod may take to end.
+enum Grace {
+    /// It is being deleted, and this delete does not make that any sooner.
+    Pending,
+    /// So long from the moment that it was first deleted.
+    Seconds(i64),
+}
+
+fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
+    let metadata = &pod["metadata"];
+    if metadata::is_terminating(pod) {
+        let Some(recorded) = metadata["deletionGracePeriodSeconds"].as_i64() else {
+            return Grace::Seconds(0);
+        };
+        return match options.grace_period_seconds {
+            Some(asked) if asked.max(0) < recorded => Grace::Seconds(asked.max(0)),
+            _ => Grace::Pending,
+        };
+    }
+    let spec = &pod["spec"];
+    let own = || {
+        spec["terminationGracePeriodSeconds"]
+            .as_i64()
+            .unwrap_or(DEFAULT_GRACE)
+    };
+    let asked = options.grace_period_seconds.unwrap_or_else(own);
+    let scheduled = spec["nodeName"].as_str().is_some_and(|n| !n.is_empty());
+    let ended = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
+    Grace::Seconds(match asked {
+        _ if !scheduled || ended => 0,
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    })
+}
+
+/// What a pod gets that does not say how long it takes to end, in seconds; Kubernetes' default.
+const DEFAULT_GRACE: i64 = 30;
+
+/// Marks `object` as being deleted. A mark that is there keeps its time (WC-070), except that a
+/// shorter grace counts from the moment of the first delete.
+fn mark(object: &mut Value, grace: i64, now: Timestamp) {
+    let first = !metadata::is_terminating(object);
+    if first {
+        metadata::bump_generation(object);
+    }
+    let metadata = &mut object["metadata"];
+    let recorded = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let marked = metadata["deletionTimestamp"].as_str();
+    let marked: Option<Timestamp> = marked.and_then(|text| text.parse().ok());
+    let begun = match marked {
+        Some(marked) => shifted(marked, -recorded),
+        None => now,
+    };
+    metadata["deletionTimestamp"] = shifted(begun, grace).to_string().into();
+    metadata["deletionGracePeriodSeconds"] = grace.into();
+}
+
+/// `time` and so many seconds; the end of time when there are not so many.
+fn shifted(time: Timestamp, seconds: i64) -> Timestamp {
+    time.saturating_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(time)
+}
+
+/// Adds or removes the finalizers by which the dependents hold the object back.
+fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: &DeleteOptions) {
+    use PropagationPolicy::{Background, Foreground, Orphan};
+    if !strategy::is_collected(resource) {
+        return;
+    }
+    let has = |finalizer: &str| metadata::finalizers(object).contains(&finalizer);
+    let policy = match (options.orphan_dependents, options.propagation_policy) {
+        (Some(true), _) => Orphan,
+        (Some(false), _) => Background,
+        (None, Some(policy)) => policy,
+        (None, None) if has(ORPHAN) => Orphan,
+        (None, None) if has(FOREGROUND) => Foreground,
+        (None, None) => Background,
+    };
+    let wanted = match policy {
+        Orphan => Some(ORPHAN),
+        Foreground => Some(FOREGROUND),
+        Background => None,
+    };
+    let ours = |f: &&str| matches!(*f, ORPHAN | FOREGROUND);
+    let before: Vec<&str> = metadata::finalizers(object);
+    if before.iter().copied().filter(|f| ours(f)).eq(wanted) {
+        return;
+    }
+    let mut after: Vec<Value> = before
+        .into_iter()
+        .filter(|f| !ours(f))
+        .map(Value::from)
+        .collect();
+    after.extend(wanted.map(Value::from));
+    object["metadata"]["finalizers"] = after.into();
+}
+
+/// Deletes page by page; not atomic (WC-074).
+pub(super) async fn delete_collection(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    namespace: Option<&str>,
+    selection: &ListOptions,
+    options: &DeleteOptions,
+) -> Result<ObjectList, ApiError> {
+    if !resource.verbs.iter().any(|verb| verb == "deletecollection") {
+        return Err(ApiError::MethodNotAllowed(format!(
+            "{} cannot be deleted as a collection",
+            resource.qualified()
+        )));
+    }
+    check_options(options)?;
+    let mut page = selection.clone();
+    // A client's own limit is how many it wants deleted, one page; without one it is everything.
+    if page.limit == 0 {
+        page.limit = COLLECTION_PAGE;
+    }
+    let mut deleted = Vec::new();
+    loop {
+        let list = read::list(registry, resource, namespace, &page).await?;
+        for object in list.items {
+            let key = object.key();
+            let target = Target {
+                resource: resource.clone(),
+                namespace: resource.namespaced.then(|| key.namespace().to_owned()),
+                name: key.name().to_owned(),
+                subresource: None,
+            };
+            match delete(registry, &target, options).await {
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(_) => deleted.push(object),
+            }
+        }
+        match list.continue_token {
+            Some(token) if selection.limit == 0 => {
+                page.continue_token = Some(token);
+                page.resource_version = None;
+                page.resource_version_match = None;
+            }
+            continue_token => {
+                return Ok(ObjectList {
+                    resource_version: list.resource_version,
+                    items: deleted,
+                    continue_token,
+                    remaining: list.remaining,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "delete/tests.rs"]
+mod tests;

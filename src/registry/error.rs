@@ -1,0 +1,170 @@
+//! Why a request was not done, and the few shapes of it that are made in many places. Which HTTP
+//! status each one is, is decided once, in `http`.
+
+use super::Resource;
+use crate::api::{DecodeError, StatusCause};
+use crate::cacher::ReadError;
+use crate::storage::StorageError;
+
+/// Why a request was not done. Matched once to a Status, in `http`.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ApiError {
+    /// 404
+    #[error("{resource} {name:?} not found")]
+    NotFound {
+        /// Plural, with group: `deployments.apps`.
+        resource: String,
+        /// Which.
+        name: String,
+    },
+    /// 409 AlreadyExists
+    #[error("{resource} {name:?} already exists")]
+    AlreadyExists {
+        /// Plural, with group.
+        resource: String,
+        /// Which.
+        name: String,
+        /// The one that exists is terminating.
+        being_deleted: bool,
+    },
+    /// 409 AlreadyExists after all tries of generateName
+    #[error("no free name for generateName {base:?}")]
+    NamesExhausted {
+        /// Plural, with group.
+        resource: String,
+        /// The last name tried.
+        base: String,
+    },
+    /// 409 Conflict
+    #[error("Operation cannot be fulfilled on {resource} {name:?}: {detail}")]
+    Conflict {
+        /// Plural, with group.
+        resource: String,
+        /// Which.
+        name: String,
+        /// Why.
+        detail: String,
+    },
+    /// 422 Invalid
+    #[error("{kind} {name:?} is invalid: {causes:?}")]
+    Invalid {
+        /// The kind's group.
+        group: String,
+        /// The kind.
+        kind: String,
+        /// Which.
+        name: String,
+        /// One entry a problem.
+        causes: Vec<StatusCause>,
+    },
+    /// 403
+    #[error("{resource} {name:?} is forbidden: {detail}")]
+    Forbidden {
+        /// Plural, with group.
+        resource: String,
+        /// Which.
+        name: String,
+        /// Why.
+        detail: String,
+        /// With cause reason, field and message, e.g. `NamespaceTerminating`.
+        causes: Vec<StatusCause>,
+    },
+    /// 400
+    #[error("{0}")]
+    BadRequest(String),
+    /// 422 without causes: a patch that cannot be applied
+    #[error("{0}")]
+    Unprocessable(String),
+    /// 413
+    #[error("{0}")]
+    TooLarge(String),
+    /// 415
+    #[error("{0}")]
+    UnsupportedPatch(String),
+    /// 504: the write kept losing against others until its time was up. Nothing was written.
+    #[error("{0}")]
+    Timeout(String),
+    /// 405
+    #[error("{0}")]
+    MethodNotAllowed(String),
+    /// A read failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl ApiError {
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        Self::NotFound {
+            resource: resource.qualified(),
+            name: name.to_owned(),
+        }
+    }
+
+    pub(crate) fn conflict(resource: &Resource, name: &str, detail: impl Into<String>) -> Self {
+        Self::Conflict {
+            resource: resource.qualified(),
+            name: name.to_owned(),
+            detail: detail.into(),
+        }
+    }
+
+    pub(crate) fn invalid(resource: &Resource, name: &str, causes: Vec<StatusCause>) -> Self {
+        Self::Invalid {
+            group: resource.group.clone(),
+            kind: resource.kind.clone(),
+            name: name.to_owned(),
+            causes,
+        }
+    }
+
+    pub(crate) fn forbidden(resource: &Resource, name: &str, detail: impl Into<String>) -> Self {
+        Self::Forbidden {
+            resource: resource.qualified(),
+            name: name.to_owned(),
+            detail: detail.into(),
+            causes: Vec::new(),
+        }
+    }
+
+    /// Whether the object (or its namespace) was not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+}
+
+impl From<DecodeError> for ApiError {
+    /// Only what is stored is decoded, so this is damage there and not the client's mistake.
+    fn from(error: DecodeError) -> Self {
+        Self::Read(ReadError::Undecodable(error.to_string()))
+    }
+}
+
+/// One invalid field, in the words of Kubernetes' field errors.
+pub(crate) fn invalid_value(field: &str, value: &str, detail: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueInvalid".to_owned(),
+        message: format!("Invalid value: {value:?}: {detail}"),
+        field: field.to_owned(),
+    }
+}
+
+/// One missing field.
+pub(crate) fn required(field: &str, detail: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueRequired".to_owned(),
+        message: format!("Required value: {detail}"),
+        field: field.to_owned(),
+    }
+}
+
+/// One field that may not be so.
+pub(crate) fn forbidden_field(field: &str, detail: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueForbidden".to_owned(),
+        message: format!("Forbidden: {detail}"),
+        field: field.to_owned(),
+    }
+}

@@ -1,0 +1,340 @@
+//! Metadata: the rules that every object obeys, whatever it is (§1.4). Its shape and its agreement
+//! with the URL, what the server sets, what a write may not change, and what is valid.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::error::{forbidden_field, invalid_value, required};
+use super::{ApiError, Resource, names, strategy};
+use crate::api::StatusCause;
+
+/// What a client can never set.
+const SYSTEM_FIELDS: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "resourceVersion",
+];
+
+/// What an update takes from the stored object, whatever the client sent.
+const KEPT_FIELDS: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "generateName",
+    "name",
+    "namespace",
+];
+
+/// Now, as Kubernetes writes times: UTC, whole seconds.
+pub(super) fn now() -> Timestamp {
+    Timestamp::from_second(Timestamp::now().as_second()).expect("the present is in range")
+}
+
+/// `metadata` of an object whose shape was checked.
+pub(super) fn of(object: &Value) -> &Value {
+    &object["metadata"]
+}
+
+/// A text in `metadata`; empty when it is absent.
+pub(super) fn text<'a>(object: &'a Value, member: &str) -> &'a str {
+    object["metadata"][member].as_str().unwrap_or_default()
+}
+
+/// `metadata.finalizers`.
+pub(super) fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object["metadata"]["finalizers"].as_array();
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Whether the object's deletion has begun.
+pub(super) fn is_terminating(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Checks that `body` is an object of `resource`, fills in what the URL says of its type, and that
+/// its metadata can be worked with. Members of metadata that are null are dropped: clients in Go
+/// send `creationTimestamp: null`.
+///
+/// # Errors
+/// 400, naming the member.
+pub(super) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
+    let kind_of_body = json_type(body);
+    let Some(object) = body.as_object_mut() else {
+        return Err(ApiError::BadRequest(format!(
+            "the body must be a {} as a JSON object, not {kind_of_body}",
+            resource.kind
+        )));
+    };
+    check_type(resource, object)?;
+    let metadata = object.entry("metadata").or_insert(Value::Null);
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    let Some(metadata) = metadata.as_object_mut() else {
+        return Err(wrong_type("metadata", "an object", metadata));
+    };
+    metadata.retain(|_, value| !value.is_null());
+    for (member, value) in metadata.iter_mut() {
+        check_member(member, value)?;
+    }
+    Ok(())
+}
+
+fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<(), ApiError> {
+    let (api_version, kind) = (resource.api_version(), &resource.kind);
+    let mut given = |member: &str, right: &str| match object.get(member) {
+        None | Some(Value::Null) => {
+            object.insert(member.to_owned(), right.into());
+            Ok(right.to_owned())
+        }
+        Some(Value::String(text)) if text.is_empty() => {
+            object.insert(member.to_owned(), right.into());
+            Ok(right.to_owned())
+        }
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(wrong_type(member, "a string", other)),
+    };
+    let given_version = given("apiVersion", &api_version)?;
+    let given_kind = given("kind", kind)?;
+    if given_version != api_version {
+        return Err(ApiError::BadRequest(format!(
+            "the API version in the data ({given_version}) does not match the expected API \
+             version ({api_version})"
+        )));
+    }
+    if given_kind != *kind {
+        return Err(ApiError::BadRequest(format!(
+            "{given_kind} in version {:?} cannot be handled as a {kind}",
+            resource.version
+        )));
+    }
+    Ok(())
+}
+
+fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {
+    let path = format!("metadata.{member}");
+    match member {
+        "name" | "namespace" | "generateName" | "uid" | "resourceVersion" | "selfLink" => {
+            if !value.is_string() {
+                return Err(wrong_type(&path, "a string", value));
+            }
+        }
+        "labels" | "annotations" => {
+            let Some(map) = value.as_object_mut() else {
+                return Err(wrong_type(&path, "a map of strings", value));
+            };
+            for (key, value) in map {
+                if value.is_null() {
+                    *value = "".into();
+                } else if !value.is_string() {
+                    return Err(wrong_type(&format!("{path}[{key}]"), "a string", value));
+                }
+            }
+        }
+        "finalizers" => {
+            let Some(list) = value.as_array() else {
+                return Err(wrong_type(&path, "a list of strings", value));
+            };
+            if let Some(bad) = list.iter().find(|f| !f.is_string()) {
+                return Err(wrong_type(&path, "a list of strings", bad));
+            }
+        }
+        "ownerReferences" | "managedFields" => {
+            let Some(list) = value.as_array() else {
+                return Err(wrong_type(&path, "a list of objects", value));
+            };
+            if let Some(bad) = list.iter().find(|o| !o.is_object()) {
+                return Err(wrong_type(&path, "a list of objects", bad));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn wrong_type(path: &str, wanted: &str, value: &Value) -> ApiError {
+    let found = json_type(value);
+    ApiError::BadRequest(format!("{path} must be {wanted}, not {found}"))
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// WC-009: an object without a namespace goes where the URL says; another one is refused.
+pub(super) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
+    let given = text(object, "namespace");
+    match namespace {
+        Some(namespace) if given.is_empty() => object["metadata"]["namespace"] = namespace.into(),
+        Some(namespace) if given == namespace => {}
+        None if given.is_empty() => {}
+        _ => {
+            return Err(ApiError::BadRequest(
+                "the namespace of the provided object does not match the namespace sent on the \
+                 request"
+                    .to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// WC-010: what a PUT or PATCH writes must have the name that the URL has.
+pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
+    match text(object, "name") {
+        "" => Err(ApiError::BadRequest(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        given if given != name => Err(ApiError::BadRequest(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Forgets what only the server says (WC-008) and what the server makes of repetitions.
+pub(super) fn wipe_system_fields(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
+    }
+    dedupe_owners(object);
+}
+
+/// Gives a new object its identity.
+pub(super) fn fill_created(resource: &Resource, object: &mut Value) {
+    let metadata = &mut object["metadata"];
+    metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
+    metadata["creationTimestamp"] = now().to_string().into();
+    if strategy::has_generation(resource) {
+        metadata["generation"] = 1.into();
+    }
+}
+
+/// Puts back what an update may not change, and drops what storage does not keep.
+pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return;
+    };
+    for member in KEPT_FIELDS {
+        match stored["metadata"].get(*member) {
+            Some(value) => metadata.insert((*member).to_owned(), value.clone()),
+            None => metadata.remove(*member),
+        };
+    }
+    metadata.remove("resourceVersion");
+    metadata.remove("selfLink");
+    dedupe_owners(object);
+}
+
+/// One more generation, if the object counts them.
+pub(super) fn bump_generation(object: &mut Value) {
+    let metadata = &mut object["metadata"];
+    if let Some(generation) = metadata["generation"].as_i64().filter(|g| *g > 0) {
+        metadata["generation"] = (generation + 1).into();
+    }
+}
+
+fn dedupe_owners(object: &mut Value) {
+    if let Some(owners) = object["metadata"]
+        .get_mut("ownerReferences")
+        .and_then(Value::as_array_mut)
+    {
+        let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+        for owner in owners.drain(..) {
+            if !kept.contains(&owner) {
+                kept.push(owner);
+            }
+        }
+        *owners = kept;
+    }
+}
+
+/// What is wrong with the metadata of an object about to be created.
+pub(super) fn problems_of_new(resource: &Resource, object: &Value) -> Vec<StatusCause> {
+    let rule = strategy::name_rule(resource);
+    let mut causes = Vec::new();
+    let base = text(object, "generateName");
+    for problem in names_problems(base, |b| rule.problems(b, true)) {
+        causes.push(invalid_value("metadata.generateName", base, &problem));
+    }
+    match text(object, "name") {
+        "" if base.is_empty() => causes.push(required(
+            "metadata.name",
+            "name or generateName is required",
+        )),
+        "" => {}
+        name => {
+            for problem in rule.problems(name, false) {
+                causes.push(invalid_value("metadata.name", name, &problem));
+            }
+        }
+    }
+    causes.extend(common_problems(object));
+    causes
+}
+
+fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    if name.is_empty() {
+        Vec::new()
+    } else {
+        problems(name)
+    }
+}
+
+/// What is wrong with the metadata of `object` as the successor of `stored`.
+pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCause> {
+    let mut causes = common_problems(object);
+    if is_terminating(stored) {
+        let old = finalizers(stored);
+        let new: Vec<&str> = finalizers(object)
+            .into_iter()
+            .filter(|f| !old.contains(f))
+            .collect();
+        if !new.is_empty() {
+            causes.push(forbidden_field(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new \
+                     finalizers {new:?}"
+                ),
+            ));
+        }
+    }
+    causes
+}
+
+fn common_problems(object: &Value) -> Vec<StatusCause> {
+    let mut causes = Vec::new();
+    if let Some(labels) = of(object)["labels"].as_object() {
+        causes.extend(names::label_problems(labels));
+    }
+    if let Some(annotations) = of(object)["annotations"].as_object() {
+        causes.extend(names::annotation_problems(annotations));
+    }
+    let owners = of(object)["ownerReferences"].as_array();
+    for (index, owner) in owners.into_iter().flatten().enumerate() {
+        for member in ["apiVersion", "kind", "name", "uid"] {
+            if owner[member].as_str().is_none_or(str::is_empty) {
+                let field = format!("metadata.ownerReferences[{index}].{member}");
+                causes.push(required(&field, &format!("{member} must not be empty")));
+            }
+        }
+    }
+    causes
+}

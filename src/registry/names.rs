@@ -1,0 +1,290 @@
+//! Names: which ones a resource takes, what a label and an annotation may be, and how a name is
+//! made from `generateName`. The wording of the refusals is Kubernetes' own, which people search for.
+
+use serde_json::{Map, Value};
+
+use super::error::invalid_value;
+use crate::api::StatusCause;
+
+const SUBDOMAIN_LENGTH_MAX: usize = 253;
+const LABEL_LENGTH_MAX: usize = 63;
+/// All annotations of an object together, keys and values.
+const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
+
+/// How much of `generateName` is kept: a label's length less the suffix.
+const GENERATED_BASE_MAX: usize = LABEL_LENGTH_MAX - SUFFIX_LENGTH;
+const SUFFIX_LENGTH: usize = 5;
+/// No vowels, and nothing that reads as one: no words, and no taking one letter for another.
+const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+    characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+    'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
+    or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+    regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or \
+    '-', start with an alphabetic character, and end with an alphanumeric character (e.g. \
+    'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and \
+    must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
+    '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric \
+    characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
+    'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+    '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// What the names of a resource look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameRule {
+    /// A DNS subdomain: most resources.
+    Subdomain,
+    /// A DNS label: namespaces.
+    Label,
+    /// A DNS label that begins with a letter: services.
+    Label1035,
+    /// Whatever can be a segment of a path: roles and bindings.
+    PathSegment,
+}
+
+impl NameRule {
+    /// What is wrong with `name`; with `prefix` only as the beginning of a generated one.
+    pub(super) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        // What follows a prefix makes its last '-' or '.' an inner one.
+        let trimmed = match self {
+            Self::PathSegment => name,
+            _ if prefix => name.strip_suffix('-').unwrap_or(name),
+            _ => name,
+        };
+        let (max, good, rule) = match self {
+            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_subdomain(trimmed), SUBDOMAIN),
+            Self::Label => (LABEL_LENGTH_MAX, is_label(trimmed), LABEL),
+            Self::Label1035 => {
+                let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());
+                (LABEL_LENGTH_MAX, letter && is_label(trimmed), LABEL_1035)
+            }
+            Self::PathSegment => return path_segment_problems(name),
+        };
+        let mut problems = Vec::new();
+        if name.len() > max {
+            problems.push(format!("must be no more than {max} characters"));
+        }
+        if !good {
+            problems.push(rule.to_owned());
+        }
+        problems
+    }
+}
+
+/// Why `name` cannot be a segment of a storage path, whatever its resource says of names.
+pub(super) fn path_segment_problems(name: &str) -> Vec<String> {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    ['/', '%']
+        .iter()
+        .filter(|c| name.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+/// Letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
+fn is_qualified_name_part(text: &str) -> bool {
+    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    text.bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && end(text.bytes().next())
+        && end(text.bytes().last())
+}
+
+/// What is wrong with `[prefix/]name`.
+fn qualified_name_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                let of_prefix = NameRule::Subdomain.problems(prefix, false);
+                problems.extend(of_prefix.into_iter().map(|p| format!("prefix part {p}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. \
+                 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_LENGTH_MAX {
+        problems.push(format!(
+            "name part must be no more than {LABEL_LENGTH_MAX} characters"
+        ));
+    }
+    if !is_qualified_name_part(name) {
+        problems.push(QUALIFIED.to_owned());
+    }
+    problems
+}
+
+/// What is wrong with `metadata.labels`.
+pub(super) fn label_problems(labels: &Map<String, Value>) -> Vec<StatusCause> {
+    let field = "metadata.labels";
+    let mut causes = Vec::new();
+    for (key, value) in labels {
+        for problem in qualified_name_problems(key) {
+            causes.push(invalid_value(field, key, &problem));
+        }
+        let value = value.as_str().unwrap_or_default();
+        if value.len() > LABEL_LENGTH_MAX {
+            let problem = format!("must be no more than {LABEL_LENGTH_MAX} characters");
+            causes.push(invalid_value(field, value, &problem));
+        }
+        if !value.is_empty() && !is_qualified_name_part(value) {
+            causes.push(invalid_value(field, value, LABEL_VALUE));
+        }
+    }
+    causes
+}
+
+/// What is wrong with `metadata.annotations`.
+pub(super) fn annotation_problems(annotations: &Map<String, Value>) -> Vec<StatusCause> {
+    let field = "metadata.annotations";
+    let mut causes = Vec::new();
+    let mut bytes = 0;
+    for (key, value) in annotations {
+        for problem in qualified_name_problems(&key.to_lowercase()) {
+            causes.push(invalid_value(field, key, &problem));
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > ANNOTATIONS_BYTES_MAX {
+        causes.push(StatusCause {
+            reason: "FieldValueTooLong".to_owned(),
+            message: format!("Too long: may not be more than {ANNOTATIONS_BYTES_MAX} bytes"),
+            field: field.to_owned(),
+        });
+    }
+    causes
+}
+
+/// A name that begins with `base`, of at most 63 bytes (§1.4).
+pub(super) fn generate(base: &str) -> String {
+    let mut end = base.len().min(GENERATED_BASE_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{}", &base[..end], suffix())
+}
+
+fn suffix() -> String {
+    // Bytes above the largest multiple of the alphabet's length would make some letters likelier.
+    let fair = (256 / SUFFIX_ALPHABET.len() * SUFFIX_ALPHABET.len()) as u16;
+    let mut suffix = String::with_capacity(SUFFIX_LENGTH);
+    loop {
+        let random = *uuid::Uuid::new_v4().as_bytes();
+        // Bytes 6 and 8 hold the version and the variant.
+        for (at, byte) in random.into_iter().enumerate() {
+            if at != 6 && at != 8 && u16::from(byte) < fair {
+                let letter = SUFFIX_ALPHABET[usize::from(byte) % SUFFIX_ALPHABET.len()];
+                suffix.push(char::from(letter));
+                if suffix.len() == SUFFIX_LENGTH {
+                    return suffix;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(rule: NameRule, good: &[&str], bad: &[&str]) {
+        for name in good {
+            assert_eq!(rule.problems(name, false), [""; 0], "{rule:?} {name}");
+        }
+        for name in bad {
+            assert_ne!(rule.problems(name, false), [""; 0], "{rule:?} {name}");
+        }
+    }
+
+    #[test]
+    fn each_rule_takes_its_own_names() {
+        let long = "a".repeat(254);
+        check(
+            NameRule::Subdomain,
+            &["a", "a.b", "1-2.3", &long[..253]],
+            &["", "A", "a..b", "-a", "a-", "a_b", ".a", "a/b", &long],
+        );
+        check(
+            NameRule::Label,
+            &["a", "9", "a-b", &long[..63]],
+            &["a.b", "", "A", &long[..64]],
+        );
+        check(NameRule::Label1035, &["a", "a9"], &["9a", "", "a.b"]);
+        check(
+            NameRule::PathSegment,
+            &["system:node", "Ä b", "a.b"],
+            &["a/b", "a%b", ".", ".."],
+        );
+        assert_eq!(NameRule::Subdomain.problems("web-", true), [""; 0]);
+        assert_ne!(NameRule::Subdomain.problems("Web-", true), [""; 0]);
+    }
+
+    #[test]
+    fn labels_and_annotations() {
+        let causes = |json: Value| label_problems(json.as_object().unwrap());
+        let good = serde_json::json!({"a": "", "x.y/B_c": "v.1", "app": "Web"});
+        assert_eq!(causes(good), []);
+        for bad in [
+            serde_json::json!({"": "v"}),
+            serde_json::json!({"a/b/c": "v"}),
+            serde_json::json!({"/a": "v"}),
+            serde_json::json!({"X.y/a": "v"}),
+            serde_json::json!({"a": "-v"}),
+            serde_json::json!({"a": "v w"}),
+            serde_json::json!({"a": "v".repeat(64)}),
+            serde_json::json!({"a".repeat(64): "v"}),
+        ] {
+            assert_ne!(causes(bad.clone()), [], "{bad}");
+        }
+        let causes = |json: Value| annotation_problems(json.as_object().unwrap());
+        assert_eq!(
+            causes(serde_json::json!({"Example.com/a": "any thing"})),
+            []
+        );
+        assert_eq!(
+            causes(serde_json::json!({"a": "x".repeat(256 << 10)})).len(),
+            1
+        );
+        assert_eq!(causes(serde_json::json!({"a b": ""})).len(), 1);
+    }
+
+    /// WC-011
+    #[test]
+    fn a_generated_name_is_base_and_five_letters() {
+        let name = generate("web-");
+        assert_eq!((name.len(), &name[..4]), (9, "web-"));
+        assert!(name[4..].bytes().all(|b| SUFFIX_ALPHABET.contains(&b)));
+        assert_eq!(generate(&"x".repeat(100)).len(), 63);
+        let name = generate(&"ä".repeat(40));
+        assert!(name.len() <= 63 && name.starts_with('ä'));
+        let distinct: std::collections::BTreeSet<_> = (0..100).map(|_| suffix()).collect();
+        assert!(distinct.len() > 90, "suffixes repeat: {distinct:?}");
+    }
+}

@@ -1,0 +1,349 @@
+//! Namespaces: those that are always there, what may be made in one, and how one is emptied once
+//! it is deleted. That last is a controller's work elsewhere; here the server does it itself.
+//!
+//! # Emptying
+//!
+//! A deleted namespace is `Terminating` and takes nothing new. One task passes over all terminating
+//! namespaces this server knows of: it deletes what storage holds under each, and when a pass finds
+//! nothing left it takes the `kubernetes` finalizer away, with which the namespace goes. What has
+//! finalizers or a grace period of its own is waited for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::write::{Change, Current, Place};
+use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
+use crate::api::{DeleteOptions, FieldRef, PropagationPolicy, StatusCause, WriteOptions};
+use crate::storage::ListRequest;
+
+/// What exists from the first request on.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// What a client may not delete.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+const FINALIZER: &str = "kubernetes";
+
+/// How many objects a pass reads at once: a few hundred keep memory flat and the store responsive.
+const PAGE: usize = 500;
+
+/// How many deletes of a pass are under way at once, so that a store that commits in groups can.
+const DELETES_MAX: usize = 32;
+
+/// How soon a namespace that was not empty yet is looked at again; the wait doubles up to the
+/// second value, because what holds it back may take its time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// The namespaces that this server is emptying; bounded by how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Terminating {
+    state: Mutex<Known>,
+    /// A namespace was added.
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    names: BTreeSet<String>,
+    /// The task runs while there are names, and only then.
+    running: bool,
+}
+
+/// Makes the system namespaces, each unless it exists, and resumes what was being deleted.
+pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
+    let mut existing = BTreeSet::new();
+    let mut request = ListRequest {
+        prefix: registry.namespaces.prefix()?,
+        start: String::new(),
+        at: None,
+        limit: PAGE,
+    };
+    loop {
+        let page = registry.storage.list(request.clone()).await?;
+        for stored in &page.items {
+            let current = Current::stored(stored)?;
+            let name = metadata::text(&current.value, "name").to_owned();
+            if metadata::is_terminating(&current.value) {
+                empty_later(registry, &name);
+            }
+            existing.insert(name);
+        }
+        match page
+            .items
+            .last()
+            .and_then(|l| request.prefix.strip(l.key.as_str()))
+        {
+            Some(last) if page.remaining > 0 => {
+                request.start = format!("{last}\0");
+                request.at = Some(page.revision);
+            }
+            _ => break,
+        }
+    }
+    for name in SYSTEM_NAMESPACES {
+        if existing.contains(name) {
+            continue;
+        }
+        let body = json!({"metadata": {"name": name}});
+        let options = WriteOptions::default();
+        match create::create(registry, &registry.namespaces, None, body, &options).await {
+            // Another server was faster.
+            Ok(_) | Err(ApiError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses content for a namespace that is absent (404) or terminating (403).
+pub(super) async fn require_active(
+    registry: &Registry,
+    namespace: &str,
+    resource: &Resource,
+    name: &str,
+) -> Result<(), ApiError> {
+    let place = Place::new(&registry.namespaces, None, namespace)?;
+    let being_emptied = registry.terminating.state.lock().names.contains(namespace);
+    if !being_emptied {
+        // The cache may be behind, as any admission by cache is; a namespace that it does not know
+        // or that this server has seen go is asked for in storage.
+        let cached = registry.cache(&registry.namespaces)?.peek(&place.key);
+        if cached.is_some_and(|n| n.field(FieldRef::Column(0)) == "Active") {
+            return Ok(());
+        }
+    }
+    let current = registry.read_stored(&place).await?;
+    let phase = &current.value["status"]["phase"];
+    if phase != "Terminating" && !metadata::is_terminating(&current.value) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden {
+        resource: resource.qualified(),
+        name: name.to_owned(),
+        detail: format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        ),
+        causes: vec![StatusCause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        }],
+    })
+}
+
+/// Refuses to delete what the system stands on.
+pub(super) fn check_deletable(target: &Target) -> Result<(), ApiError> {
+    if target.resource.is("", "namespaces") && IMMORTAL.contains(&&*target.name) {
+        let detail = "this namespace may not be deleted";
+        return Err(ApiError::forbidden(&target.resource, &target.name, detail));
+    }
+    Ok(())
+}
+
+/// Has the namespace emptied and removed, in a task.
+pub(super) fn empty_later(registry: &Registry, name: &str) {
+    let Some(this) = registry.this.upgrade() else {
+        return;
+    };
+    let start = {
+        let mut state = registry.terminating.state.lock();
+        state.names.insert(name.to_owned());
+        !std::mem::replace(&mut state.running, true)
+    };
+    registry.terminating.added.notify_one();
+    if start {
+        let token = registry.tasks.token();
+        registry
+            .tasks
+            .spawn("namespace-deletion", empty_all(this, token));
+    }
+}
+
+/// Passes over the terminating namespaces until there are none.
+async fn empty_all(registry: Arc<Registry>, token: CancellationToken) {
+    let mut wait = RETRY_MIN;
+    loop {
+        let names = registry.terminating.state.lock().names.clone();
+        let mut progress = false;
+        for name in names {
+            let pass = tokio::select! {
+                // Stopping comes first: what is left is found again at the next start.
+                biased;
+                () = token.cancelled() => return,
+                pass = empty(&registry, &name) => pass,
+            };
+            match pass {
+                Ok(true) => {
+                    registry.terminating.state.lock().names.remove(&name);
+                    progress = true;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(namespace = name, %error, "could not empty a namespace yet");
+                }
+            }
+        }
+        {
+            let mut state = registry.terminating.state.lock();
+            if state.names.is_empty() {
+                state.running = false;
+                return;
+            }
+        }
+        wait = if progress {
+            RETRY_MIN
+        } else {
+            (wait * 2).min(RETRY_MAX)
+        };
+        tokio::select! {
+            // Stopping, then news, then patience: each makes the next needless.
+            biased;
+            () = token.cancelled() => return,
+            () = registry.terminating.added.notified() => wait = RETRY_MIN,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// One pass over a namespace: whether there is nothing more to do about it.
+async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
+    let place = Place::new(&registry.namespaces, None, name)?;
+    match registry.read_stored(&place).await {
+        Ok(current) if !metadata::is_terminating(&current.value) => return Ok(true),
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => return Ok(true),
+        Err(error) => return Err(error),
+    }
+    let mut left = Left::default();
+    let mut prefixes = BTreeSet::new();
+    for resource in registry.resources.iter().filter(|r| r.namespaced) {
+        // The second of two that share a prefix has nothing of its own.
+        if prefixes.insert(resource.storage_prefix.as_str()) {
+            left.add(empty_of(registry, name, resource).await?);
+        }
+    }
+    if left.gone > 0 {
+        // Only a pass that finds nothing proves that nothing is left; it can follow at once.
+        registry.terminating.added.notify_one();
+    }
+    if left.gone + left.pending > 0 {
+        return Ok(false);
+    }
+    let finalized = registry
+        .guaranteed_update(&place, false, |current| {
+            Ok(finalize(registry, &current.value))
+        })
+        .await;
+    match finalized {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(true),
+    }
+}
+
+/// What a pass met.
+#[derive(Debug, Default, Clone, Copy)]
+struct Left {
+    /// Objects that it deleted.
+    gone: usize,
+    /// Objects whose deletion goes on.
+    pending: usize,
+}
+
+impl Left {
+    fn add(&mut self, other: Self) {
+        self.gone += other.gone;
+        self.pending += other.pending;
+    }
+}
+
+/// One pass over the objects of `resource` in a namespace.
+async fn empty_of(
+    registry: &Registry,
+    namespace: &str,
+    resource: &Arc<Resource>,
+) -> Result<Left, ApiError> {
+    let mut left = Left::default();
+    let mut request = ListRequest {
+        prefix: resource.prefix()?,
+        start: format!("{namespace}/"),
+        at: None,
+        limit: PAGE,
+    };
+    let end = format!("{namespace}/");
+    loop {
+        let page = registry.storage.list(request.clone()).await?;
+        let names: Vec<String> = page
+            .items
+            .iter()
+            .filter_map(|stored| request.prefix.strip(stored.key.as_str()))
+            .map_while(|rest| rest.strip_prefix(&end))
+            .map(str::to_owned)
+            .collect();
+        let last = names.last().cloned();
+        let whole_page = names.len() == page.items.len();
+        let deletes = names
+            .into_iter()
+            .map(|name| delete_one(registry, namespace, resource, name));
+        let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_MAX);
+        while let Some(one) = deletes.next().await {
+            left.add(one?);
+        }
+        match last {
+            Some(last) if whole_page && page.remaining > 0 => {
+                request.start = format!("{namespace}/{last}\0");
+            }
+            _ => return Ok(left),
+        }
+    }
+}
+
+async fn delete_one(
+    registry: &Registry,
+    namespace: &str,
+    resource: &Arc<Resource>,
+    name: String,
+) -> Result<Left, ApiError> {
+    let target = Target {
+        resource: resource.clone(),
+        namespace: Some(namespace.to_owned()),
+        name,
+        subresource: None,
+    };
+    let options = DeleteOptions {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteOptions::default()
+    };
+    match delete::delete(registry, &target, &options).await {
+        Ok(super::Deleted::Pending(_)) => Ok(Left {
+            gone: 0,
+            pending: 1,
+        }),
+        Ok(_) => Ok(Left {
+            gone: 1,
+            pending: 0,
+        }),
+        Err(error) if error.is_not_found() => Ok(Left::default()),
+        Err(error) => Err(error),
+    }
+}
+
+fn finalize(registry: &Registry, stored: &Value) -> Change {
+    let mut object = stored.clone();
+    let finalizers = object.pointer_mut("/spec/finalizers");
+    if let Some(list) = finalizers.and_then(Value::as_array_mut) {
+        list.retain(|f| f != FINALIZER);
+    }
+    if strategy::is_finished(&registry.namespaces, &object) {
+        Change::Delete(object)
+    } else {
+        Change::Put(object)
+    }
+}

@@ -1,0 +1,72 @@
+//! Patch (§8.6): JSON patch, merge patch and strategic merge patch, applied to what the client sees
+//! of the object and then written by the rules of an update. A patch is applied again to every
+//! newer state it meets; only a resource version in it can make it conflict.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::strategic::{self, StrategicError};
+use super::write::{Current, Place, Written};
+use super::{ApiError, Patch, Registry, Target, events, update};
+use crate::api::{Object, WriteOptions};
+
+/// How many operations a JSON patch may have (§8.3).
+const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
+
+pub(super) async fn patch(
+    registry: &Registry,
+    target: &Target,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<Arc<Object>, ApiError> {
+    update::check_subresource(target)?;
+    let place = Place::of(target)?;
+    check(patch)?;
+    let written = registry.guaranteed_update(&place, options.dry_run, |current| {
+        let mut patched = apply(target, patch, current)?;
+        update::check_body(target, &mut patched)?;
+        update::succeed(target, current, patched)
+    });
+    written.await.map(Written::into_object)
+}
+
+/// What can be refused without the object.
+fn check(patch: &Patch) -> Result<(), ApiError> {
+    match patch {
+        Patch::Json(operations) if operations.len() > JSON_PATCH_OPERATIONS_MAX => {
+            Err(ApiError::TooLarge(format!(
+                "The allowed maximum operations in a JSON patch is {JSON_PATCH_OPERATIONS_MAX}, \
+                 got {}",
+                operations.len()
+            )))
+        }
+        Patch::Merge(patch) | Patch::Strategic(patch) if !patch.is_object() => Err(
+            ApiError::BadRequest(format!("a merge patch must be a JSON object, not {patch}")),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn apply(target: &Target, patch: &Patch, current: &Current) -> Result<Value, ApiError> {
+    let mut object = events::from_storage(&target.resource, current.value.clone());
+    object["metadata"]["resourceVersion"] = current.at.to_string().into();
+    match patch {
+        Patch::Json(operations) => {
+            json_patch::patch(&mut object, operations).map_err(|error| {
+                ApiError::Unprocessable(format!(
+                    "the server rejected our request due to an error in our request: {error}"
+                ))
+            })?;
+        }
+        Patch::Merge(patch) => json_patch::merge(&mut object, patch),
+        Patch::Strategic(patch) => {
+            let schema = strategic::schema(&target.resource);
+            strategic::merge(&mut object, patch, schema).map_err(|error| match error {
+                StrategicError::Malformed(_) => ApiError::BadRequest(error.to_string()),
+                StrategicError::Inapplicable(_) => ApiError::Unprocessable(error.to_string()),
+            })?;
+        }
+    }
+    Ok(object)
+}

@@ -1,0 +1,68 @@
+//! Reads: names and selectors are checked here, everything else is the cache's.
+
+use std::sync::Arc;
+
+use super::write::Place;
+use super::{ApiError, Registry, Resource, Target};
+use crate::api::{
+    GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
+};
+use crate::cacher::{CacheWatcher, ObjectList};
+
+pub(super) async fn get(
+    registry: &Registry,
+    target: &Target,
+    options: GetOptions,
+) -> Result<Arc<Object>, ApiError> {
+    let place = Place::of(target)?;
+    let cache = registry.cache(&target.resource)?;
+    cache
+        .get(&place.key, options)
+        .await?
+        .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
+}
+
+pub(super) async fn list(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    namespace: Option<&str>,
+    options: &ListOptions,
+) -> Result<ObjectList, ApiError> {
+    let predicate = predicate(resource, namespace, options)?;
+    Ok(registry.cache(resource)?.list(&predicate, options).await?)
+}
+
+pub(super) async fn watch(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    namespace: Option<&str>,
+    options: &ListOptions,
+) -> Result<CacheWatcher, ApiError> {
+    let predicate = predicate(resource, namespace, options)?;
+    Ok(registry.cache(resource)?.watch(predicate, options).await?)
+}
+
+/// What `options` select of `resource` (§9).
+pub(super) fn predicate(
+    resource: &Resource,
+    namespace: Option<&str>,
+    options: &ListOptions,
+) -> Result<SelectionPredicate, ApiError> {
+    let unknown = |UnknownField(label): UnknownField| {
+        ApiError::BadRequest(if resource.columns.fields().is_empty() {
+            format!(
+                "{label:?} is not a known field selector: \
+                 only \"metadata.name\", \"metadata.namespace\""
+            )
+        } else {
+            format!("field label not supported: {label}")
+        })
+    };
+    let fields =
+        ResolvedFieldSelector::resolve(&options.fields, &resource.columns).map_err(unknown)?;
+    Ok(SelectionPredicate::new(
+        namespace,
+        options.labels.clone(),
+        fields,
+    ))
+}

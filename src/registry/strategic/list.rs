@@ -1,0 +1,180 @@
+//! Strategic merges of lists: by key, as sets, and the order in which the items end up.
+
+use serde_json::{Map, Value};
+
+use super::schema::{Rule, Schema};
+use super::{Inapplicable, Malformed, PATCH, StrategicError};
+use super::{merge_map, unknown_directive, without_directives, without_directives_in};
+
+/// `old` after the patch list `new`, by the member's rule.
+pub(super) fn merge(
+    old: Vec<Value>,
+    new: Vec<Value>,
+    rule: Option<Rule>,
+) -> Result<Vec<Value>, StrategicError> {
+    match rule {
+        Some(Rule::List(key, schema)) => merge_by_key(old, new, key, schema),
+        Some(Rule::Set) => Ok(merge_set(old, new)),
+        _ => Ok(new.into_iter().filter_map(without_directives).collect()),
+    }
+}
+
+fn merge_set(old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::with_capacity(old.len() + new.len());
+    for item in old.iter().chain(&new) {
+        if !merged.contains(item) {
+            merged.push(item.clone());
+        }
+    }
+    ordered(merged, &new, &old, Some(Rule::Set))
+}
+
+fn merge_by_key(
+    old: Vec<Value>,
+    new: Vec<Value>,
+    key: &'static str,
+    schema: &'static Schema,
+) -> Result<Vec<Value>, StrategicError> {
+    let mut live = old.clone();
+    let mut replaced = false;
+    let mut patches: Vec<Map<String, Value>> = Vec::with_capacity(new.len());
+    for item in new {
+        let Value::Object(mut item) = item else {
+            return Err(Malformed(format!(
+                "a list merged by {key:?} must hold objects, not {item}"
+            )));
+        };
+        match item
+            .get(PATCH)
+            .map(|d| d.as_str().unwrap_or_default().to_owned())
+        {
+            None => patches.push(item),
+            Some(directive) => match &*directive {
+                "delete" => {
+                    let gone = key_of(&item, key)?;
+                    live.retain(|l| l.get(key) != Some(&gone));
+                }
+                "replace" => {
+                    item.remove(PATCH);
+                    replaced = true;
+                    if !item.is_empty() {
+                        patches.push(item);
+                    }
+                }
+                "merge" => {
+                    item.remove(PATCH);
+                    patches.push(item);
+                }
+                other => return Err(unknown_directive(other)),
+            },
+        }
+    }
+    if replaced {
+        let items = patches.into_iter().map(without_directives_in);
+        return Ok(items.map(Value::Object).collect());
+    }
+    let mut order = Vec::with_capacity(patches.len());
+    for patch in patches {
+        let id = key_of(&patch, key)?;
+        order.push(Value::Object(Map::from_iter([(
+            key.to_owned(),
+            id.clone(),
+        )])));
+        match live.iter_mut().find(|l| l.get(key) == Some(&id)) {
+            Some(Value::Object(item)) => merge_map(item, patch, schema)?,
+            _ => live.push(Value::Object(without_directives_in(patch))),
+        }
+    }
+    Ok(ordered(live, &order, &old, Some(Rule::List(key, schema))))
+}
+
+fn key_of(item: &Map<String, Value>, key: &str) -> Result<Value, StrategicError> {
+    item.get(key).cloned().ok_or_else(|| {
+        let item = Value::Object(item.clone());
+        Inapplicable(format!(
+            "map: {item} does not contain declared merge key: {key}"
+        ))
+    })
+}
+
+/// Removes the primitives in `gone` from the list `name`.
+pub(super) fn delete_primitives(
+    object: &mut Map<String, Value>,
+    name: &str,
+    gone: &Value,
+) -> Result<(), StrategicError> {
+    let Some(gone) = gone.as_array() else {
+        return Err(Malformed(format!(
+            "{}{name} must be a list",
+            super::DELETE_FROM_PRIMITIVE_LIST
+        )));
+    };
+    if let Some(Value::Array(list)) = object.get_mut(name) {
+        list.retain(|item| !gone.contains(item));
+    }
+    Ok(())
+}
+
+/// What tells an item apart from its neighbours.
+fn identity(item: &Value, rule: Option<Rule>) -> &Value {
+    match rule {
+        Some(Rule::List(key, _)) => &item[key],
+        _ => item,
+    }
+}
+
+fn position(list: &[Value], item: &Value, rule: Option<Rule>) -> Option<usize> {
+    let wanted = identity(item, rule);
+    list.iter()
+        .position(|other| identity(other, rule) == wanted)
+}
+
+/// Refuses a patch list that `$setElementOrder` does not list in the same order.
+pub(super) fn check_order(
+    new: &[Value],
+    order: &[Value],
+    rule: Option<Rule>,
+) -> Result<(), StrategicError> {
+    let mut from = 0;
+    for item in new.iter().filter(|item| item.get(PATCH).is_none()) {
+        match position(&order[from..], item, rule) {
+            Some(at) => from += at + 1,
+            None => {
+                return Err(Malformed(format!(
+                    "the order in the patch list {} doesn't match the order set {}",
+                    Value::from(new.to_vec()),
+                    Value::from(order.to_vec())
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Arranges `merged`: the items of `order` in that order, and between them those that only the
+/// server has, each before the first of the others that followed it in the list `before`.
+pub(super) fn ordered(
+    merged: Vec<Value>,
+    order: &[Value],
+    before: &[Value],
+    rule: Option<Rule>,
+) -> Vec<Value> {
+    let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged
+        .into_iter()
+        .partition(|item| position(order, item, rule).is_some());
+    patched.sort_by_key(|item| position(order, item, rule));
+    others.sort_by_key(|item| position(before, item, rule).unwrap_or(usize::MAX));
+    let mut arranged = Vec::with_capacity(patched.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for item in patched {
+        while let Some(other) = others.next_if(|other| {
+            let (o, i) = (position(before, other, rule), position(before, &item, rule));
+            matches!((o, i), (Some(o), Some(i)) if o < i)
+        }) {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others);
+    arranged
+}

@@ -1,0 +1,258 @@
+//! Strategies: how resources differ when they are written, as data and small rules. What they have
+//! in common is in `metadata` and in the verbs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Resource;
+use super::names::NameRule;
+
+/// How long an event is kept (§2.5).
+const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// Resources whose desired state has a generation.
+const WITH_GENERATION: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "podtemplates"),
+    ("", "replicationcontrollers"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+    ),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "prioritylevelconfigurations",
+    ),
+    ("networking.k8s.io", "ingressclasses"),
+    ("networking.k8s.io", "ingresses"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("resource.k8s.io", "resourceslices"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
+
+/// Resources that a PUT makes when they are absent.
+const CREATED_ON_UPDATE: &[(&str, &str)] = &[
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "limitranges"),
+    ("", "services"),
+    ("coordination.k8s.io", "leases"),
+    ("events.k8s.io", "events"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "roles"),
+];
+
+fn listed(resource: &Resource, list: &[(&str, &str)]) -> bool {
+    list.iter().any(|(g, p)| resource.is(g, p))
+}
+
+pub(super) fn name_rule(resource: &Resource) -> NameRule {
+    match (&*resource.group, &*resource.plural) {
+        ("", "namespaces") => NameRule::Label,
+        ("", "services") => NameRule::Label1035,
+        ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", _) => NameRule::PathSegment,
+        // The name of an address is the address, and a v6 one has colons.
+        ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    }
+}
+
+pub(super) fn has_generation(resource: &Resource) -> bool {
+    listed(resource, WITH_GENERATION)
+}
+
+pub(super) fn has_status(resource: &Resource) -> bool {
+    resource.subresources.iter().any(|s| s == "status")
+}
+
+pub(super) fn creates_on_update(resource: &Resource) -> bool {
+    listed(resource, CREATED_ON_UPDATE)
+}
+
+pub(super) fn ttl(resource: &Resource) -> Option<Duration> {
+    (resource.plural == "events").then_some(EVENT_TTL)
+}
+
+/// Whether a delete gives the object time to end (§1.5).
+pub(super) fn is_graceful(resource: &Resource) -> bool {
+    resource.is("", "pods")
+}
+
+/// Whether dependents can hold the object's deletion back: nothing depends on an event.
+pub(super) fn is_collected(resource: &Resource) -> bool {
+    resource.plural != "events"
+}
+
+/// Whether a delete that is done answers with the object's last state and not with a Status.
+pub(super) fn returns_deleted(resource: &Resource) -> bool {
+    matches!(
+        (&*resource.group, &*resource.plural),
+        (
+            "",
+            "pods"
+                | "services"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+        ) | (
+            "storage.k8s.io",
+            "csidrivers"
+                | "csinodes"
+                | "storageclasses"
+                | "volumeattachments"
+                | "volumeattributesclasses"
+        )
+    )
+}
+
+/// Gives a new object the status that it begins with.
+pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
+    if has_status(resource) {
+        object["status"] = match &*resource.plural {
+            "pods" => json!({"phase": "Pending"}),
+            "persistentvolumes" | "persistentvolumeclaims" => json!({"phase": "Pending"}),
+            "namespaces" => json!({"phase": "Active"}),
+            _ => json!({}),
+        };
+    }
+    if resource.is("", "namespaces") {
+        add_namespace_finalizer(object);
+    }
+    prepare(resource, object);
+}
+
+/// What holds after every write.
+pub(super) fn prepare(resource: &Resource, object: &mut Value) {
+    if resource.is("", "namespaces") {
+        let name = object["metadata"]["name"].clone();
+        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    }
+}
+
+fn add_namespace_finalizer(object: &mut Value) {
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    let finalizers = &mut object["spec"]["finalizers"];
+    match finalizers.as_array_mut() {
+        Some(list) if list.iter().any(|f| f == "kubernetes") => {}
+        Some(list) => list.push("kubernetes".into()),
+        None => *finalizers = json!(["kubernetes"]),
+    }
+}
+
+/// Puts back what a write to `subresource` of `stored` may not change.
+pub(super) fn keep_from_stored(
+    resource: &Resource,
+    subresource: Option<&str>,
+    stored: &Value,
+    object: &mut Value,
+) {
+    match subresource {
+        Some("status") => {
+            let mut kept = stored.clone();
+            put(
+                &mut kept,
+                "status",
+                object.get_mut("status").map(Value::take),
+            );
+            let labels_kept = resource.is("apps", "deployments");
+            let taken = ["annotations", "labels"];
+            for member in &taken[..if labels_kept { 1 } else { 2 }] {
+                let value = object["metadata"].get_mut(*member).map(Value::take);
+                put(&mut kept["metadata"], member, value);
+            }
+            *object = kept;
+        }
+        Some("finalize") => {
+            let finalizers = object.pointer_mut("/spec/finalizers").map(Value::take);
+            *object = stored.clone();
+            if !object["spec"].is_object() {
+                object["spec"] = json!({});
+            }
+            put(&mut object["spec"], "finalizers", finalizers);
+        }
+        _ => {
+            if has_status(resource) {
+                put(object, "status", stored.get("status").cloned());
+            }
+            if resource.is("", "namespaces") {
+                // Only the subresource `finalize` changes them.
+                if !object["spec"].is_object() {
+                    object["spec"] = json!({});
+                }
+                let finalizers = stored["spec"].get("finalizers").cloned();
+                put(&mut object["spec"], "finalizers", finalizers);
+            }
+        }
+    }
+}
+
+/// Sets or removes a member; of what is no object nothing can be removed.
+fn put(object: &mut Value, member: &str, value: Option<Value>) {
+    match (value, object.as_object_mut()) {
+        (Some(value), Some(members)) if !value.is_null() => {
+            members.insert(member.to_owned(), value);
+        }
+        (_, Some(members)) => {
+            members.remove(member);
+        }
+        (_, None) => {}
+    }
+}
+
+/// Whether `object`, as it was just written, has nothing left that holds its deletion back.
+pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    metadata["deletionTimestamp"].is_string()
+        && empty(&metadata["finalizers"])
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && (!resource.is("", "namespaces") || empty(&object["spec"]["finalizers"]))
+}
+
+/// Whether the desired state differs: anything but metadata and status (§1.4).
+pub(super) fn desired_state_differs(a: &Value, b: &Value) -> bool {
+    let members = |value: &Value| -> Option<Vec<(String, Value)>> {
+        let desired = |(k, _): &(&String, &Value)| {
+            !matches!(k.as_str(), "metadata" | "status" | "apiVersion" | "kind")
+        };
+        let owned = |(k, v): (&String, &Value)| (k.clone(), v.clone());
+        Some(
+            value
+                .as_object()?
+                .iter()
+                .filter(desired)
+                .map(owned)
+                .collect(),
+        )
+    };
+    members(a) != members(b)
+}

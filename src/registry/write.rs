@@ -1,0 +1,265 @@
+//! GuaranteedUpdate (§2.1): read, change, write if nobody else did, else again. Also where an
+//! object's place in storage is worked out and how its stored form is made. What is changed is the
+//! business of the verbs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{ApiError, Registry, Resource, Target, names, strategy};
+use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
+use crate::cacher::ReadError;
+use crate::storage::{Expect, KeyValue, Outcome, Put};
+
+/// How long one write may go on losing against others (§8.3).
+pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(34);
+
+/// Where one object is.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) resource: Arc<Resource>,
+    pub(super) name: String,
+    pub(super) key: ObjectKey,
+    pub(super) storage_key: StorageKey,
+}
+
+impl Place {
+    /// The place of `target`.
+    ///
+    /// # Errors
+    /// 400 when a name or a namespace is missing or cannot be part of a path (§1.2).
+    pub(super) fn of(target: &Target) -> Result<Self, ApiError> {
+        Self::new(&target.resource, target.namespace.as_deref(), &target.name)
+    }
+
+    pub(super) fn new(
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Self, ApiError> {
+        let namespace = match (resource.namespaced, namespace) {
+            (true, None | Some("")) => {
+                return Err(ApiError::BadRequest(
+                    "an empty namespace may not be set when a resource name is provided".to_owned(),
+                ));
+            }
+            (true, namespace) => namespace,
+            (false, _) => None,
+        };
+        for (what, text) in [("name", Some(name)), ("namespace", namespace)] {
+            let problems = text.map(names::path_segment_problems).unwrap_or_default();
+            if text == Some("") || !problems.is_empty() {
+                return Err(ApiError::BadRequest(format!(
+                    "invalid {what} {:?} of {}: {}",
+                    text.unwrap_or_default(),
+                    resource.qualified(),
+                    if problems.is_empty() {
+                        "must not be empty".to_owned()
+                    } else {
+                        problems.join(", ")
+                    },
+                )));
+            }
+        }
+        let key = ObjectKey::new(namespace, name);
+        let storage_key = resource
+            .prefix()?
+            .join(key.as_str())
+            .map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        Ok(Self {
+            resource: resource.clone(),
+            name: name.to_owned(),
+            key,
+            storage_key,
+        })
+    }
+
+    pub(super) fn not_found(&self) -> ApiError {
+        ApiError::not_found(&self.resource, &self.name)
+    }
+}
+
+/// The object that a write starts from.
+#[derive(Debug, Clone)]
+pub(super) struct Current {
+    /// In stored form.
+    pub(super) value: Value,
+    /// When it was written.
+    pub(super) at: ResourceVersion,
+    /// Read from storage by this write, and not suggested by a cache.
+    pub(super) fresh: bool,
+}
+
+impl Current {
+    pub(super) fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
+        let value = parse(&stored.value).map_err(|error| {
+            ReadError::Undecodable(format!("undecodable object {}: {error}", stored.key))
+        })?;
+        Ok(Self {
+            value,
+            at: stored.mod_revision,
+            fresh: true,
+        })
+    }
+
+    fn suggested(object: &Object) -> Option<Self> {
+        Some(Self {
+            value: parse(object.body_slice()).ok()?,
+            at: object.resource_version(),
+            fresh: false,
+        })
+    }
+}
+
+/// The stored form of `json`.
+fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(json)?;
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    Ok(value)
+}
+
+/// What a write decided about the object as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// To write this, in stored form.
+    Put(Value),
+    /// To delete it; with it the last state to answer with.
+    Delete(Value),
+}
+
+/// What a write came to.
+#[derive(Debug, Clone)]
+pub(super) enum Written {
+    /// The object is stored so.
+    Stored(Arc<Object>),
+    /// The object is gone; this was its last state.
+    Deleted(Arc<Object>),
+}
+
+impl Written {
+    pub(super) fn into_object(self) -> Arc<Object> {
+        match self {
+            Self::Stored(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+impl Registry {
+    /// Changes the object at `place` as `change` decides, which is asked again for every state that
+    /// the object turns out to be in. `None` is "there is no such object", as storage says.
+    ///
+    /// # Errors
+    /// Those of `change` on what storage has; 404; 504 when others win until the deadline.
+    pub(super) async fn guaranteed_update(
+        &self,
+        place: &Place,
+        dry_run: bool,
+        mut change: impl FnMut(&Current) -> Result<Change, ApiError>,
+    ) -> Result<Written, ApiError> {
+        let deadline = Instant::now() + WRITE_DEADLINE;
+        let suggested = self
+            .suggestion(&place.resource, &place.key)
+            .and_then(|object| Current::suggested(&object));
+        let mut current = match suggested {
+            Some(current) => current,
+            None => self.read_stored(place).await?,
+        };
+        loop {
+            if Instant::now() >= deadline {
+                return Err(ApiError::Timeout(format!(
+                    "the write of {} {:?} met a newer version each time for {WRITE_DEADLINE:?}",
+                    place.resource.qualified(),
+                    place.name
+                )));
+            }
+            let decided = change(&current);
+            // A suggestion may be out of date: it neither refuses nor ends a write by itself.
+            let settles = matches!(&decided, Ok(Change::Put(value)) if *value != current.value)
+                || matches!(&decided, Ok(Change::Delete(_)));
+            if !current.fresh && (!settles || dry_run) {
+                current = self.read_stored(place).await?;
+                continue;
+            }
+            let outcome = match decided? {
+                Change::Put(value) if value == current.value || dry_run => {
+                    return Ok(Written::Stored(self.answer(place, &value, current.at)?));
+                }
+                Change::Delete(value) if dry_run => {
+                    return Ok(Written::Deleted(self.answer(place, &value, current.at)?));
+                }
+                Change::Put(value) => {
+                    let outcome = self.put(place, &value, Expect::At(current.at)).await?;
+                    if let Outcome::Done(at) = outcome {
+                        return Ok(Written::Stored(self.answer(place, &value, at)?));
+                    }
+                    outcome
+                }
+                Change::Delete(value) => {
+                    let outcome = self.storage.delete(&place.storage_key, current.at).await?;
+                    if let Outcome::Done(at) = outcome {
+                        return Ok(Written::Deleted(self.answer(place, &value, at)?));
+                    }
+                    outcome
+                }
+            };
+            current = match outcome {
+                Outcome::Refused(Some(stored)) => Current::stored(&stored)?,
+                _ => return Err(place.not_found()),
+            };
+        }
+    }
+
+    /// The object as storage has it.
+    pub(super) async fn read_stored(&self, place: &Place) -> Result<Current, ApiError> {
+        match self.storage.get(&place.storage_key).await? {
+            (Some(stored), _) => Current::stored(&stored),
+            (None, _) => Err(place.not_found()),
+        }
+    }
+
+    /// Writes `value`, which is in stored form.
+    pub(super) async fn put(
+        &self,
+        place: &Place,
+        value: &Value,
+        expect: Expect,
+    ) -> Result<Outcome, ApiError> {
+        let put = Put {
+            key: place.storage_key.clone(),
+            value: encode(value),
+            expect,
+            ttl: strategy::ttl(&place.resource),
+        };
+        Ok(self.storage.put(put).await?)
+    }
+
+    /// The object that `value` is once it is at revision `at`; zero, which no object has, is a dry
+    /// run's.
+    pub(super) fn answer(
+        &self,
+        place: &Place,
+        value: &Value,
+        at: ResourceVersion,
+    ) -> Result<Arc<Object>, ApiError> {
+        let object = Object::decode(
+            place.key.clone(),
+            at,
+            EventType::Modified,
+            &encode(value),
+            &place.resource.columns,
+        )?;
+        Ok(Arc::new(object))
+    }
+}
+
+fn encode(value: &Value) -> Bytes {
+    // A `Value` has string keys and finite numbers only, so it always encodes.
+    serde_json::to_vec(value)
+        .map(Bytes::from)
+        .expect("a JSON value encodes")
+}

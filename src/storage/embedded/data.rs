@@ -1,0 +1,239 @@
+//! The data file: opening it (once, checked, by one process) and reading it in snapshots. What is
+//! in it is the business of `tables` and `snapshot`.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use redb::backends::InMemoryBackend;
+use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _};
+
+use super::codec::decode_number;
+use super::error::{Fault, OpenError, guarded};
+use super::snapshot::Snapshot;
+use super::tables::{self, FORMAT, FORMAT_VERSION, META};
+use super::witness::Witness;
+use crate::storage::StorageError;
+
+/// Name of the data file in the data directory.
+pub const DATA_FILE: &str = "store.redb";
+const NEW_DATA_FILE: &str = "store.redb.new";
+/// Name of the file beside it that says how far the store had come.
+pub const WITNESS_FILE: &str = "store.witness";
+const LOCK_FILE: &str = "store.lock";
+
+/// Of the database's own page cache. It only has to hold the inner pages and the working set of the
+/// writer (the watch cache holds the objects, the kernel the file): the default of 1 GiB would let
+/// the process grow by as much, and the whole server is to stay below 25 MiB when it holds little.
+const PAGE_CACHE_BYTES: usize = 16 << 20;
+
+/// An open store's file.
+pub(super) struct Data {
+    /// Before the lock: fields are dropped in order, and the file must be closed when it is free.
+    db: Database,
+    /// How errors call it.
+    name: String,
+    on_disk: bool,
+    _lock: Option<File>,
+}
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Data").field("name", &self.name).finish()
+    }
+}
+
+impl Data {
+    /// Opens the store in `directory`, making both when there is none.
+    pub(super) fn open(directory: &Path) -> Result<(Self, Option<Witness>), OpenError> {
+        std::fs::create_dir_all(directory).map_err(|error| OpenError::io(directory, error))?;
+        let lock = lock(directory)?;
+        let path = directory.join(DATA_FILE);
+        let witness_path = directory.join(WITNESS_FILE);
+        let (witness, seen) =
+            Witness::open(&witness_path).map_err(|error| OpenError::io(&witness_path, error))?;
+        let len = match std::fs::metadata(&path) {
+            Ok(metadata) => Some(metadata.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(OpenError::io(&path, error)),
+        };
+        let db = match (len, seen) {
+            (None, None) => create(directory, &path)?,
+            (None, Some(seen)) => {
+                let detail = format!(
+                    "it is missing, but {} says that it held revision {seen}",
+                    witness_path.display()
+                );
+                return Err(OpenError::corrupt(&path, detail));
+            }
+            (Some(0), _) => return Err(OpenError::corrupt(&path, "it is empty")),
+            (Some(_), _) => open_file(&path)?,
+        };
+        let data = Self {
+            db,
+            name: path.display().to_string(),
+            on_disk: true,
+            _lock: Some(lock),
+        };
+        data.check(&path, seen)?;
+        Ok((data, Some(witness)))
+    }
+
+    /// A store that lives in memory.
+    pub(super) fn in_memory() -> Result<Self, OpenError> {
+        let path = Path::new("memory");
+        let db = Builder::new()
+            .set_cache_size(PAGE_CACHE_BYTES)
+            .create_with_backend(InMemoryBackend::new())
+            .map_err(|error| OpenError::from_fault(path, error.into()))?;
+        let data = Self {
+            db,
+            name: "memory".to_owned(),
+            on_disk: false,
+            _lock: None,
+        };
+        initialize(&data.db).map_err(|fault| OpenError::from_fault(path, fault))?;
+        Ok(data)
+    }
+
+    /// Reads from the store as it is now.
+    ///
+    /// # Errors
+    /// What `read` says, and [`StorageError::Corrupt`] when anything on the way is damaged.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
+    ) -> Result<T, StorageError> {
+        guarded(|| read(&Snapshot::take(&self.db)?)).map_err(|fault| fault.name_file(&self.name))
+    }
+
+    /// Begins a write transaction; `durable` ones are on disk when their commit returns.
+    pub(super) fn begin_write(&self, durable: bool) -> Result<redb::WriteTransaction, Fault> {
+        let mut txn = self.db.begin_write()?;
+        if self.on_disk && durable {
+            // The flag that chooses the commit is only flipped after the commit's pages are on
+            // disk. Quick-repair is this plus a saved allocator state that lets an open skip its
+            // walk of the file; our opens walk it anyway, to check it (see `open_file`).
+            txn.set_two_phase_commit(true);
+        } else if self.on_disk {
+            txn.set_durability(Durability::None)?;
+        }
+        Ok(txn)
+    }
+
+    /// How errors call the file.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What an opened file must satisfy beyond the checksums of its pages.
+    fn check(&self, path: &Path, seen: Option<u64>) -> Result<(), OpenError> {
+        let format = guarded(|| {
+            let txn = self.db.begin_read()?;
+            let meta = txn.open_table(META)?;
+            let bytes = meta.get(FORMAT)?;
+            bytes
+                .and_then(|bytes| decode_number(FORMAT, bytes.value()))
+                .ok_or_else(|| Fault::Damaged("its format is missing".to_owned()))
+        });
+        let found = format.map_err(|fault| OpenError::from_fault(path, fault))?;
+        if found != FORMAT_VERSION {
+            return Err(OpenError::Format {
+                path: path.to_owned(),
+                found,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let revision = guarded(|| {
+            let snapshot = Snapshot::take(&self.db)?;
+            snapshot.check_newest()?;
+            Ok(snapshot.revision)
+        });
+        let revision = revision.map_err(|fault| OpenError::from_fault(path, fault))?;
+        match seen {
+            Some(seen) if seen > revision => Err(OpenError::corrupt(
+                path,
+                format!(
+                    "it is at revision {revision}, but {WITNESS_FILE} beside it says that revision \
+                     {seen} was written; if you put an older copy there on purpose, remove \
+                     {WITNESS_FILE}"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes the directory for this process. The database locks its file too, but the directory is ours
+/// before there is a file, while it is made, and while the witness is read.
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK_FILE);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| OpenError::io(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
+            directory: directory.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&path, error)),
+    }
+}
+
+/// Makes an empty store under another name first: a process killed meanwhile leaves no half-made
+/// file that a later open would have to call corrupt.
+fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
+    let new = directory.join(NEW_DATA_FILE);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(OpenError::io(&new, error));
+        }
+        _ => {}
+    }
+    let db = Builder::new()
+        .set_cache_size(PAGE_CACHE_BYTES)
+        .create(&new)
+        .map_err(|error| OpenError::from_fault(&new, error.into()))?;
+    initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
+    std::fs::rename(&new, path).map_err(|error| OpenError::io(path, error))?;
+    // The name is durable once the directory is.
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| OpenError::io(directory, error))?;
+    Ok(db)
+}
+
+fn initialize(db: &Database) -> Result<(), Fault> {
+    let mut txn = db.begin_write()?;
+    txn.set_two_phase_commit(true);
+    tables::create(&txn)?;
+    txn.commit()?;
+    Ok(())
+}
+
+/// Opens a file and verifies the checksum of each of its pages: a damaged inner page could hide
+/// objects without a trace, which no record's own checksum would notice.
+fn open_file(path: &Path) -> Result<Database, OpenError> {
+    let opened = guarded(|| {
+        let opened = Builder::new()
+            .set_cache_size(PAGE_CACHE_BYTES)
+            .set_check_integrity_on_open(true)
+            .open(path);
+        match opened {
+            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
+            Err(DatabaseError::UpgradeRequired(version)) => Err(Fault::Damaged(format!(
+                "its file format is version {version}, which this program never wrote"
+            ))),
+            opened => Ok(Some(opened?)),
+        }
+    });
+    match opened {
+        Ok(Some(db)) => Ok(db),
+        Ok(None) => Err(OpenError::InUse {
+            directory: path.parent().map(PathBuf::from).unwrap_or_default(),
+        }),
+        Err(fault) => Err(OpenError::from_fault(path, fault)),
+    }
+}

@@ -1,0 +1,123 @@
+//! Background duties: compaction each interval, expiry when it is due, and flushing for interval
+//! durability. It decides when; what is done is the writer's.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::writer::Op;
+use super::{Durability, Embedded};
+use crate::api::ResourceVersion;
+use crate::storage::{Storage as _, StorageError};
+
+/// Deadlines that come together expire together: rounds are at least this far apart. A fifth of
+/// the least lease slack of etcd's granularity of a second.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// After a failed round of expiry, before the next.
+const EXPIRY_RETRY: Duration = Duration::from_secs(10);
+
+impl Embedded {
+    /// Works until `cancel`, then flushes.
+    pub(super) async fn maintain_until(&self, cancel: CancellationToken) {
+        let mut compaction = timer(self.config.compaction_interval);
+        let mut flush = match self.config.durability {
+            Durability::Interval(period) => timer(period),
+            Durability::Fsync | Durability::None => None,
+        };
+        let mut remembered = None;
+        let mut not_before = Instant::now();
+        loop {
+            // To stop comes first; flushing and compaction are rare and short, so expiry, which
+            // can be busy for long, comes after them.
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => break,
+                () = tick(&mut flush) => self.flush().await,
+                () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
+                () = self.deadline(not_before) => {
+                    let pause = self.expire_round().await;
+                    not_before = Instant::now() + pause;
+                }
+            }
+        }
+        self.flush().await;
+    }
+
+    async fn flush(&self) {
+        if let Err(error) = self.ask(Op::Flush).await {
+            tracing::error!(error = %error, "the store cannot be flushed");
+        }
+    }
+
+    /// Compacts at the revision remembered in the round before, and remembers today's.
+    async fn compact_round(&self, remembered: Option<ResourceVersion>) -> Option<ResourceVersion> {
+        if let Some(at) = remembered {
+            match self.compact(at).await {
+                Ok(()) => tracing::debug!(revision = at.get(), "compacted"),
+                // Somebody compacted further by hand.
+                Err(StorageError::Compacted { .. }) => {}
+                Err(error) => tracing::error!(error = %error, "the store cannot be compacted"),
+            }
+        }
+        match self.current_revision().await {
+            Ok(revision) => Some(revision),
+            Err(error) => {
+                tracing::error!(error = %error, "the store's revision cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Waits until the first deadline, but not before `not_before`.
+    async fn deadline(&self, not_before: Instant) {
+        tokio::time::sleep_until(not_before).await;
+        loop {
+            let deadline = self.next_deadline_ms();
+            let wait = Duration::from_millis(deadline.saturating_sub(self.clock.now_ms()));
+            if wait.is_zero() {
+                return;
+            }
+            // A deadline that came earlier is looked at anew; no order matters between the two.
+            tokio::select! {
+                biased;
+                () = self.status.deadline_changed.notified() => {}
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Deletes some of what is due, and says how long to pause.
+    async fn expire_round(&self) -> Duration {
+        let now_ms = self.clock.now_ms();
+        match self.ask(|reply| Op::Expire(now_ms, reply)).await {
+            Ok(0) => EXPIRY_PAUSE,
+            Ok(count) => {
+                tracing::debug!(count, "expired keys");
+                EXPIRY_PAUSE
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "keys cannot be expired");
+                EXPIRY_RETRY
+            }
+        }
+    }
+}
+
+fn timer(period: Duration) -> Option<Interval> {
+    if period.is_zero() {
+        return None;
+    }
+    let mut timer = interval_at(Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(timer)
+}
+
+/// The next tick of a timer that there may not be.
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,268 @@
+//! Reading: the store as one read transaction sees it. Gets, lists at a revision and history all
+//! read through a `Snapshot`; nothing here writes, waits or knows of watches.
+
+use std::ops::Bound::{Included, Unbounded};
+
+use bytes::Bytes;
+use redb::{Database, ReadOnlyTable, ReadableDatabase as _};
+
+use super::codec::{Head, Record, decode_number};
+use super::error::Fault;
+use super::tables::{COLLECTED, COMPACTED, CURRENT, FIRST_REVISION, LOG, META, REVISION};
+use crate::api::{ResourceVersion, StorageKey};
+use crate::storage::{KeyValue, ListPage, ListRequest, StorageError, StorageEvent};
+
+/// A part of history is cut after so many records looked at, events or bytes of events, whichever
+/// comes first: a watch that catches up holds no more than this at a time, and its reader's thread
+/// is free again after a few milliseconds.
+const HISTORY_RECORDS_MAX: usize = 8192;
+const HISTORY_EVENTS_MAX: usize = 1024;
+const HISTORY_BYTES_MAX: usize = 4 << 20;
+
+/// The store at one moment.
+pub(super) struct Snapshot {
+    log: ReadOnlyTable<u64, &'static [u8]>,
+    current: ReadOnlyTable<&'static str, &'static [u8]>,
+    /// The last revision made.
+    pub(super) revision: u64,
+    /// What is above it, and the state at it, can be read.
+    pub(super) compacted: u64,
+    /// What is above it is all in the log.
+    pub(super) collected: u64,
+}
+
+impl Snapshot {
+    /// The store as it is now.
+    pub(super) fn take(db: &Database) -> Result<Self, Fault> {
+        let txn = db.begin_read()?;
+        let meta = txn.open_table(META)?;
+        let number = |name: &str| -> Result<u64, Fault> {
+            meta.get(name)?
+                .and_then(|bytes| decode_number(name, bytes.value()))
+                .ok_or_else(|| Fault::Damaged(format!("the store's {name} is missing or damaged")))
+        };
+        Ok(Self {
+            log: txn.open_table(LOG)?,
+            current: txn.open_table(CURRENT)?,
+            revision: number(REVISION)?,
+            compacted: number(COMPACTED)?,
+            collected: number(COLLECTED)?,
+        })
+    }
+
+    /// The latest value of `key`.
+    pub(super) fn get(&self, key: &StorageKey) -> Result<Option<KeyValue>, Fault> {
+        let Some(head) = self.current.get(key.as_str())? else {
+            return Ok(None);
+        };
+        let head = Head::decode(key.as_str(), head.value())?;
+        if !head.live {
+            return Ok(None);
+        }
+        self.value_of(key.clone(), head.modified).map(Some)
+    }
+
+    /// Part of a list, at the latest revision or an older one.
+    pub(super) fn list(&self, request: &ListRequest) -> Result<ListPage, Fault> {
+        let at = request.at.map_or(self.revision, ResourceVersion::get);
+        if at > self.revision {
+            return Err(Fault::Told(StorageError::Future {
+                requested: ResourceVersion::new(at),
+                current: ResourceVersion::new(self.revision),
+            }));
+        }
+        self.readable(at)?;
+        let prefix = request.prefix.as_str();
+        let start = format!("{prefix}{}", request.start);
+        let (mut found, mut remaining) = (Vec::new(), 0);
+        for entry in self
+            .current
+            .range::<&str>((Included(start.as_str()), Unbounded))?
+        {
+            let (key, head) = entry?;
+            let key = key.value();
+            if !request.prefix.covers(key) {
+                break;
+            }
+            let head = Head::decode(key, head.value())?;
+            let Some(modified) = self.modified_at(key, head, at)? else {
+                continue;
+            };
+            if request.limit != 0 && found.len() == request.limit {
+                remaining += 1;
+                continue;
+            }
+            let key = StorageKey::new(key).map_err(|e| Fault::Damaged(e.to_string()))?;
+            found.push((key, modified));
+        }
+        Ok(ListPage {
+            items: self.values_of(found)?,
+            revision: ResourceVersion::new(at),
+            remaining,
+        })
+    }
+
+    /// The values of keys at revisions, in key order. They are read in the order of the log, where
+    /// neighbours share pages: the page cache is far smaller than a big list.
+    fn values_of(&self, mut wanted: Vec<(StorageKey, u64)>) -> Result<Vec<KeyValue>, Fault> {
+        wanted.sort_unstable_by_key(|(_, modified)| *modified);
+        let mut items = wanted
+            .into_iter()
+            .map(|(key, modified)| self.value_of(key, modified))
+            .collect::<Result<Vec<_>, _>>()?;
+        items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(items)
+    }
+
+    /// The events of `prefix` from revision `from` to `to` at most, and how far was read.
+    pub(super) fn history(
+        &self,
+        prefix: &StorageKey,
+        from: u64,
+        to: u64,
+    ) -> Result<(Vec<StorageEvent>, u64), Fault> {
+        self.readable(from - 1)?;
+        let from = from.max(FIRST_REVISION + 1);
+        let (mut events, mut bytes, mut read) = (Vec::new(), 0, from - 1);
+        if from > to {
+            return Ok((events, to));
+        }
+        for entry in self.log.range(from..=to)?.take(HISTORY_RECORDS_MAX) {
+            let (revision, record) = entry?;
+            let revision = revision.value();
+            if revision != read + 1 {
+                break;
+            }
+            read = revision;
+            let record = Record::decode(revision, record.value())?;
+            if !prefix.covers(record.key) {
+                continue;
+            }
+            let event = self.event(revision, &record)?;
+            bytes += event_bytes(&event);
+            events.push(event);
+            if events.len() == HISTORY_EVENTS_MAX || bytes >= HISTORY_BYTES_MAX {
+                return Ok((events, read));
+            }
+        }
+        // Revisions are dense: a reader that stops short, and not at a limit, has met a hole.
+        let limited = read - (from - 1) == HISTORY_RECORDS_MAX as u64;
+        if read != to && !limited {
+            return Err(Fault::Damaged(format!(
+                "record of revision {} is missing",
+                read + 1
+            )));
+        }
+        Ok((events, read))
+    }
+
+    /// Whether revision `at` is still known in full.
+    pub(super) fn readable(&self, at: u64) -> Result<(), Fault> {
+        if at < self.compacted {
+            return Err(Fault::Told(StorageError::Compacted {
+                requested: ResourceVersion::new(at),
+                compacted: ResourceVersion::new(self.compacted),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Whether the newest revision is where it should be; a cheap check of an opened store.
+    pub(super) fn check_newest(&self) -> Result<(), Fault> {
+        if self.collected > self.compacted || self.compacted > self.revision {
+            return Err(Fault::Damaged(format!(
+                "revision {}, compacted {} and collected {} contradict each other",
+                self.revision, self.compacted, self.collected
+            )));
+        }
+        let newest = self
+            .log
+            .range(self.collected + 1..)?
+            .next_back()
+            .transpose()?;
+        let none = self.collected.max(FIRST_REVISION);
+        let newest = newest.map_or(none, |(revision, _)| revision.value());
+        if newest != self.revision {
+            return Err(Fault::Damaged(format!(
+                "the last record is of revision {newest} but the store is at {}",
+                self.revision
+            )));
+        }
+        Ok(())
+    }
+
+    /// The revision of the value that `key` had at revision `at`; `None` when it did not exist.
+    fn modified_at(&self, key: &str, head: Head, at: u64) -> Result<Option<u64>, Fault> {
+        if head.modified <= at {
+            return Ok(head.live.then_some(head.modified));
+        }
+        let mut revision = head.modified;
+        loop {
+            let Some(bytes) = self.log.get(revision)? else {
+                return Err(missing(key, revision));
+            };
+            let record = Record::decode(revision, bytes.value())?;
+            if record.key != key {
+                return Err(misplaced(key, revision));
+            }
+            if revision <= at {
+                return Ok(record.value.is_some().then_some(revision));
+            }
+            // Before its first record, and before a life that began after `at` when the tombstone
+            // of the one before has been collected, the key did not exist.
+            let first = record.previous == 0;
+            let reborn = record.is_create(revision) && record.previous <= self.compacted;
+            if first || (reborn && self.log.get(record.previous)?.is_none()) {
+                return Ok(None);
+            }
+            revision = record.previous;
+        }
+    }
+
+    fn value_of(&self, key: StorageKey, modified: u64) -> Result<KeyValue, Fault> {
+        let bytes = self.log.get(modified)?;
+        let bytes = bytes.ok_or_else(|| missing(key.as_str(), modified))?;
+        let record = Record::decode(modified, bytes.value())?;
+        match record.value {
+            Some(value) if record.key == key.as_str() => Ok(KeyValue {
+                value: Bytes::copy_from_slice(value),
+                create_revision: ResourceVersion::new(record.created),
+                mod_revision: ResourceVersion::new(modified),
+                key,
+            }),
+            _ => Err(misplaced(key.as_str(), modified)),
+        }
+    }
+
+    fn event(&self, revision: u64, record: &Record<'_>) -> Result<StorageEvent, Fault> {
+        let key = StorageKey::new(record.key).map_err(|e| Fault::Damaged(e.to_string()))?;
+        let previous = if record.is_create(revision) {
+            None
+        } else {
+            Some(self.value_of(key.clone(), record.previous)?.value)
+        };
+        Ok(StorageEvent {
+            key,
+            revision: ResourceVersion::new(revision),
+            value: record.value.map(Bytes::copy_from_slice),
+            previous,
+        })
+    }
+}
+
+/// What an event weighs in memory, about.
+pub(super) fn event_bytes(event: &StorageEvent) -> usize {
+    let value = event.value.as_ref().map_or(0, Bytes::len);
+    let previous = event.previous.as_ref().map_or(0, Bytes::len);
+    size_of::<StorageEvent>() + event.key.as_str().len() + value + previous
+}
+
+fn missing(key: &str, revision: u64) -> Fault {
+    Fault::Damaged(format!("record of {key} at revision {revision} is missing"))
+}
+
+fn misplaced(key: &str, revision: u64) -> Fault {
+    Fault::Damaged(format!(
+        "record of revision {revision} is not a value of {key}"
+    ))
+}

@@ -1,0 +1,264 @@
+//! The writer: one thread that makes every change, many in one transaction (group commit). While
+//! a commit waits for the disk the next operations gather in the queue, and share the next one.
+//! Answers go out after the commit, so that what was acknowledged is as durable as configured.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::Durability;
+use super::data::Data;
+use super::error::{Fault, guarded};
+use super::hub::Hub;
+use super::tables::{Numbers, Tables};
+use super::witness::Witness;
+use crate::api::{ResourceVersion, StorageKey};
+use crate::storage::{Outcome, Put, StorageError, StorageEvent};
+
+/// Operations in one transaction at most: enough that the cost of the sync is shared by all who
+/// can wait at once, few enough that the first of them does not wait for long.
+pub(super) const BATCH_OPS_MAX: usize = 256;
+
+/// Bytes of values after which a transaction takes no further operation.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// How long a transaction waits for as many operations as the last one had: less than a sync costs
+/// on a fast disk, more than tasks take to be woken and write again.
+const GATHER_MAX: Duration = Duration::from_micros(150);
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
+
+/// What can be asked of the writer.
+pub(super) enum Op {
+    /// A conditional put, with its deadline in milliseconds since the epoch (0: none).
+    Put(Put, u64, Reply<Outcome>),
+    /// A conditional delete.
+    Delete(StorageKey, ResourceVersion, Reply<Outcome>),
+    /// Forget history before this revision.
+    Compact(ResourceVersion, Reply<()>),
+    /// Delete the keys whose deadline is this or before; the answer is how many.
+    Expire(u64, Reply<usize>),
+    /// Bring everything to disk.
+    Flush(Reply<()>),
+}
+
+impl Op {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put(put, ..) => put.value.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// An operation whose answer waits for the commit.
+enum Settled {
+    Write(Reply<Outcome>, Outcome),
+    Expired(Reply<usize>, usize),
+    Done(Reply<()>),
+}
+
+impl Settled {
+    /// Answers. That the asker has gone is no error: a write it no longer waits for is still made.
+    fn answer(self, committed: &Result<(), StorageError>) {
+        let failed = committed.clone().err();
+        match self {
+            Self::Write(reply, outcome) => drop(reply.send(failed.map_or(Ok(outcome), Err))),
+            Self::Expired(reply, count) => drop(reply.send(failed.map_or(Ok(count), Err))),
+            Self::Done(reply) => drop(reply.send(failed.map_or(Ok(()), Err))),
+        }
+    }
+}
+
+/// What the writer shows to the async side.
+#[derive(Debug, Default)]
+pub(super) struct WriterStatus {
+    /// The first deadline, in milliseconds since the epoch; `u64::MAX` for none.
+    pub(super) next_deadline_ms: AtomicU64,
+    /// Told when the first deadline has become earlier.
+    pub(super) deadline_changed: Notify,
+    /// Why the writer takes no more writes.
+    pub(super) failed: OnceLock<StorageError>,
+}
+
+/// The writer thread's state.
+pub(super) struct Writer {
+    pub(super) data: Arc<Data>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) status: Arc<WriterStatus>,
+    pub(super) witness: Option<Witness>,
+    pub(super) durability: Durability,
+    /// Whether commits wait for a flush.
+    pub(super) unflushed: bool,
+    /// Whether compacted history waits to be deleted.
+    pub(super) collecting: bool,
+    /// How many operations the last transaction had.
+    pub(super) last_ops: usize,
+}
+
+impl Writer {
+    /// Works until the other side of the queue is dropped, then flushes.
+    ///
+    /// The queue: `Embedded`'s methods send, this thread receives, capacity [`BATCH_OPS_MAX`] (one
+    /// transaction's worth gathers while another commits); when it is full, senders wait.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Op>) {
+        loop {
+            let first = if self.collecting {
+                match queue.try_recv() {
+                    Ok(op) => Some(op),
+                    Err(mpsc::error::TryRecvError::Empty) => None,
+                    // What is left to delete is deleted after the next open.
+                    Err(mpsc::error::TryRecvError::Disconnected) => break,
+                }
+            } else {
+                match queue.blocking_recv() {
+                    Some(op) => Some(op),
+                    None => break,
+                }
+            };
+            self.gather(&queue);
+            let mut ops: Vec<_> = first.into_iter().collect();
+            let mut bytes: usize = ops.iter().map(Op::bytes).sum();
+            while ops.len() < BATCH_OPS_MAX && bytes < BATCH_BYTES_MAX {
+                let Ok(op) = queue.try_recv() else { break };
+                bytes += op.bytes();
+                ops.push(op);
+            }
+            self.last_ops = ops.len();
+            self.batch(ops);
+        }
+        if self.unflushed {
+            self.batch(vec![Op::Flush(oneshot::channel().0)]);
+        }
+    }
+
+    /// Gives those who were answered together a moment to come again together. Without it the first
+    /// of them gets a commit of its own and all others wait for two. Whoever writes alone, as the
+    /// last transaction showed, is not kept waiting.
+    fn gather(&self, queue: &mpsc::Receiver<Op>) {
+        let start = Instant::now();
+        while queue.len() + 1 < self.last_ops && start.elapsed() < GATHER_MAX {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes `ops` in one transaction, publishes and answers.
+    fn batch(&mut self, ops: Vec<Op>) {
+        if let Some(error) = self.status.failed.get() {
+            self.collecting = false;
+            for op in ops {
+                refuse(op, error.clone());
+            }
+            return;
+        }
+        let mut settled = Vec::with_capacity(ops.len());
+        let committed = guarded(|| self.transact(ops, &mut settled));
+        let committed = committed.map_err(|fault| self.fail(fault));
+        let committed = committed.map(|events| self.hub.publish(events));
+        for op in settled {
+            op.answer(&committed);
+        }
+    }
+
+    /// A transaction that failed leaves the file as it was at best: only a new open can tell what
+    /// is in it, so nothing more is written.
+    fn fail(&mut self, fault: Fault) -> StorageError {
+        let error = match fault.name_file(self.data.name()) {
+            StorageError::Failed(detail) => StorageError::Failed(format!(
+                "{detail}; nothing more is written until the server is restarted"
+            )),
+            error => error,
+        };
+        tracing::error!(error = %error, "the store's writer has failed");
+        self.status.failed.get_or_init(|| error).clone()
+    }
+
+    fn transact(
+        &mut self,
+        ops: Vec<Op>,
+        settled: &mut Vec<Settled>,
+    ) -> Result<Vec<StorageEvent>, Fault> {
+        let flush = ops.iter().any(|op| matches!(op, Op::Flush(_)));
+        let durable = flush || self.durability == Durability::Fsync;
+        let txn = self.data.begin_write(durable)?;
+        let mut tables = Tables::open(&txn)?;
+        for op in ops {
+            self.apply(&mut tables, op, settled);
+        }
+        if self.collecting
+            && let Err(fault) = tables.collect()
+        {
+            // The damage is in what is forgotten anyway; whoever reads it is told.
+            let error = fault.name_file(self.data.name());
+            tracing::error!(error = %error, "compacted history cannot be deleted");
+            self.collecting = false;
+        }
+        let next_deadline_ms = tables.next_deadline_ms()?;
+        let (numbers, events, changed) = tables.finish()?;
+        if changed || (flush && self.unflushed) {
+            txn.commit()?;
+            self.unflushed = !durable;
+            self.note(&numbers, durable);
+        } else {
+            txn.abort()?;
+        }
+        self.collecting &= numbers.collected < numbers.compacted;
+        let before = self
+            .status
+            .next_deadline_ms
+            .swap(next_deadline_ms, Ordering::Relaxed);
+        if next_deadline_ms < before {
+            self.status.deadline_changed.notify_one();
+        }
+        Ok(events)
+    }
+
+    /// Makes one operation. When it fails alone, for what it met is damaged, it is answered alone.
+    fn apply(&mut self, tables: &mut Tables<'_>, op: Op, settled: &mut Vec<Settled>) {
+        let name = |fault: Fault| fault.name_file(self.data.name());
+        match op {
+            Op::Put(put, expires_ms, reply) => match tables.put(put, expires_ms) {
+                Ok(outcome) => settled.push(Settled::Write(reply, outcome)),
+                Err(fault) => drop(reply.send(Err(name(fault)))),
+            },
+            Op::Delete(key, expect, reply) => match tables.delete(key, expect) {
+                Ok(outcome) => settled.push(Settled::Write(reply, outcome)),
+                Err(fault) => drop(reply.send(Err(name(fault)))),
+            },
+            Op::Compact(at, reply) => match tables.compact(at) {
+                Ok(()) => {
+                    self.collecting = true;
+                    settled.push(Settled::Done(reply));
+                }
+                Err(fault) => drop(reply.send(Err(name(fault)))),
+            },
+            Op::Expire(now_ms, reply) => match tables.expire(now_ms) {
+                Ok(count) => settled.push(Settled::Expired(reply, count)),
+                Err(fault) => drop(reply.send(Err(name(fault)))),
+            },
+            Op::Flush(reply) => settled.push(Settled::Done(reply)),
+        }
+    }
+
+    /// Tells the witness. It is a second opinion, not the truth: without it the store goes on.
+    fn note(&mut self, numbers: &Numbers, durable: bool) {
+        let Some(witness) = self.witness.as_mut().filter(|_| durable) else {
+            return;
+        };
+        if let Err(error) = witness.note(numbers.revision) {
+            tracing::warn!(error = %error, "the store's witness file cannot be written");
+        }
+    }
+}
+
+fn refuse(op: Op, error: StorageError) {
+    match op {
+        Op::Put(_, _, reply) | Op::Delete(_, _, reply) => drop(reply.send(Err(error))),
+        Op::Compact(_, reply) | Op::Flush(reply) => drop(reply.send(Err(error))),
+        Op::Expire(_, reply) => drop(reply.send(Err(error))),
+    }
+}
