@@ -13,6 +13,7 @@ use watchet::storage::etcd3::{Etcd3, Etcd3Config};
 
 use super::Backend;
 use super::support::PATIENCE;
+use super::tls::TlsFiles;
 
 /// The binary to run: `WATCHET_TEST_ETCD`, else the one on `PATH`.
 fn binary() -> PathBuf {
@@ -27,13 +28,6 @@ fn binary() -> PathBuf {
     on_path.expect(
         "these tests need an etcd: run scripts/test, or WATCHET_TEST_ETCD=$(scripts/etcd) cargo test",
     )
-}
-
-/// Certificates for TLS to etcd, as PEM files.
-pub(crate) struct TlsFiles {
-    pub(crate) ca: PathBuf,
-    pub(crate) server_cert: PathBuf,
-    pub(crate) server_key: PathBuf,
 }
 
 /// An etcd of one member on ports and in a directory of its own. It dies with the value.

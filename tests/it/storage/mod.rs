@@ -7,10 +7,13 @@
 mod compaction;
 mod durable;
 pub(crate) mod etcd;
+mod etcd_faults;
+mod etcd_only;
 mod fixtures;
 mod lists;
 mod model;
 mod support;
+mod tls;
 mod watches;
 mod writes;
 

@@ -1,0 +1,209 @@
+//! The `etcd` back end when etcd dies, hangs, or is not there: what must fail does so in bounded
+//! time and by its name, and what was promised still holds afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::time::{Instant, timeout};
+use watchet::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
+use watchet::storage::{Expect, Outcome, Storage, StorageError, StorageWatch};
+use watchet::tasks::Tasks;
+
+use super::etcd::EtcdProcess;
+use super::support::{Follow, PATIENCE, create, key, put, told};
+
+/// What ends the watch, skipping what was under way before.
+async fn end_of(watch: &mut StorageWatch) -> StorageError {
+    loop {
+        let item = timeout(PATIENCE, watch.batches.next()).await;
+        match item
+            .expect("the watch notices")
+            .expect("an error comes before the end")
+        {
+            Ok(batch) => assert!(batch.events.is_empty(), "{batch:?}"),
+            Err(error) => {
+                assert!(
+                    watch.batches.next().await.is_none(),
+                    "nothing follows an error"
+                );
+                return error;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crash_ends_the_watch_and_a_new_one_has_no_gap() {
+    let mut process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    for number in 0..3 {
+        create(&store, &format!("/pods/ns/{number}"), "before").await;
+    }
+    let last = watch.events(3).await[2].revision;
+    let missed = create(&store, "/pods/ns/missed", "x").await;
+    // The event may or may not have arrived; the resumed watch must have it all the same.
+    process.kill();
+    loop {
+        match watch.batch().await {
+            Ok(batch) => assert!(batch.revision <= missed),
+            Err(error) => {
+                assert!(matches!(error, StorageError::Unavailable(_)), "{error}");
+                break;
+            }
+        }
+    }
+    let refused = store.get(&key("/pods/ns/0")).await.unwrap_err();
+    assert!(matches!(&refused, StorageError::Unavailable(text) if text.contains(process.url())));
+    process.restart().await;
+    let mut resumed = Follow::open(&store, "/pods/", last).await;
+    create(&store, "/pods/ns/after", "x").await;
+    assert_eq!(
+        told(&resumed.events(2).await),
+        ["/pods/ns/missed=x was -", "/pods/ns/after=x was -"]
+    );
+}
+
+/// Writers go on through three crashes: what was acknowledged is there, what was not may be, and
+/// nothing was written twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_writes_survive_crashes() {
+    let mut process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let tasks = Tasks::new();
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (store, token) = (store.clone(), tasks.token());
+            tasks.spawn("writer", async move {
+                let mut acknowledged = Vec::new();
+                let mut unknown = 0;
+                let mut number = 0;
+                while !token.is_cancelled() {
+                    let at = format!("/pods/{writer}/{number}");
+                    number += 1;
+                    match put(&store, &at, "x", Expect::Absent).await {
+                        Ok(Outcome::Done(revision)) => acknowledged.push((at, revision)),
+                        // A second try of a write that was made would be refused.
+                        Ok(refused) => panic!("{at} was made twice: {refused:?}"),
+                        Err(StorageError::Unavailable(_)) => unknown += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                (acknowledged, unknown)
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        process.kill();
+        process.restart().await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    tasks.cancel();
+    let mut total = 0;
+    for writer in writers {
+        let (acknowledged, unknown) = timeout(PATIENCE, writer).await.unwrap().unwrap();
+        println!("{} acknowledged, {unknown} unknown", acknowledged.len());
+        for (at, revision) in &acknowledged {
+            let (found, _) = store.get(&key(at)).await.unwrap();
+            assert_eq!(found.unwrap().create_revision, *revision, "{at}");
+        }
+        total += acknowledged.len();
+    }
+    assert!(total > 100, "writers wrote: {total}");
+}
+
+/// A peer that is stopped closes nothing: only keepalive can tell.
+#[tokio::test]
+async fn a_connection_that_hangs_is_noticed() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let start = store.current_revision().await.unwrap();
+    let mut watch = store.watch(&key("/pods/"), start).await.unwrap();
+    process.pause();
+    let stopped = Instant::now();
+    let at = key("/pods/ns/a");
+    let write = put(&store, "/pods/ns/a", "x", Expect::Absent);
+    let (ended, written, read) = tokio::join!(end_of(&mut watch), write, store.get(&at));
+    let noticed = stopped.elapsed();
+    for error in [ended, written.unwrap_err(), read.unwrap_err()] {
+        assert!(matches!(error, StorageError::Unavailable(_)), "{error}");
+    }
+    assert!(noticed < Duration::from_secs(15), "{noticed:?}");
+    process.resume();
+    // The write was in flight: it is there once or not at all.
+    let deadline = Instant::now() + PATIENCE;
+    let found = loop {
+        match store.get(&key("/pods/ns/a")).await {
+            Ok((found, _)) => break found,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    if let Some(found) = found {
+        assert_eq!(found.create_revision, found.mod_revision);
+    }
+    let mut resumed = Follow::open(&store, "/pods/", start).await;
+    create(&store, "/pods/ns/z", "x").await;
+    loop {
+        let batch = resumed.batch().await.unwrap();
+        if batch
+            .events
+            .iter()
+            .any(|event| event.key == key("/pods/ns/z"))
+        {
+            break;
+        }
+    }
+}
+
+/// An idle connection must not be taken for an abuser: etcd hangs up on clients that ping much.
+#[tokio::test]
+async fn a_quiet_watch_is_left_alone() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let start = store.current_revision().await.unwrap();
+    let mut watch = store.watch(&key("/pods/"), start).await.unwrap();
+    // Four keepalive intervals; etcd forgives two.
+    let ended = timeout(Duration::from_secs(25), watch.batches.next()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    create(&store, "/pods/ns/a", "x").await;
+    let batch = timeout(PATIENCE, watch.batches.next()).await.unwrap();
+    assert_eq!(batch.unwrap().unwrap().events.len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_endpoint_does_not_matter_while_another_lives() {
+    let process = EtcdProcess::start(&[]).await;
+    let config = Etcd3Config {
+        endpoints: vec!["http://127.0.0.1:1".into(), process.url().into()],
+        ..process.config()
+    };
+    let store: Arc<dyn Storage> = Etcd3::connect(config).await.unwrap();
+    assert!(!store.progress_supported(), "a member is unknown");
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    for number in 0..20 {
+        create(&store, &format!("/pods/ns/{number}"), "x").await;
+    }
+    assert_eq!(watch.events(20).await.len(), 20);
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_with_names() {
+    let config = Etcd3Config {
+        endpoints: vec!["127.0.0.1:1".into(), "http://127.0.0.1:2".into()],
+        ..Etcd3Config::default()
+    };
+    let begun = Instant::now();
+    let error = Etcd3::connect(config).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(matches!(&error, ConnectError::Unreachable { failures } if failures.len() == 2));
+    let text = error.to_string();
+    assert!(
+        text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"),
+        "{text}"
+    );
+    assert!(text.contains("refused"), "{text}");
+}

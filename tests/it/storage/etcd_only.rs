@@ -1,0 +1,414 @@
+//! What only the `etcd` back end has to show: the layout it shares with Kubernetes, sizes that break
+//! naive clients, leases, the Compactor, TLS. Faults are in `etcd_faults`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Client, GetOptions, PutOptions, Txn, TxnOp};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep};
+use watchet::api::ResourceVersion;
+use watchet::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
+use watchet::storage::{Expect, Outcome, Put, Storage, StorageError};
+use watchet::tasks::Tasks;
+
+use super::etcd::EtcdProcess;
+use super::support::{Follow, PATIENCE, create, key, list, page, told};
+use super::tls::TlsFiles;
+
+async fn raw(process: &EtcdProcess) -> Client {
+    Client::connect([process.url()], None).await.unwrap()
+}
+
+async fn put_large(store: &Arc<dyn Storage>, at: &str, bytes: usize, ttl: Option<Duration>) {
+    let put = Put {
+        key: key(at),
+        value: Bytes::from(vec![b'x'; bytes]),
+        expect: Expect::Absent,
+        ttl,
+    };
+    assert!(matches!(store.put(put).await.unwrap(), Outcome::Done(_)));
+}
+
+#[tokio::test]
+async fn the_layout_is_that_of_kubernetes() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let mut raw = raw(&process).await;
+    let ours = create(&store, "/pods/ns/a", "{}").await;
+    let stored = raw.get("/registry/pods/ns/a", None).await.unwrap();
+    assert_eq!(stored.kvs()[0].value(), b"{}");
+    assert_eq!(
+        stored.kvs()[0].mod_revision(),
+        i64::try_from(ours.get()).unwrap()
+    );
+
+    // What another API server wrote, in its own encoding, is served as it is.
+    let protobuf = b"k8s\0\x0a\x0f\xff".to_vec();
+    raw.put("/registry/pods/ns/b", protobuf.clone(), None)
+        .await
+        .unwrap();
+    let listed = list(&store, "/pods/", None).await.unwrap();
+    assert_eq!(listed.items[1].key, key("/pods/ns/b"));
+    assert_eq!(listed.items[1].value, protobuf);
+    let mut watch = Follow::open(&store, "/pods/", ours).await;
+    assert_eq!(watch.events(1).await[0].value.as_ref().unwrap(), &protobuf);
+
+    // Another prefix in the same etcd is another world.
+    let other = Etcd3::connect(Etcd3Config {
+        prefix: "elsewhere/".into(),
+        ..process.config()
+    });
+    let other: Arc<dyn Storage> = other.await.unwrap();
+    assert!(list(&other, "/pods/", None).await.unwrap().items.is_empty());
+    create(&other, "/pods/ns/a", "other").await;
+    let stored = raw.get("/elsewhere/pods/ns/a", None).await.unwrap();
+    assert_eq!(stored.kvs()[0].value(), b"other");
+}
+
+/// Larger than what a gRPC client takes by default (4 MiB), and than what this one does (64 MiB): a
+/// first page of unknown size is too large and must shrink.
+#[tokio::test]
+async fn lists_of_any_size_arrive() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    for number in 0..70 {
+        put_large(&store, &format!("/pods/ns/{number:03}"), 1 << 20, None).await;
+    }
+    let whole = list(&store, "/pods/", None).await.unwrap();
+    assert_eq!(whole.items.len(), 70);
+    assert!(whole.items.iter().all(|item| item.value.len() == 1 << 20));
+    let part = page(&store, "/pods/", "", None, 68).await.unwrap();
+    assert_eq!((part.items.len(), part.remaining), (68, 2));
+}
+
+/// Small values come in pages too; together they are one state, whatever is written meanwhile.
+#[tokio::test]
+async fn a_list_of_many_pages_is_one_state() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let mut raw = raw(&process).await;
+    for chunk in 0..25 {
+        let puts: Vec<_> = (0..100)
+            .map(|number| {
+                TxnOp::put(
+                    format!("/registry/pods/ns/{chunk:02}-{number:02}"),
+                    "x",
+                    None,
+                )
+            })
+            .collect();
+        raw.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
+    let tasks = Tasks::new();
+    let token = tasks.token();
+    let writer = store.clone();
+    let writing = tasks.spawn("writes", async move {
+        let mut number = 0;
+        while !token.is_cancelled() {
+            number += 1;
+            // On the first page, then on the last.
+            create(&writer, &format!("/pods/ns/0-{number}"), "new").await;
+            create(&writer, &format!("/pods/ns/99-{number}"), "new").await;
+        }
+    });
+    for _ in 0..20 {
+        let whole = list(&store, "/pods/", None).await.unwrap();
+        let again = list(&store, "/pods/", Some(whole.revision)).await.unwrap();
+        assert!(whole == again, "two states in one list");
+    }
+    tasks.cancel();
+    writing.await.unwrap();
+}
+
+/// etcd replays up to 1,000 revisions in one message; these are 72 MiB, more than this client takes.
+#[tokio::test]
+async fn a_long_history_of_large_values_replays() {
+    const EVENTS: usize = 1000;
+    const VALUE_BYTES: usize = 72 << 10;
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let start = store.current_revision().await.unwrap();
+    for number in 0..EVENTS {
+        put_large(&store, &format!("/pods/ns/{number}"), VALUE_BYTES, None).await;
+    }
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    let events = watch.events(EVENTS).await;
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event.key, key(&format!("/pods/ns/{number}")));
+        assert_eq!(event.value.as_ref().map(Bytes::len), Some(VALUE_BYTES));
+    }
+}
+
+/// One transaction whose events, with previous values, do not fit in one message: etcd sends it in
+/// fragments, and the batch must still hold all of it.
+#[tokio::test]
+async fn a_revision_is_never_cut() {
+    const KEYS: usize = 100;
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let mut raw = raw(&process).await;
+    let start = store.current_revision().await.unwrap();
+    for round in 0..4_u8 {
+        let value = vec![b'0' + round; 13 << 10];
+        let puts: Vec<_> = (0..KEYS)
+            .map(|number| {
+                TxnOp::put(
+                    format!("/registry/pods/ns/{number:03}"),
+                    value.clone(),
+                    None,
+                )
+            })
+            .collect();
+        raw.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
+    let mut watch = store.watch(&key("/pods/"), start).await.unwrap();
+    let mut position = start;
+    let mut seen = 0;
+    while seen < 4 * KEYS {
+        let next = futures::StreamExt::next(&mut watch.batches);
+        let batch = tokio::time::timeout(PATIENCE, next)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        assert!(
+            batch.events.is_empty() || batch.events[0].revision > position,
+            "cut at {position}"
+        );
+        position = batch.revision;
+        seen += batch.events.len();
+        assert_eq!(seen % KEYS, 0, "part of a revision");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_like_ttl_share_a_lease() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let hour = Some(Duration::from_secs(3600));
+    for number in 0..1001 {
+        put_large(&store, &format!("/events/ns/{number:04}"), 1, hour).await;
+    }
+    put_large(&store, "/other/ns/short", 1, Some(Duration::from_secs(100))).await;
+    put_large(&store, "/other/ns/none", 1, None).await;
+    let mut raw = raw(&process).await;
+    let leases = |kvs: &[etcd_client::KeyValue]| -> Vec<i64> {
+        kvs.iter().map(etcd_client::KeyValue::lease).collect()
+    };
+    let prefix = Some(GetOptions::new().with_prefix());
+    let events = leases(
+        raw.get("/registry/events/", prefix.clone())
+            .await
+            .unwrap()
+            .kvs(),
+    );
+    let distinct: BTreeSet<_> = events.iter().collect();
+    assert_eq!(distinct.len(), 2, "1,000 keys fill a lease");
+    assert_eq!(
+        events.iter().filter(|lease| **lease == events[0]).count(),
+        1000
+    );
+    let granted = raw.lease_time_to_live(events[0], None).await.unwrap();
+    assert_eq!(granted.granted_ttl(), 3660);
+    let others = leases(raw.get("/registry/other/", prefix).await.unwrap().kvs());
+    assert_eq!(others[0], 0, "no TTL, no lease");
+    assert!(
+        !events.contains(&others[1]),
+        "100 s do not share with an hour"
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_lease_is_replaced() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let ttl = Some(Duration::from_secs(3600));
+    put_large(&store, "/events/ns/a", 1, ttl).await;
+    let mut raw = raw(&process).await;
+    let first = raw.get("/registry/events/ns/a", None).await.unwrap().kvs()[0].lease();
+    raw.lease_revoke(first).await.unwrap();
+    put_large(&store, "/events/ns/b", 1, ttl).await;
+    let second = raw.get("/registry/events/ns/b", None).await.unwrap().kvs()[0].lease();
+    assert_ne!(first, second);
+}
+
+/// Two servers compact one etcd: in each interval one of them, and at the revision of one interval
+/// before, so that history lives between one and two of them.
+#[tokio::test]
+async fn one_compactor_wins_each_interval() {
+    const INTERVAL: Duration = Duration::from_millis(800);
+    let process = EtcdProcess::start(&[]).await;
+    let config = Etcd3Config {
+        compaction_interval: INTERVAL,
+        ..process.config()
+    };
+    let tasks = Tasks::new();
+    let begun = Instant::now();
+    let mut stores: Vec<Arc<dyn Storage>> = Vec::new();
+    for _ in 0..2 {
+        let store = Etcd3::connect(config.clone()).await.unwrap();
+        let (duties, token) = (store.clone(), tasks.token());
+        tasks.spawn("maintain", async move { duties.maintain(token).await });
+        stores.push(store);
+    }
+    let mut made = Vec::new();
+    while begun.elapsed() < INTERVAL * 5 {
+        let at = format!("/pods/ns/{}", made.len());
+        made.push((begun.elapsed(), create(&stores[0], &at, "x").await));
+        sleep(Duration::from_millis(20)).await;
+    }
+    tasks.drain(PATIENCE).await.unwrap();
+    let elapsed = begun.elapsed();
+    let mut raw = raw(&process).await;
+    let agreed = raw.get("compact_rev_key", None).await.unwrap();
+    let rounds = u32::try_from(agreed.kvs()[0].version()).unwrap();
+    let intervals = u32::try_from(elapsed.as_millis() / INTERVAL.as_millis()).unwrap();
+    assert!(
+        (2..=intervals + 1).contains(&rounds),
+        "{rounds} rounds in {elapsed:?}"
+    );
+    let compacted: u64 = agreed.kvs()[0].value_str().unwrap().parse().unwrap();
+    for store in &stores {
+        let at = ResourceVersion::new(compacted);
+        assert!(
+            list(store, "/pods/", Some(at)).await.is_ok(),
+            "it is the oldest state"
+        );
+        match list(store, "/pods/", Some(ResourceVersion::new(compacted - 1))).await {
+            Err(StorageError::Compacted {
+                compacted: told, ..
+            }) => assert_eq!(told, at),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (age, _) = made
+        .iter()
+        .find(|(_, revision)| revision.get() > compacted)
+        .unwrap();
+    assert!(
+        elapsed - *age >= INTERVAL / 2,
+        "history of {:?} is left",
+        elapsed - *age
+    );
+}
+
+#[tokio::test]
+async fn without_an_interval_nobody_compacts() {
+    let process = EtcdProcess::start(&[]).await;
+    let store = process.connect().await;
+    let tasks = Tasks::new();
+    let (duties, token) = (store.clone(), tasks.token());
+    tasks.spawn("maintain", async move { duties.maintain(token).await });
+    sleep(Duration::from_millis(300)).await;
+    tasks.drain(PATIENCE).await.unwrap();
+    let agreed = raw(&process)
+        .await
+        .get("compact_rev_key", None)
+        .await
+        .unwrap();
+    assert_eq!(agreed.count(), 0);
+}
+
+#[tokio::test]
+async fn tls_with_client_certificates() {
+    let files = TlsFiles::new();
+    let process = EtcdProcess::start_tls(&files).await;
+    let config = Etcd3Config {
+        ca_file: Some(files.ca.clone()),
+        cert_file: Some(files.client_cert.clone()),
+        key_file: Some(files.client_key.clone()),
+        ..process.config()
+    };
+    let store: Arc<dyn Storage> = Etcd3::connect(config.clone()).await.unwrap();
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    create(&store, "/pods/ns/a", "secret").await;
+    assert_eq!(told(&watch.events(1).await), ["/pods/ns/a=secret was -"]);
+
+    let stranger = TlsFiles::new();
+    for refused in [
+        Etcd3Config {
+            cert_file: None,
+            key_file: None,
+            ..config.clone()
+        },
+        Etcd3Config {
+            ca_file: Some(stranger.ca.clone()),
+            ..config.clone()
+        },
+        Etcd3Config {
+            cert_file: Some(stranger.client_cert.clone()),
+            key_file: Some(stranger.client_key.clone()),
+            ..config
+        },
+    ] {
+        let error = Etcd3::connect(refused).await.unwrap_err();
+        assert!(
+            matches!(&error, ConnectError::Unreachable { .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains(process.url()), "{error}");
+    }
+}
+
+/// The number of watches that etcd itself counts.
+async fn watchers(process: &EtcdProcess) -> u64 {
+    let address = process.url().strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let metric = "\netcd_debugging_mvcc_watcher_total ";
+    let (_, rest) = answer.split_once(metric).expect("etcd counts its watchers");
+    rest.lines().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_dropped_watch_is_gone_from_etcd() {
+    const WATCHES: usize = 150;
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let start = store.current_revision().await.unwrap();
+    // More than one connection carries.
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        watches.push(Follow::open(&store, "/pods/", start).await);
+    }
+    assert_eq!(watchers(&process).await, WATCHES as u64);
+    create(&store, "/pods/ns/a", "x").await;
+    for watch in &mut watches {
+        assert_eq!(watch.events(1).await.len(), 1);
+    }
+    drop(watches);
+    let deadline = Instant::now() + PATIENCE;
+    while watchers(&process).await > 0 {
+        assert!(Instant::now() < deadline, "etcd still holds watches");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A value with a lease that another client set is no trouble, nor is a key that names nothing.
+#[tokio::test]
+async fn what_others_leave_is_served_or_named() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let mut raw = raw(&process).await;
+    let lease = raw.lease_grant(100, None).await.unwrap().id();
+    let leased = PutOptions::new().with_lease(lease);
+    raw.put("/registry/pods/ns/a", "x", Some(leased))
+        .await
+        .unwrap();
+    assert_eq!(list(&store, "/pods/", None).await.unwrap().items.len(), 1);
+    raw.put("/registry/pods//b", "x", None).await.unwrap();
+    let error = list(&store, "/pods/", None).await.unwrap_err();
+    assert!(
+        matches!(&error, StorageError::Corrupt(text) if text.contains("/pods//b")),
+        "{error}"
+    );
+}
