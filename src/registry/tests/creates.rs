@@ -282,6 +282,19 @@ async fn owners_are_named_once_and_nulls_are_nothing() {
 }
 
 #[tokio::test]
+async fn string_data_of_a_secret_is_stored_as_data() {
+    let fixture = fixture().await;
+    let body = json!({"metadata": {"name": "s"}, "data": {"b": "Yg=="}, "stringData": {"a": "x"}});
+    let created = fixture.create("secrets", body).await;
+    assert_eq!(created["data"], json!({"a": "eA==", "b": "Yg=="}));
+    assert!(created["stringData"].is_null());
+    let patched = fixture
+        .merge_patch("secrets/s", json!({"stringData": {"a": "y"}}))
+        .await;
+    assert_eq!(patched["data"], json!({"a": "eQ==", "b": "Yg=="}));
+}
+
+#[tokio::test]
 async fn each_events_group_sees_the_others_objects() {
     let fixture = fixture().await;
     let newer = fixture
