@@ -5,6 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::{Object, ResourceVersion};
 
@@ -36,6 +37,16 @@ pub struct WatchEvent {
     event_type: EventType,
     object: Arc<Object>,
     frame: OnceLock<Bytes>,
+    /// Frames in other representations, few and rarely any, so that an event stays small.
+    other_frames: Mutex<Vec<SharedFrame>>,
+}
+
+/// A frame in the representation `format`, good while `stamp` is the one asked for.
+#[derive(Debug)]
+struct SharedFrame {
+    format: u8,
+    stamp: i64,
+    bytes: Bytes,
 }
 
 impl WatchEvent {
@@ -45,6 +56,7 @@ impl WatchEvent {
             event_type,
             object,
             frame: OnceLock::new(),
+            other_frames: Mutex::new(Vec::new()),
         }
     }
 
@@ -68,5 +80,70 @@ impl WatchEvent {
         self.frame
             .get_or_init(|| self.object.json_frame(self.event_type))
             .clone()
+    }
+
+    /// The frame in another representation, shared by all who ask with the same `format` and
+    /// `stamp`. The numbers are the caller's: a format is a representation, and a stamp says what
+    /// else the bytes depend on (the second in which ages were told; 0 when nothing). A frame of an
+    /// older stamp is forgotten. `make` runs under the event's lock, so that it runs once.
+    ///
+    /// # Errors
+    /// Those of `make`; nothing is kept then.
+    pub fn frame_as<E>(
+        &self,
+        format: u8,
+        stamp: i64,
+        make: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        let mut frames = self.other_frames.lock();
+        let place = frames.iter().position(|frame| frame.format == format);
+        if let Some(at) = place
+            && frames[at].stamp == stamp
+        {
+            return Ok(frames[at].bytes.clone());
+        }
+        let frame = SharedFrame {
+            format,
+            stamp,
+            bytes: make()?,
+        };
+        let bytes = frame.bytes.clone();
+        match place {
+            Some(at) => frames[at] = frame,
+            None => frames.push(frame),
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ColumnSet, ObjectKey};
+
+    #[test]
+    fn a_frame_of_a_format_is_made_once_per_stamp() {
+        let object = Object::decode(
+            ObjectKey::from("a"),
+            ResourceVersion::new(1),
+            EventType::Added,
+            br#"{"metadata":{}}"#,
+            &ColumnSet::default(),
+        );
+        let event = WatchEvent::new(EventType::Added, Arc::new(object.unwrap()));
+        let mut made = 0;
+        let mut ask = |format, stamp| {
+            let make = || {
+                made += 1;
+                Ok::<_, ()>(Bytes::from(format!("{format} {stamp}")))
+            };
+            event.frame_as(format, stamp, make).unwrap()
+        };
+        assert_eq!(ask(1, 10), "1 10");
+        assert_eq!(ask(1, 10), "1 10");
+        assert_eq!(ask(2, 10), "2 10");
+        assert_eq!(ask(1, 11), "1 11");
+        assert_eq!(made, 3);
+        assert_eq!(event.frame_as(3, 0, || Err("no")), Err("no"));
     }
 }

@@ -1,0 +1,309 @@
+//! Content negotiation (§8.4): what an Accept header allows, and which of it is served. It knows
+//! media types and forms; how a form is made is told in `render`.
+
+use super::error::WireError;
+use super::query::Query;
+
+/// The encoding of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+impl Media {
+    /// The Content-Type.
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// What of each object a Table row carries besides its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+/// How objects are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Object,
+    /// `PartialObjectMetadata`, or a list of it.
+    Metadata,
+    /// `Table`
+    Table(IncludeObject),
+}
+
+/// The kind of answer that is negotiated; not every form fits each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    /// One object.
+    Object,
+    /// A list.
+    List,
+    /// A stream of events.
+    Watch,
+}
+
+/// What was agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Negotiated {
+    /// The encoding.
+    pub(crate) media: Media,
+    /// The form.
+    pub(crate) form: Form,
+    /// Indented JSON, for people.
+    pub(crate) pretty: bool,
+}
+
+/// One clause of an Accept header.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Clause<'a> {
+    /// `application/json`, `*/*`, …
+    pub(crate) media: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl<'a> Clause<'a> {
+    /// The value of a parameter, empty when it is not given.
+    pub(crate) fn param(&self, name: &str) -> &'a str {
+        self.params
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map_or("", |(_, value)| value)
+    }
+
+    /// Whether its range covers `media_type`.
+    pub(crate) fn covers(&self, media_type: &str) -> bool {
+        let family = media_type.split('/').next().unwrap_or_default();
+        self.media == "*/*"
+            || self.media.eq_ignore_ascii_case(media_type)
+            || self.media.strip_suffix("/*") == Some(family)
+    }
+}
+
+/// The clauses of an Accept header, best first; one that accepts anything when there is none.
+pub(crate) fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
+    let accept = accept.filter(|text| !text.trim().is_empty());
+    let mut clauses: Vec<Clause<'_>> = accept
+        .unwrap_or("*/*")
+        .split(',')
+        .map(|text| {
+            let mut parts = text.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default();
+            let params: Vec<_> = parts
+                .filter_map(|part| part.split_once('='))
+                .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+                .collect();
+            let mut clause = Clause {
+                media,
+                params,
+                quality: 1.0,
+            };
+            clause.quality = clause.param("q").parse().unwrap_or(1.0);
+            clause
+        })
+        .filter(|clause| !clause.media.is_empty() && clause.quality > 0.0)
+        .collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+/// Agrees on how to answer; the first acceptable clause wins.
+pub(crate) fn negotiate(
+    accept: Option<&str>,
+    kind: AnswerKind,
+    query: &Query,
+    user_agent: Option<&str>,
+) -> Result<Negotiated, WireError> {
+    for clause in clauses(accept) {
+        let Some(media) = media_of(&clause, kind) else {
+            continue;
+        };
+        if let Some(form) = form_of(&clause, kind, query)? {
+            let asked = matches!(clause.param("pretty"), "1" | "true");
+            return Ok(Negotiated {
+                media,
+                form,
+                pretty: kind != AnswerKind::Watch && (asked || wants_pretty(query, user_agent)),
+            });
+        }
+    }
+    let accepted = match kind {
+        AnswerKind::Watch => "application/json, application/json;stream=watch",
+        AnswerKind::Object | AnswerKind::List => "application/json, application/yaml",
+    };
+    Err(WireError::NotAcceptable {
+        accepted: accepted.to_owned(),
+    })
+}
+
+fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
+    match clause.param("stream") {
+        "" => {}
+        "watch" if kind == AnswerKind::Watch => {}
+        _ => return None,
+    }
+    if clause.covers("application/json") {
+        Some(Media::Json)
+    } else if clause.covers("application/yaml") && kind != AnswerKind::Watch {
+        Some(Media::Yaml)
+    } else {
+        None
+    }
+}
+
+/// The form that a clause asks for; `None` when it is not one that this answer can have.
+fn form_of(
+    clause: &Clause<'_>,
+    kind: AnswerKind,
+    query: &Query,
+) -> Result<Option<Form>, WireError> {
+    let wanted = clause.param("as");
+    if wanted.is_empty() {
+        return Ok(Some(Form::Object));
+    }
+    if clause.param("g") != "meta.k8s.io" {
+        return Ok(None);
+    }
+    // Old kubectls offer v1beta1 as their second choice; both are the same on the wire but for the
+    // apiVersion, and what is sent is always v1.
+    let version = matches!(clause.param("v"), "v1" | "v1beta1");
+    Ok(match (wanted, kind) {
+        _ if !version => None,
+        ("Table", _) => Some(Form::Table(include_object(query)?)),
+        ("PartialObjectMetadata", AnswerKind::Object | AnswerKind::Watch)
+        | ("PartialObjectMetadataList", AnswerKind::List) => Some(Form::Metadata),
+        _ => None,
+    })
+}
+
+fn include_object(query: &Query) -> Result<IncludeObject, WireError> {
+    match query.text("includeObject") {
+        None | Some("Metadata") => Ok(IncludeObject::Metadata),
+        Some("None") => Ok(IncludeObject::None),
+        Some("Object") => Ok(IncludeObject::Object),
+        Some(other) => Err(WireError::BadRequest(format!(
+            "invalid value {other:?} of query parameter \"includeObject\": it must be None, \
+             Metadata or Object"
+        ))),
+    }
+}
+
+/// Whether JSON is meant for a person: asked for, or the client is one that people read from.
+pub(crate) fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
+    match query.text("pretty") {
+        Some(value) => matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE"),
+        None => user_agent.is_some_and(|agent| {
+            ["curl", "Wget", "Mozilla/5.0"]
+                .iter()
+                .any(|reader| agent.starts_with(reader))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METADATA_TABLE: Form = Form::Table(IncludeObject::Metadata);
+
+    fn check(accept: Option<&str>, kind: AnswerKind, expect: Result<(Media, Form), &str>) {
+        let told = negotiate(accept, kind, &Query::default(), None);
+        match (told, expect) {
+            (Ok(told), Ok(expect)) => assert_eq!((told.media, told.form), expect, "{accept:?}"),
+            (Err(told), Err(expect)) => {
+                let status = told.status();
+                assert_eq!(status.code, 406);
+                assert!(status.message.ends_with(expect), "{}", status.message);
+            }
+            (told, expect) => panic!("{accept:?}: {told:?} and not {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn media_types() {
+        use AnswerKind::{List, Watch};
+        let json = Ok((Media::Json, Form::Object));
+        let yaml = Ok((Media::Yaml, Form::Object));
+        for any in [
+            None,
+            Some(""),
+            Some("*/*"),
+            Some("application/*"),
+            Some("text/html, application/json;charset=utf-8"),
+            Some("application/vnd.kubernetes.protobuf,application/json"),
+            Some("application/yaml;q=0.5,application/json"),
+        ] {
+            check(any, List, json);
+        }
+        check(Some("application/yaml"), List, yaml);
+        check(Some("application/json;q=0.5,application/yaml"), List, yaml);
+        check(
+            Some("application/yaml"),
+            Watch,
+            Err(": application/json, application/json;stream=watch"),
+        );
+        check(Some("application/json;stream=watch"), Watch, json);
+        let both = Err(": application/json, application/yaml");
+        check(Some("application/json;stream=watch"), List, both);
+        check(Some("application/json;q=0"), List, both);
+        check(Some("application/vnd.kubernetes.protobuf"), List, both);
+    }
+
+    #[test]
+    fn forms() {
+        use AnswerKind::{List, Object, Watch};
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        for kind in [Object, List, Watch] {
+            check(Some(kubectl), kind, Ok((Media::Json, METADATA_TABLE)));
+        }
+        let beta = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+        check(Some(beta), List, Ok((Media::Json, METADATA_TABLE)));
+        let next = "application/json;as=Table;v=v9;g=meta.k8s.io,application/json";
+        check(Some(next), List, Ok((Media::Json, Form::Object)));
+        let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let metadata = Ok((Media::Json, Form::Metadata));
+        let refused = Err("application/json, application/yaml");
+        check(Some(one), Object, metadata);
+        check(Some(one), Watch, metadata);
+        check(Some(list), List, metadata);
+        check(Some(one), List, refused);
+        check(Some(list), Object, refused);
+        check(
+            Some("application/json;as=Sofa;g=meta.k8s.io;v=v1"),
+            Object,
+            refused,
+        );
+    }
+
+    #[test]
+    fn include_object_and_pretty() {
+        let table = Some("application/json;as=Table;v=v1;g=meta.k8s.io");
+        let ask = |raw: &str, agent| {
+            let query = Query::parse(raw).unwrap();
+            negotiate(table, AnswerKind::List, &query, agent)
+        };
+        let told = ask("includeObject=Object", None).unwrap();
+        assert_eq!(told.form, Form::Table(IncludeObject::Object));
+        assert!(!told.pretty);
+        assert!(ask("includeObject=Some", None).is_err());
+        assert!(ask("pretty=true", None).unwrap().pretty);
+        assert!(ask("", Some("curl/8.5")).unwrap().pretty);
+        assert!(!ask("pretty=false", Some("curl/8.5")).unwrap().pretty);
+        assert!(!ask("", Some("kubectl/v1.32")).unwrap().pretty);
+    }
+}

@@ -1,0 +1,307 @@
+//! Failures on the wire: everything that can go wrong with a request, and the one place that turns
+//! it into a `Status` (§2.7, §8.5). It decides codes, reasons and details; it sends nothing.
+
+use std::time::Duration;
+
+use crate::api::{Status, StatusCause, StatusDetails};
+use crate::cacher::ReadError;
+use crate::registry::ApiError;
+use crate::storage::StorageError;
+
+use super::query::InvalidQuery;
+use super::request_info::InvalidPath;
+
+/// How long a client should wait before it asks a storage that did not answer again, in seconds.
+const STORAGE_RETRY_SECONDS: u16 = 2;
+
+/// Why a request got no answer of the kind it asked for.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum WireError {
+    /// What was asked of an object failed.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// 404: no such path, resource or health check.
+    #[error("the server could not find the requested resource")]
+    NoSuchPath,
+    /// 405
+    #[error("the server does not allow this method on the requested resource")]
+    MethodNotAllowed,
+    /// 406
+    #[error("only the following media types are accepted: {accepted}")]
+    NotAcceptable {
+        /// The acceptable ones.
+        accepted: String,
+    },
+    /// 415
+    #[error("the body of the request was in an unknown format - accepted media types include: {0}")]
+    UnsupportedMediaType(String),
+    /// 400
+    #[error("{0}")]
+    BadRequest(String),
+    /// 422 about options.
+    #[error("{kind} is invalid")]
+    InvalidOptions {
+        /// `ListOptions`, `CreateOptions`, …
+        kind: &'static str,
+        /// One entry a problem.
+        causes: Vec<StatusCause>,
+    },
+    /// 413
+    #[error("{0}")]
+    TooLarge(String),
+    /// 429
+    #[error("too many requests are in progress, please try again later")]
+    TooManyRequests,
+    /// 504
+    #[error("the request was not completed within {0:?}")]
+    Timeout(Duration),
+    /// 500
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<InvalidQuery> for WireError {
+    fn from(error: InvalidQuery) -> Self {
+        Self::BadRequest(error.to_string())
+    }
+}
+
+impl From<InvalidPath> for WireError {
+    fn from(error: InvalidPath) -> Self {
+        match error {
+            InvalidPath::NoSuchPath => Self::NoSuchPath,
+            InvalidPath::Encoding(_) => Self::BadRequest(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for WireError {
+    fn from(error: ReadError) -> Self {
+        Self::Api(error.into())
+    }
+}
+
+impl WireError {
+    /// What a client is told.
+    pub(crate) fn status(&self) -> Status {
+        let text = self.to_string();
+        let empty = StatusDetails::default();
+        match self {
+            Self::Api(error) => api_status(error),
+            Self::NoSuchPath => Status::failure(404, "NotFound", text).with_details(empty),
+            Self::MethodNotAllowed => {
+                Status::failure(405, "MethodNotAllowed", text).with_details(empty)
+            }
+            Self::NotAcceptable { .. } => Status::failure(406, "NotAcceptable", text),
+            Self::UnsupportedMediaType(_) => Status::failure(415, "UnsupportedMediaType", text),
+            Self::BadRequest(_) => Status::failure(400, "BadRequest", text),
+            Self::InvalidOptions { kind, causes } => invalid("meta.k8s.io", kind, "", causes),
+            Self::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
+            Self::TooManyRequests => {
+                Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
+            }
+            Self::Timeout(_) => {
+                Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(empty)
+            }
+            Self::Internal(detail) => internal(detail),
+        }
+    }
+}
+
+/// The status of a failed call of the registry.
+fn api_status(error: &ApiError) -> Status {
+    let text = error.to_string();
+    match error {
+        ApiError::NotFound { resource, name } => {
+            Status::failure(404, "NotFound", text).with_details(about(resource, name))
+        }
+        ApiError::AlreadyExists {
+            resource,
+            name,
+            being_deleted,
+        } => {
+            let prefix = if *being_deleted {
+                "object is being deleted: "
+            } else {
+                ""
+            };
+            Status::failure(409, "AlreadyExists", format!("{prefix}{text}"))
+                .with_details(about(resource, name))
+        }
+        ApiError::NamesExhausted { resource, base } => {
+            let text = format!(
+                "{resource} {base:?} already exists, the server was not able to generate a \
+                 unique name for the object"
+            );
+            Status::failure(409, "AlreadyExists", text).with_details(StatusDetails {
+                retry_after_seconds: 1,
+                ..about(resource, base)
+            })
+        }
+        ApiError::Conflict { resource, name, .. } => {
+            Status::failure(409, "Conflict", text).with_details(about(resource, name))
+        }
+        ApiError::Invalid {
+            group,
+            kind,
+            name,
+            causes,
+        } => invalid(group, kind, name, causes),
+        ApiError::Forbidden {
+            resource,
+            name,
+            detail,
+            causes,
+        } => {
+            let text = match name.is_empty() {
+                true => format!("{resource} is forbidden: {detail}"),
+                false => text,
+            };
+            Status::failure(403, "Forbidden", text).with_details(StatusDetails {
+                causes: causes.clone(),
+                ..about(resource, name)
+            })
+        }
+        ApiError::BadRequest(_) => Status::failure(400, "BadRequest", text),
+        ApiError::Unprocessable(_) => Status::failure(422, "Invalid", text),
+        ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
+        ApiError::UnsupportedPatch(_) => Status::failure(415, "UnsupportedMediaType", text),
+        ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
+        ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
+            .with_details(StatusDetails::default()),
+        ApiError::Read(error) => read_status(error),
+        ApiError::Storage(error) => storage_status(error),
+    }
+}
+
+/// The status of a failed read, as a response or as an ERROR event.
+pub(crate) fn read_status(error: &ReadError) -> Status {
+    let text = error.to_string();
+    match error {
+        ReadError::Expired { fresh_token, .. } => {
+            let Some(token) = fresh_token else {
+                return Status::failure(410, "Expired", text);
+            };
+            let mut status = Status::failure(
+                410,
+                "Expired",
+                format!(
+                    "{text}: the continue token is too old to go on with the same list; list \
+                     again without it, or use the token of this answer to get the rest as it is \
+                     now, which may not fit the pages before"
+                ),
+            );
+            status
+                .metadata
+                .insert("continue".to_owned(), token.clone().into());
+            status
+        }
+        ReadError::TooLargeResourceVersion { retry_after, .. } => {
+            too_large_resource_version(&text, seconds(*retry_after))
+        }
+        ReadError::NotReady {
+            retry_after: wait, ..
+        } => Status::failure(429, "TooManyRequests", text)
+            .with_details(retry_after(seconds(*wait).max(1))),
+        ReadError::InvalidContinue(_)
+        | ReadError::VersionWithContinue
+        | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
+        ReadError::Undecodable(_) => Status::failure(500, "StoreReadError", text),
+        ReadError::Stopped => {
+            Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))
+        }
+        ReadError::Storage(error) => storage_status(error),
+    }
+}
+
+fn storage_status(error: &StorageError) -> Status {
+    let text = error.to_string();
+    match error {
+        StorageError::Compacted { .. } => Status::failure(410, "Expired", text),
+        StorageError::Future { requested, current } => {
+            let text = format!("Too large resource version: {requested}, current: {current}");
+            too_large_resource_version(&text, 0)
+        }
+        StorageError::TooLarge { .. } => Status::failure(413, "RequestEntityTooLarge", text),
+        StorageError::Unavailable(_) => Status::failure(500, "ServerTimeout", text)
+            .with_details(retry_after(STORAGE_RETRY_SECONDS)),
+        StorageError::Corrupt(_) | StorageError::Failed(_) => internal(&text),
+    }
+}
+
+fn too_large_resource_version(text: &str, retry_after_seconds: u16) -> Status {
+    Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(StatusDetails {
+        causes: vec![StatusCause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        }],
+        retry_after_seconds,
+        ..StatusDetails::default()
+    })
+}
+
+fn internal(detail: &str) -> Status {
+    let text = format!("Internal error occurred: {detail}");
+    Status::failure(500, "InternalError", text).with_details(StatusDetails {
+        causes: vec![StatusCause {
+            message: detail.to_owned(),
+            ..StatusCause::default()
+        }],
+        ..StatusDetails::default()
+    })
+}
+
+fn invalid(group: &str, kind: &str, name: &str, causes: &[StatusCause]) -> Status {
+    let qualified = if group.is_empty() {
+        kind.to_owned()
+    } else {
+        format!("{kind}.{group}")
+    };
+    let mut problems: Vec<String> = causes
+        .iter()
+        .map(|cause| match cause.field.is_empty() {
+            true => cause.message.clone(),
+            false => format!("{}: {}", cause.field, cause.message),
+        })
+        .collect();
+    let problems = match problems.len() {
+        1 => problems.remove(0),
+        _ => format!("[{}]", problems.join(", ")),
+    };
+    let text = format!("{qualified} {name:?} is invalid: {problems}");
+    Status::failure(422, "Invalid", text).with_details(StatusDetails {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        causes: causes.to_vec(),
+        ..StatusDetails::default()
+    })
+}
+
+/// Details about `name` of `resource`, a plural with its group: `deployments.apps`.
+fn about(resource: &str, name: &str) -> StatusDetails {
+    let (kind, group) = resource.split_once('.').unwrap_or((resource, ""));
+    StatusDetails {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        ..StatusDetails::default()
+    }
+}
+
+fn retry_after(seconds: u16) -> StatusDetails {
+    StatusDetails {
+        retry_after_seconds: seconds,
+        ..StatusDetails::default()
+    }
+}
+
+/// Whole seconds, rounded up: to come back too early would be refused again.
+fn seconds(duration: Duration) -> u16 {
+    let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    u16::try_from(whole).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests;

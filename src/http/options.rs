@@ -1,0 +1,395 @@
+//! Options of the verbs, read from a query or a body and checked as §7.1 and §8.6 demand. What the
+//! options do is told by `cacher` and `registry`; defaults that depend on a cache are theirs too.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::{
+    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, LabelSelector, ListOptions,
+    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause,
+    WriteOptions,
+};
+
+use super::error::WireError;
+use super::query::Query;
+
+/// The longest field manager, in bytes (upstream's limit).
+const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+fn bad_request(error: impl std::fmt::Display) -> WireError {
+    WireError::BadRequest(error.to_string())
+}
+
+fn forbidden(field: &str, why: impl Into<String>) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueForbidden".to_owned(),
+        message: format!("Forbidden: {}", why.into()),
+        field: field.to_owned(),
+    }
+}
+
+fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
+    let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+    let supported = supported.join(", ");
+    StatusCause {
+        reason: "FieldValueNotSupported".to_owned(),
+        message: format!("Unsupported value: {value:?}: supported values: {supported}"),
+        field: field.to_owned(),
+    }
+}
+
+fn invalid(field: &str, value: &str, why: &str) -> StatusCause {
+    StatusCause {
+        reason: "FieldValueInvalid".to_owned(),
+        message: format!("Invalid value: {value:?}: {why}"),
+        field: field.to_owned(),
+    }
+}
+
+fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), WireError> {
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(WireError::InvalidOptions { kind, causes })
+    }
+}
+
+/// `resourceVersion`: `None` for `""`.
+fn resource_version(query: &Query) -> Result<Option<ResourceVersion>, WireError> {
+    query
+        .text("resourceVersion")
+        .map(|text| text.parse().map_err(bad_request))
+        .transpose()
+}
+
+/// Options of a get.
+pub(crate) fn get_options(query: &Query) -> Result<GetOptions, WireError> {
+    Ok(GetOptions {
+        resource_version: resource_version(query)?,
+    })
+}
+
+/// What a set of [`ListOptions`] is for; the rules differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListFor {
+    /// A list, or the selection of a collection delete.
+    List,
+    /// A watch.
+    Watch,
+}
+
+/// Options of a list or a watch. `name` is that of a legacy single-object watch.
+pub(crate) fn list_options(
+    query: &Query,
+    purpose: ListFor,
+    name: Option<&str>,
+) -> Result<ListOptions, WireError> {
+    let continue_token = query.text("continue");
+    let send_initial_events = query
+        .get("sendInitialEvents")
+        .map(|_| query.flag("sendInitialEvents"));
+    refuse(
+        "ListOptions",
+        list_causes(query, purpose, send_initial_events.is_some()),
+    )?;
+    let resource_version = resource_version(query)?;
+    let labels: LabelSelector = query
+        .get("labelSelector")
+        .unwrap_or_default()
+        .parse()
+        .map_err(bad_request)?;
+    let mut fields: FieldSelector = query
+        .get("fieldSelector")
+        .unwrap_or_default()
+        .parse()
+        .map_err(bad_request)?;
+    if let Some(name) = name {
+        pin_name(&mut fields, name)?;
+    }
+    let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
+    let limit = query.integer("limit")?.unwrap_or(0);
+    Ok(ListOptions {
+        resource_version,
+        resource_version_match: match query.text("resourceVersionMatch") {
+            Some("Exact") => Some(ResourceVersionMatch::Exact),
+            Some(_) => Some(ResourceVersionMatch::NotOlderThan),
+            None => None,
+        },
+        // A negative limit is none, as upstream.
+        limit: usize::try_from(limit).unwrap_or(0),
+        continue_token: continue_token.map(str::to_owned),
+        labels,
+        fields,
+        send_initial_events,
+        allow_watch_bookmarks: query.flag("allowWatchBookmarks"),
+        timeout: u64::try_from(seconds)
+            .ok()
+            .filter(|&s| s > 0)
+            .map(Duration::from_secs),
+    })
+}
+
+/// The table of §7.1.
+fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> Vec<StatusCause> {
+    const MATCH: &str = "resourceVersionMatch";
+    let version = query.text("resourceVersion");
+    let continued = query.text("continue").is_some();
+    let rule = query.text(MATCH);
+    let mut causes = Vec::new();
+    if purpose == ListFor::List {
+        if let Some(rule) = rule {
+            if version.is_none() {
+                causes.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if continued {
+                causes.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+            if !matches!(rule, "Exact" | "NotOlderThan") {
+                causes.push(unsupported(MATCH, rule, &["", "Exact", "NotOlderThan"]));
+            }
+            if rule == "Exact" && version == Some("0") {
+                causes.push(forbidden(
+                    MATCH,
+                    "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        if initial_events_given {
+            causes.push(forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        return causes;
+    }
+    if initial_events_given && rule != Some("NotOlderThan") {
+        causes.push(forbidden(
+            MATCH,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    if let Some(rule) = rule {
+        if !initial_events_given {
+            causes.push(forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if rule != "NotOlderThan" {
+            causes.push(unsupported(MATCH, rule, &["NotOlderThan"]));
+        }
+        if continued {
+            causes.push(forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+    }
+    causes
+}
+
+/// Narrows `fields` to the object `name` of the path.
+fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
+    match fields.exact("metadata.name") {
+        Some(selected) if selected != name => Err(WireError::BadRequest(format!(
+            "fieldSelector metadata.name={selected} does not match the name {name:?} of the path"
+        ))),
+        Some(_) => Ok(()),
+        None => {
+            fields.terms.push(FieldTerm {
+                field: "metadata.name".into(),
+                operator: FieldOperator::Equals,
+                value: name.into(),
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Which write a set of [`WriteOptions`] is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFor {
+    /// POST
+    Create,
+    /// PUT
+    Update,
+    /// PATCH, other than apply
+    Patch,
+}
+
+impl WriteFor {
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Create => "CreateOptions",
+            Self::Update => "UpdateOptions",
+            Self::Patch => "PatchOptions",
+        }
+    }
+}
+
+/// Options of a create, an update or a patch. The field manager defaults to the user agent's name.
+pub(crate) fn write_options(
+    query: &Query,
+    purpose: WriteFor,
+    user_agent: Option<&str>,
+) -> Result<WriteOptions, WireError> {
+    let mut causes = Vec::new();
+    let dry_run: Vec<String> = query
+        .all("dryRun")
+        .filter(|value| !value.is_empty())
+        .map(str::to_owned)
+        .collect();
+    check_dry_run(&dry_run, &mut causes);
+    if let Some(manager) = query.text("fieldManager") {
+        if manager.len() > FIELD_MANAGER_BYTES_MAX {
+            causes.push(StatusCause {
+                reason: "FieldValueTooLong".to_owned(),
+                message: format!("Too long: may not be more than {FIELD_MANAGER_BYTES_MAX} bytes"),
+                field: "fieldManager".to_owned(),
+            });
+        }
+        if manager.chars().any(char::is_control) {
+            causes.push(invalid(
+                "fieldManager",
+                manager,
+                "should only contain printable characters",
+            ));
+        }
+    }
+    match query.text("fieldValidation") {
+        None | Some("Ignore" | "Warn" | "Strict") => {}
+        Some(other) => causes.push(unsupported(
+            "fieldValidation",
+            other,
+            &["", "Ignore", "Strict", "Warn"],
+        )),
+    }
+    if purpose == WriteFor::Patch && query.get("force").is_some() {
+        causes.push(forbidden(
+            "force",
+            "may not be specified for non-apply patch",
+        ));
+    }
+    refuse(purpose.kind(), causes)?;
+    let manager = query.text("fieldManager").map(str::to_owned);
+    Ok(WriteOptions {
+        dry_run: !dry_run.is_empty(),
+        field_manager: manager.or_else(|| user_agent.and_then(manager_of_user_agent)),
+    })
+}
+
+fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
+    if values.iter().any(|value| value != "All") {
+        causes.push(unsupported("dryRun", &values.join(","), &["All"]));
+    }
+}
+
+/// The part of a user agent before its first `/`, cut to what a manager may be.
+fn manager_of_user_agent(user_agent: &str) -> Option<String> {
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let mut manager = String::new();
+    for c in name.chars().filter(|c| !c.is_control()) {
+        if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES_MAX {
+            break;
+        }
+        manager.push(c);
+    }
+    Some(manager).filter(|m| !m.is_empty())
+}
+
+/// Options of a delete: of the body when there is one, else of the query.
+pub(crate) fn delete_options(
+    query: &Query,
+    body: Option<Value>,
+) -> Result<DeleteOptions, WireError> {
+    let value = match body {
+        Some(body) => checked_delete_body(body)?,
+        None => delete_query(query)?,
+    };
+    let mut causes = Vec::new();
+    let policy = value.get("propagationPolicy").and_then(Value::as_str);
+    if let Some(policy) = policy
+        && serde_json::from_value::<PropagationPolicy>(policy.into()).is_err()
+    {
+        causes.push(unsupported(
+            "propagationPolicy",
+            policy,
+            &["Foreground", "Background", "Orphan"],
+        ));
+    }
+    if policy.is_some() && !value["orphanDependents"].is_null() {
+        let why = "orphanDependents and propagationPolicy cannot be both set";
+        causes.push(invalid(
+            "propagationPolicy",
+            policy.unwrap_or_default(),
+            why,
+        ));
+    }
+    if let Some(Value::Array(values)) = value.get("dryRun") {
+        let values: Vec<String> = values
+            .iter()
+            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+            .collect();
+        check_dry_run(&values, &mut causes);
+    }
+    refuse("DeleteOptions", causes)?;
+    serde_json::from_value(value)
+        .map_err(|error| WireError::BadRequest(format!("invalid DeleteOptions: {error}")))
+}
+
+/// A body that says it is `DeleteOptions`, or does not say what it is; nulls left out.
+fn checked_delete_body(body: Value) -> Result<Value, WireError> {
+    let Value::Object(mut members) = body else {
+        return Err(WireError::BadRequest(
+            "the body of a delete must be an object of kind DeleteOptions".to_owned(),
+        ));
+    };
+    match members.get("kind").and_then(Value::as_str) {
+        None | Some("" | "DeleteOptions") => {}
+        Some(other) => {
+            return Err(WireError::BadRequest(format!(
+                "the body of a delete is of kind {other:?}: it must be of kind \"DeleteOptions\""
+            )));
+        }
+    }
+    members.retain(|_, value| !value.is_null());
+    Ok(Value::Object(members))
+}
+
+fn delete_query(query: &Query) -> Result<Value, WireError> {
+    let mut options = DeleteOptions {
+        grace_period_seconds: query.integer("gracePeriodSeconds")?,
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
+        orphan_dependents: query
+            .get("orphanDependents")
+            .map(|_| query.flag("orphanDependents")),
+        ..DeleteOptions::default()
+    };
+    options.dry_run.retain(|value| !value.is_empty());
+    let precondition = |name| query.text(name).map(str::to_owned);
+    let preconditions = Preconditions {
+        uid: precondition("preconditions.uid"),
+        resource_version: precondition("preconditions.resourceVersion"),
+    };
+    if preconditions != Preconditions::default() {
+        options.preconditions = Some(preconditions);
+    }
+    let mut value = serde_json::to_value(options)
+        .map_err(|error| WireError::Internal(format!("delete options: {error}")))?;
+    if let Some(policy) = query.text("propagationPolicy") {
+        value["propagationPolicy"] = policy.into();
+    } else if let Some(members) = value.as_object_mut() {
+        members.remove("propagationPolicy");
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! The forms of objects (§8.4): as they are, metadata only, or rows of a Table, one object at a time
+//! and as JSON. Which form is wanted is negotiated in `accept`; lists and watches put the pieces
+//! together in `list_body` and `watch_body`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::api::{Object, ResourceVersion};
+use crate::registry::{Registry, Resource, printers};
+
+use super::accept::{Form, IncludeObject};
+use super::chunks::ChunkError;
+
+/// The group and version of Tables and partial objects.
+const META_V1: &str = "meta.k8s.io/v1";
+
+/// Shows objects of one resource in one form.
+#[derive(Debug, Clone)]
+pub(crate) struct Renderer {
+    resource: Arc<Resource>,
+    form: Form,
+    /// Set when the bytes that a cache holds are not those that clients of the resource see.
+    converter: Option<Arc<Registry>>,
+}
+
+/// Only the metadata, as it is written.
+#[derive(Deserialize)]
+struct WithMetadata<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+impl Renderer {
+    /// Shows objects of `resource` as `form`.
+    pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
+        // What is no object tells, at no cost, whether objects are converted.
+        let converted = !matches!(registry.converted(&resource, b"null"), Ok(None));
+        Self {
+            resource,
+            form,
+            converter: converted.then(|| registry.clone()),
+        }
+    }
+
+    /// Shows objects of `resource`, which are stored as they are seen, as `form`.
+    #[cfg(test)]
+    pub(crate) fn unconverted(resource: Arc<Resource>, form: Form) -> Self {
+        Self {
+            resource,
+            form,
+            converter: None,
+        }
+    }
+
+    /// The form.
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Whether an object is shown as the very bytes that the cache holds.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.form == Form::Object && self.converter.is_none()
+    }
+
+    /// Whether objects look different in storage.
+    pub(crate) fn converts(&self) -> bool {
+        self.converter.is_some()
+    }
+
+    fn body<'a>(&self, object: &'a Object) -> Result<Cow<'a, [u8]>, ChunkError> {
+        let stored = object.body_slice();
+        let converted = match &self.converter {
+            Some(registry) => registry.converted(&self.resource, stored)?,
+            None => None,
+        };
+        Ok(converted.map_or(Cow::Borrowed(stored), Cow::Owned))
+    }
+
+    /// The kind and apiVersion of one object in this form.
+    pub(crate) fn object_type(&self) -> (String, String) {
+        match self.form {
+            Form::Object => (self.resource.kind.clone(), self.resource.api_version()),
+            Form::Metadata => ("PartialObjectMetadata".to_owned(), META_V1.to_owned()),
+            Form::Table(_) => ("Table".to_owned(), META_V1.to_owned()),
+        }
+    }
+
+    /// The kind and apiVersion of a list in this form.
+    pub(crate) fn list_type(&self) -> (String, String) {
+        match self.form {
+            Form::Object => (
+                format!("{}List", self.resource.kind),
+                self.resource.api_version(),
+            ),
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), META_V1.to_owned()),
+            Form::Table(_) => self.object_type(),
+        }
+    }
+
+    /// Appends what `object` is in a list of this form: an item, or a row of a Table.
+    ///
+    /// # Errors
+    /// The object's bytes are not JSON, which `Object::decode` rules out.
+    pub(crate) fn write_item(&self, object: &Object, out: &mut BytesMut) -> Result<(), ChunkError> {
+        let body = self.body(object)?;
+        match self.form {
+            Form::Object => out.put_slice(&body),
+            Form::Metadata => write_partial(&body, out)?,
+            Form::Table(include) => self.write_row(&body, include, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends `object` alone in this form; `columns` says whether a Table names its columns.
+    ///
+    /// # Errors
+    /// As [`Self::write_item`].
+    pub(crate) fn write_object(
+        &self,
+        object: &Object,
+        columns: bool,
+        out: &mut BytesMut,
+    ) -> Result<(), ChunkError> {
+        let Form::Table(_) = self.form else {
+            return self.write_item(object, out);
+        };
+        let metadata = table_metadata(object.resource_version());
+        out.put_slice(self.table_head(&metadata, columns).as_bytes());
+        self.write_item(object, out)?;
+        out.put_slice(b"]}");
+        Ok(())
+    }
+
+    /// A Table up to the first of its rows; `metadata` is JSON.
+    pub(crate) fn table_head(&self, metadata: &str, columns: bool) -> String {
+        let columns = if columns {
+            self.columns().to_string()
+        } else {
+            "null".to_owned()
+        };
+        format!(
+            r#"{{"kind":"Table","apiVersion":"{META_V1}","metadata":{metadata},"columnDefinitions":{columns},"rows":["#
+        )
+    }
+
+    fn columns(&self) -> Value {
+        let columns = printers::columns(&self.resource).iter();
+        columns
+            .map(|column| {
+                serde_json::json!({
+                    "name": column.name,
+                    "type": column.r#type,
+                    "format": column.format,
+                    "description": column.description,
+                    "priority": column.priority,
+                })
+            })
+            .collect()
+    }
+
+    fn write_row(
+        &self,
+        body: &[u8],
+        include: IncludeObject,
+        out: &mut BytesMut,
+    ) -> Result<(), serde_json::Error> {
+        let value: Value = serde_json::from_slice(body)?;
+        let cells = printers::cells(&self.resource, &value, jiff::Timestamp::now());
+        out.put_slice(br#"{"cells":"#);
+        out.put_slice(Value::Array(cells).to_string().as_bytes());
+        out.put_slice(br#","object":"#);
+        match include {
+            IncludeObject::None => out.put_slice(b"null"),
+            IncludeObject::Metadata => write_partial(body, out)?,
+            IncludeObject::Object => out.put_slice(body),
+        }
+        out.put_slice(b"}");
+        Ok(())
+    }
+
+    /// The object of a bookmark in this form. In a Table it is a row that always has its metadata,
+    /// whatever `includeObject` says: the annotation must arrive.
+    ///
+    /// # Errors
+    /// As [`Self::write_item`].
+    pub(crate) fn write_bookmark(
+        &self,
+        metadata: &str,
+        columns: bool,
+        out: &mut BytesMut,
+    ) -> Result<(), ChunkError> {
+        if let Form::Table(_) = self.form {
+            out.put_slice(self.table_head(metadata, columns).as_bytes());
+            let body = format!(r#"{{"metadata":{metadata}}}"#);
+            self.write_row(body.as_bytes(), IncludeObject::Metadata, out)?;
+            out.put_slice(b"]}");
+            return Ok(());
+        }
+        let (kind, api_version) = self.object_type();
+        let object =
+            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}}}"#);
+        out.put_slice(object.as_bytes());
+        Ok(())
+    }
+}
+
+/// The metadata of one object's Table; what is stored nowhere (a dry run) has no version.
+fn table_metadata(at: ResourceVersion) -> String {
+    match at.is_zero() {
+        true => "{}".to_owned(),
+        false => format!(r#"{{"resourceVersion":"{at}"}}"#),
+    }
+}
+
+fn write_partial(body: &[u8], out: &mut BytesMut) -> Result<(), serde_json::Error> {
+    let object: WithMetadata<'_> = serde_json::from_slice(body)?;
+    out.put_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.put_slice(object.metadata.get().as_bytes());
+    out.put_slice(b"}");
+    Ok(())
+}

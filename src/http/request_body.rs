@@ -1,0 +1,234 @@
+//! Bodies of requests: read within a limit, and decoded from JSON or YAML by their Content-Type. What
+//! an object may contain is the business of `registry`.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use crate::registry::Patch;
+
+use super::error::WireError;
+
+/// The largest body that is read, in bytes: upstream's, twice what etcd takes, so that a patch that
+/// makes an object smaller may itself be large.
+const BODY_BYTES_MAX: usize = 3 << 20;
+/// The most operations of one JSON patch: each may copy the object (upstream's limit).
+const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
+
+const OBJECT_TYPES: &str = "application/json, application/yaml";
+const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
+                           application/strategic-merge-patch+json";
+
+/// All of `body`.
+pub(crate) async fn read(mut body: Body) -> Result<Bytes, WireError> {
+    let too_large = || {
+        WireError::TooLarge(format!(
+            "Request entity too large: limit is {BODY_BYTES_MAX}"
+        ))
+    };
+    if http_body::Body::size_hint(&body).lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_large());
+    }
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            WireError::BadRequest(format!("the body of the request broke off: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue; // Trailers say nothing that is asked for here.
+        };
+        if all.len() + data.len() > BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(all.freeze())
+}
+
+/// The object in a body.
+pub(crate) fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, WireError> {
+    match media_type(content_type).as_str() {
+        "" | "application/json" => json(body),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(body),
+        other => Err(unsupported(other, OBJECT_TYPES)),
+    }
+}
+
+/// The object in a body that may be empty.
+pub(crate) fn optional_object(
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<Option<Value>, WireError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    object(content_type, body).map(Some)
+}
+
+/// The patch in a body.
+pub(crate) fn patch(content_type: Option<&str>, body: &[u8]) -> Result<Patch, WireError> {
+    match media_type(content_type).as_str() {
+        "application/json-patch+json" => json_patch(body).map(Patch::Json),
+        "application/merge-patch+json" => merge(body).map(Patch::Merge),
+        "application/strategic-merge-patch+json" => merge(body).map(Patch::Strategic),
+        apply @ ("application/apply-patch+yaml" | "application/apply-patch+cbor") => {
+            Err(WireError::UnsupportedMediaType(format!(
+                "{PATCH_TYPES} (server-side apply, {apply}, is not served by this version)"
+            )))
+        }
+        other => Err(unsupported(other, PATCH_TYPES)),
+    }
+}
+
+/// The type without its parameters, lower case.
+fn media_type(content_type: Option<&str>) -> String {
+    let text = content_type.unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
+}
+
+fn unsupported(given: &str, accepted: &str) -> WireError {
+    WireError::UnsupportedMediaType(format!("{accepted} (the request has {given:?})"))
+}
+
+fn json(body: &[u8]) -> Result<Value, WireError> {
+    serde_json::from_slice(body)
+        .map_err(|error| WireError::BadRequest(format!("the body is not valid JSON: {error}")))
+}
+
+/// YAML as upstream reads it: version 1.1, where `yes` is true and `017` is fifteen. What JSON has
+/// no word for (infinities, several documents, duplicate keys) is refused, as are alias bombs.
+fn yaml(body: &[u8]) -> Result<Value, WireError> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_slice_with_options(body, options)
+        .map_err(|error| WireError::BadRequest(format!("the body is not valid YAML: {error}")))
+}
+
+fn json_patch(body: &[u8]) -> Result<json_patch::Patch, WireError> {
+    let patch: json_patch::Patch = serde_json::from_slice(body).map_err(|error| {
+        WireError::BadRequest(format!("the body is not a JSON patch (RFC 6902): {error}"))
+    })?;
+    if patch.0.len() > JSON_PATCH_OPERATIONS_MAX {
+        return Err(WireError::TooLarge(format!(
+            "the JSON patch has {} operations: at most {JSON_PATCH_OPERATIONS_MAX} are allowed",
+            patch.0.len()
+        )));
+    }
+    Ok(patch)
+}
+
+fn merge(body: &[u8]) -> Result<Value, WireError> {
+    match json(body)? {
+        patch @ Value::Object(_) => Ok(patch),
+        _ => Err(WireError::BadRequest(
+            "the body of a merge patch must be a JSON object".to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal<T: std::fmt::Debug>(result: Result<T, WireError>) -> String {
+        let status = result.unwrap_err().status();
+        format!("{} {}", status.code, status.message)
+    }
+
+    #[tokio::test]
+    async fn bodies_have_a_limit() {
+        let fits = vec![b'x'; BODY_BYTES_MAX];
+        assert_eq!(read(Body::from(fits)).await.unwrap().len(), BODY_BYTES_MAX);
+        let over = Body::from(vec![b'x'; BODY_BYTES_MAX + 1]);
+        let told = refusal(read(over).await);
+        assert_eq!(told, "413 Request entity too large: limit is 3145728");
+        // Of unknown length: only counting finds out.
+        let chunk = Bytes::from(vec![b'x'; BODY_BYTES_MAX / 2 + 1]);
+        let chunks = [chunk.clone(), chunk].map(Ok::<_, std::io::Error>);
+        let over = Body::from_stream(futures_util::stream::iter(chunks));
+        assert!(refusal(read(over).await).starts_with("413 "));
+        let broken = [Err::<Bytes, _>(std::io::Error::other("reset"))];
+        let broken = Body::from_stream(futures_util::stream::iter(broken));
+        assert!(refusal(read(broken).await).starts_with("400 the body of the request broke off"));
+    }
+
+    #[test]
+    fn objects_by_content_type() {
+        let expect = json!({"a": [1, true], "b": "x"});
+        for content_type in [
+            None,
+            Some("application/json"),
+            Some("Application/JSON; charset=utf-8"),
+        ] {
+            let told = object(content_type, br#"{"a":[1,true],"b":"x"}"#);
+            assert_eq!(told.unwrap(), expect);
+        }
+        let yaml = b"a:\n- 1\n- yes\nb: x\n";
+        assert_eq!(object(Some("application/yaml"), yaml).unwrap(), expect);
+        for (content_type, named) in [
+            ("application/vnd.kubernetes.protobuf", "protobuf"),
+            ("text/plain", "text/plain"),
+        ] {
+            let told = refusal(object(Some(content_type), b"{}"));
+            assert!(told.starts_with("415 ") && told.contains(named), "{told}");
+        }
+        let told = refusal(object(None, b"{\"a\":\n  x}"));
+        assert!(
+            told.starts_with("400 ") && told.contains("line 2 column 3"),
+            "{told}"
+        );
+        assert_eq!(optional_object(None, b" \n").unwrap(), None);
+    }
+
+    #[test]
+    fn yaml_reads_as_upstream_reads_it() {
+        let read = |text: &str| object(Some("application/yaml"), text.as_bytes());
+        let value = read("a: 017\nb: 1.5\nc: \"017\"\nd: null\ne: off\nf: 0x10\ng: 12345678901\n");
+        let expect = json!({
+            "a": 15, "b": 1.5, "c": "017", "d": null, "e": false, "f": 16, "g": 12345678901_u64
+        });
+        assert_eq!(value.unwrap(), expect);
+        for bad in ["a: 1\na: 2\n", "a: 1\n---\nb: 2\n", "a: .inf\n", "a: [\n"] {
+            let told = refusal(read(bad));
+            assert!(
+                told.starts_with("400 the body is not valid YAML"),
+                "{bad:?}: {told}"
+            );
+        }
+        let told = refusal(read("a: 1\nb: [\n"));
+        assert!(told.contains("line 3") || told.contains("line 2"), "{told}");
+    }
+
+    #[test]
+    fn patches_by_content_type() {
+        let json_patch = r#"[{"op":"remove","path":"/a"}]"#.as_bytes();
+        let told = patch(Some("application/json-patch+json"), json_patch);
+        assert!(matches!(told, Ok(Patch::Json(p)) if p.0.len() == 1));
+        let told = patch(Some("application/merge-patch+json"), b"{}");
+        assert!(matches!(told, Ok(Patch::Merge(_))));
+        let told = patch(Some("application/strategic-merge-patch+json"), b"{}");
+        assert!(matches!(told, Ok(Patch::Strategic(_))));
+        let told = refusal(patch(Some("application/apply-patch+yaml"), b"{}"));
+        assert!(
+            told.starts_with("415 ") && told.contains("server-side apply"),
+            "{told}"
+        );
+        for content_type in [None, Some("application/json")] {
+            assert!(refusal(patch(content_type, b"{}")).starts_with("415 "));
+        }
+        let told = refusal(patch(Some("application/merge-patch+json"), b"[]"));
+        assert!(told.starts_with("400 "), "{told}");
+        let told = refusal(patch(Some("application/json-patch+json"), b"{}"));
+        assert!(told.starts_with("400 "), "{told}");
+        let operations = vec![json!({"op": "remove", "path": "/a"}); 10_001];
+        let many = serde_json::to_vec(&operations).unwrap();
+        let told = refusal(patch(Some("application/json-patch+json"), &many));
+        assert!(told.starts_with("413 "), "{told}");
+    }
+}

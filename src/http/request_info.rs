@@ -1,0 +1,294 @@
+//! `RequestInfo`: what a request line asks for (§8.1): verb, group, version, namespace, resource,
+//! name, subresource. Pure parsing; whether such a resource or verb exists is decided by `router`.
+
+use axum::http::Method;
+
+use super::query::{Query, flag};
+
+/// What is to be done, in the words of authorization rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// One object.
+    Get,
+    /// Many objects.
+    List,
+    /// Changes.
+    Watch,
+    /// A new object.
+    Create,
+    /// A replaced object.
+    Update,
+    /// A changed object.
+    Patch,
+    /// One object less.
+    Delete,
+    /// Many objects less.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The word, lower case.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// Whether it changes anything.
+    pub const fn is_write(self) -> bool {
+        !matches!(self, Self::Get | Self::List | Self::Watch)
+    }
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestInfo {
+    /// Objects of a resource.
+    Resource(ResourceRequest),
+    /// Anything else: discovery, health, version. The path's decoded segments.
+    NonResource(Vec<String>),
+}
+
+/// A request about objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// What to do; `None` for a method that no resource takes.
+    pub verb: Option<Verb>,
+    /// Empty for core.
+    pub group: String,
+    /// `v1`
+    pub version: String,
+    /// The namespace, of a namespaced request.
+    pub namespace: Option<String>,
+    /// Plural.
+    pub resource: String,
+    /// Which object.
+    pub name: Option<String>,
+    /// `status`, …
+    pub subresource: Option<String>,
+    /// It came by the old `/watch/` paths.
+    pub legacy_watch: bool,
+}
+
+/// The path is not well-formed percent-encoding of UTF-8, or names nothing that could exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPath {
+    /// 400
+    #[error("invalid path segment {0:?}: it is not percent-encoded UTF-8")]
+    Encoding(String),
+    /// 404
+    #[error("the server could not find the requested resource")]
+    NoSuchPath,
+}
+
+/// Subresources of a namespace: `/namespaces/x/status` is no list of a resource named `status`.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+impl RequestInfo {
+    /// Reads a method, a raw path and a raw query.
+    ///
+    /// # Errors
+    /// [`InvalidPath`] when the path is badly encoded or has too many or empty segments.
+    pub fn parse(method: &Method, path: &str, query: Option<&str>) -> Result<Self, InvalidPath> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let segments: Vec<String> = path
+            .split('/')
+            .map(percent_decode)
+            .collect::<Result<_, _>>()?;
+        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let (group, version, rest) = match words[..] {
+            ["api", version, _, ..] => ("", version, &words[2..]),
+            ["apis", group, version, _, ..] => (group, version, &words[3..]),
+            _ => return Ok(Self::NonResource(segments)),
+        };
+        let (legacy_watch, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, below @ ..]
+                if below
+                    .first()
+                    .is_some_and(|w| !NAMESPACE_SUBRESOURCES.contains(w)) =>
+            {
+                (Some(*namespace), below)
+            }
+            _ => (None, rest),
+        };
+        let (resource, name, subresource) = match rest {
+            [resource] => (resource, None, None),
+            [resource, name] => (resource, Some(*name), None),
+            [resource, name, subresource] => (resource, Some(*name), Some(*subresource)),
+            _ => return Err(InvalidPath::NoSuchPath),
+        };
+        let empty = |word: Option<&str>| word.is_some_and(str::is_empty);
+        if resource.is_empty() || empty(namespace) || empty(name) || empty(subresource) {
+            return Err(InvalidPath::NoSuchPath);
+        }
+        Ok(Self::Resource(ResourceRequest {
+            verb: verb(method, name.is_some(), legacy_watch, query),
+            group: group.to_owned(),
+            version: version.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            resource: (*resource).to_owned(),
+            name: name.map(str::to_owned),
+            subresource: subresource.map(str::to_owned),
+            legacy_watch,
+        }))
+    }
+}
+
+fn verb(method: &Method, named: bool, legacy_watch: bool, query: Option<&str>) -> Option<Verb> {
+    match *method {
+        Method::GET | Method::HEAD if legacy_watch => Some(Verb::Watch),
+        _ if legacy_watch => None,
+        Method::GET | Method::HEAD if named => Some(Verb::Get),
+        // A query that cannot be decoded is refused when the options are read.
+        Method::GET | Method::HEAD => {
+            let watch = Query::parse(query.unwrap_or_default())
+                .is_ok_and(|query| query.get("watch").is_some_and(flag));
+            Some(if watch { Verb::Watch } else { Verb::List })
+        }
+        Method::POST => Some(Verb::Create),
+        Method::PUT => Some(Verb::Update),
+        Method::PATCH => Some(Verb::Patch),
+        Method::DELETE if named => Some(Verb::Delete),
+        Method::DELETE => Some(Verb::DeleteCollection),
+        _ => None,
+    }
+}
+
+/// One segment with its `%XX` decoded; `+` stands for itself, unlike in a query.
+fn percent_decode(segment: &str) -> Result<String, InvalidPath> {
+    let invalid = || InvalidPath::Encoding(segment.to_owned());
+    decode_bytes(segment, false)
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(invalid)
+}
+
+/// The bytes that `text` encodes; `None` when an escape is cut short or not hexadecimal.
+pub(super) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let high = char::from(bytes.next()?).to_digit(16)?;
+                let low = char::from(bytes.next()?).to_digit(16)?;
+                (high * 16 + low) as u8
+            }
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `verb group/version namespace resource name subresource`, `-` for what is not there.
+    fn check(method: &str, uri: &str, expect: &str) {
+        let (path, query) = match uri.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (uri, None),
+        };
+        let method: Method = method.parse().unwrap();
+        let told = match RequestInfo::parse(&method, path, query) {
+            Ok(RequestInfo::Resource(r)) => {
+                let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+                format!(
+                    "{} {}/{} {} {} {} {}",
+                    r.verb.map_or("-", Verb::as_str),
+                    r.group,
+                    r.version,
+                    dash(r.namespace),
+                    r.resource,
+                    dash(r.name),
+                    dash(r.subresource)
+                )
+            }
+            Ok(RequestInfo::NonResource(segments)) => format!("path {}", segments.join("|")),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(told, expect, "{method} {uri}");
+    }
+
+    #[test]
+    fn paths_of_resources() {
+        check("GET", "/api/v1/pods", "list /v1 - pods - -");
+        check("GET", "/api/v1/pods/", "list /v1 - pods - -");
+        check("GET", "/api/v1/pods?watch=1", "watch /v1 - pods - -");
+        check("GET", "/api/v1/pods?watch=true", "watch /v1 - pods - -");
+        check("GET", "/api/v1/pods?watch=False", "list /v1 - pods - -");
+        check("GET", "/api/v1/pods?watch=0", "list /v1 - pods - -");
+        let pod = "/api/v1/namespaces/ns/pods/a";
+        check("GET", pod, "get /v1 ns pods a -");
+        check("HEAD", pod, "get /v1 ns pods a -");
+        check("PUT", pod, "update /v1 ns pods a -");
+        check("PATCH", pod, "patch /v1 ns pods a -");
+        check("DELETE", pod, "delete /v1 ns pods a -");
+        check("OPTIONS", pod, "- /v1 ns pods a -");
+        let pods = "/api/v1/namespaces/ns/pods";
+        check("POST", pods, "create /v1 ns pods - -");
+        check("DELETE", pods, "deletecollection /v1 ns pods - -");
+        let status = "/apis/apps/v1/namespaces/ns/deployments/d/status";
+        check("PATCH", status, "patch apps/v1 ns deployments d status");
+        check(
+            "GET",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aadmin",
+            "get rbac.authorization.k8s.io/v1 - clusterroles system:admin -",
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_a_resource_and_a_scope() {
+        check("GET", "/api/v1/namespaces", "list /v1 - namespaces - -");
+        check("GET", "/api/v1/namespaces/a", "get /v1 - namespaces a -");
+        check(
+            "PUT",
+            "/api/v1/namespaces/a/status",
+            "update /v1 - namespaces a status",
+        );
+        check(
+            "PUT",
+            "/api/v1/namespaces/a/finalize",
+            "update /v1 - namespaces a finalize",
+        );
+    }
+
+    #[test]
+    fn the_old_watch_paths() {
+        check("GET", "/api/v1/watch/pods", "watch /v1 - pods - -");
+        check(
+            "GET",
+            "/api/v1/watch/namespaces/ns/pods/a",
+            "watch /v1 ns pods a -",
+        );
+        check("POST", "/api/v1/watch/pods", "- /v1 - pods - -");
+    }
+
+    #[test]
+    fn other_paths_and_bad_ones() {
+        check("GET", "/", "path ");
+        check("GET", "/api", "path api");
+        check("GET", "/apis/apps/v1", "path apis|apps|v1");
+        check("GET", "/readyz/ping", "path readyz|ping");
+        let gone = "the server could not find the requested resource";
+        check("GET", "/api/v1/namespaces/ns/pods/a/proxy/x", gone);
+        check("GET", "/api/v1//pods", gone);
+        let bad = r#"invalid path segment "%zz": it is not percent-encoded UTF-8"#;
+        check("GET", "/api/v1/pods/%zz", bad);
+        let bad = r#"invalid path segment "%ff": it is not percent-encoded UTF-8"#;
+        check("GET", "/api/v1/pods/%ff", bad);
+    }
+}

@@ -1,0 +1,161 @@
+//! Answers: statuses, objects, lists and plain documents as HTTP responses in the agreed media type,
+//! with the headers that go with the body. Headers that every response carries are set in `serve`.
+
+use axum::body::Body;
+use axum::http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, VARY,
+};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::{Object, Status};
+use crate::cacher::ObjectList;
+
+use super::accept::{Media, Negotiated};
+use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
+use super::error::WireError;
+use super::list_body::ListSource;
+use super::render::Renderer;
+
+/// A response with this body and Content-Type.
+pub(crate) fn response(code: StatusCode, content_type: &str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    set(&mut response, CONTENT_TYPE, content_type);
+    response
+}
+
+/// Sets a header to a value that is ours, and thus valid.
+pub(crate) fn set(response: &mut Response, name: HeaderName, value: &str) {
+    match HeaderValue::from_str(value) {
+        Ok(value) => {
+            response.headers_mut().insert(name, value);
+        }
+        Err(error) => tracing::error!(%name, value, %error, "a header cannot be sent"),
+    }
+}
+
+/// A response whose body is `status` and whose code is the status' own (§8.5), 200 for a success.
+/// It is also what a layer above the router answers when it refuses a request (401, 403).
+pub fn status_response(status: &Status) -> Response {
+    let code = match status.code {
+        0 => StatusCode::OK,
+        code => StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+    };
+    let mut response = json_response(code, status);
+    if let Some(details) = &status.details
+        && details.retry_after_seconds > 0
+    {
+        let seconds = details.retry_after_seconds.to_string();
+        set(&mut response, RETRY_AFTER, &seconds);
+    }
+    response
+}
+
+/// A JSON document of ours.
+pub(crate) fn json_response(code: StatusCode, document: &impl Serialize) -> Response {
+    match serde_json::to_vec(document) {
+        Ok(mut json) => {
+            json.push(b'\n');
+            response(code, Media::Json.content_type(), Body::from(json))
+        }
+        Err(error) => {
+            tracing::error!(%error, "a document of ours cannot be encoded");
+            let code = StatusCode::INTERNAL_SERVER_ERROR;
+            response(code, "text/plain", Body::from(error.to_string()))
+        }
+    }
+}
+
+/// Whether the client takes gzip.
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let named = parts.next().is_some_and(|coding| coding == "gzip");
+            let refused = parts.any(|part| {
+                let quality = part.strip_prefix("q=").and_then(|q| q.parse::<f32>().ok());
+                quality == Some(0.0)
+            });
+            named && !refused
+        })
+}
+
+/// How answers about objects go out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outgoing {
+    /// What was agreed on.
+    pub(crate) negotiated: Negotiated,
+    /// The client takes gzip.
+    pub(crate) gzip: bool,
+}
+
+impl Outgoing {
+    /// One object.
+    pub(crate) fn object(
+        self,
+        code: StatusCode,
+        renderer: &Renderer,
+        object: &Object,
+    ) -> Result<Response, WireError> {
+        let body = if renderer.is_verbatim() {
+            object.body()
+        } else {
+            let mut out = BytesMut::new();
+            renderer.write_object(object, true, &mut out)?;
+            out.freeze()
+        };
+        self.source(code, Whole::new(body))
+    }
+
+    /// A list.
+    pub(crate) fn list(self, renderer: Renderer, list: ObjectList) -> Result<Response, WireError> {
+        self.source(StatusCode::OK, ListSource::new(renderer, list))
+    }
+
+    fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {
+        let media = self.negotiated.media;
+        let source: Box<dyn ChunkSource> = match media {
+            Media::Yaml => Box::new(Whole::new(yaml(source)?)),
+            Media::Json if self.negotiated.pretty => Box::new(Pretty::new(source)),
+            Media::Json => Box::new(source),
+        };
+        let encoded = encode(source, self.gzip)?;
+        let mut response = response(code, media.content_type(), encoded.body);
+        if encoded.gzip {
+            mark_gzip(&mut response);
+        }
+        Ok(response)
+    }
+}
+
+/// Says that the body is compressed.
+pub(crate) fn mark_gzip(response: &mut Response) {
+    set(response, CONTENT_ENCODING, "gzip");
+    set(response, VARY, "Accept-Encoding");
+}
+
+impl From<ChunkError> for WireError {
+    fn from(error: ChunkError) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+/// What `source` makes, as YAML. YAML is for people and small answers: it is made as a whole.
+fn yaml(mut source: impl ChunkSource) -> Result<Bytes, WireError> {
+    let mut json = BytesMut::new();
+    while let Some(chunk) = source.next_chunk() {
+        json.extend_from_slice(&chunk?);
+    }
+    let value: Value = serde_json::from_slice(&json).map_err(ChunkError::from)?;
+    let text = serde_saphyr::to_string(&value)
+        .map_err(|error| WireError::Internal(format!("cannot write YAML: {error}")))?;
+    Ok(text.into())
+}

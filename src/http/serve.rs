@@ -1,0 +1,250 @@
+//! Serving one request: which answer its path asks for, within which limits, and what every response
+//! carries. A failure of any kind, a panic included, ends as a `Status`.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, HOST, HeaderName, USER_AGENT};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::registry::Registry;
+
+use super::config::WireConfig;
+use super::discovery::{self, DiscoveryForm};
+use super::documents;
+use super::error::WireError;
+use super::health::{self, Endpoint};
+use super::query::Query;
+use super::request_info::{RequestInfo, Verb};
+use super::response::{json_response, set, status_response};
+use super::verbs::{Call, accept_of};
+
+/// Names a request, in its log lines and in its response.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The longest Audit-Id that is taken over from a client.
+const AUDIT_ID_BYTES_MAX: usize = 64;
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// The resources.
+    pub(crate) registry: Arc<Registry>,
+    /// The limits.
+    pub(crate) config: WireConfig,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+}
+
+impl Wire {
+    /// The wire to `registry`.
+    pub(crate) fn new(registry: Arc<Registry>, config: WireConfig) -> Self {
+        Self {
+            reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
+            writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            registry,
+            config,
+        }
+    }
+}
+
+/// Answers one request, whatever it is.
+pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Response {
+    let audit_id = audit_id(request.headers());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let answered = AssertUnwindSafe(answer(&wire, request))
+        .catch_unwind()
+        .await;
+    let result = answered.unwrap_or_else(|panic| {
+        let detail = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without a message");
+        tracing::error!(audit_id, %method, %uri, detail, "a request panicked");
+        let told = "the request failed because of a bug in the server".to_owned();
+        Err(WireError::Internal(told))
+    });
+    let mut response = result.unwrap_or_else(|error| {
+        let status = error.status();
+        if status.code >= 500 {
+            tracing::warn!(audit_id, %method, %uri, code = status.code, %error, "a request failed");
+        } else {
+            tracing::debug!(audit_id, %method, %uri, code = status.code, %error, "request refused");
+        }
+        status_response(&status)
+    });
+    set(&mut response, AUDIT_ID, &audit_id);
+    set(&mut response, CACHE_CONTROL, "no-cache, private");
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+/// The client's name for the request if it gave one, else a new one.
+fn audit_id(headers: &HeaderMap) -> String {
+    let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
+    match given {
+        Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
+        _ => uuid::Uuid::new_v4().to_string(),
+    }
+}
+
+async fn answer(wire: &Wire, request: Request) -> Result<Response, WireError> {
+    let (parts, body) = request.into_parts();
+    match RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query())? {
+        RequestInfo::NonResource(segments) => {
+            let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+            document(wire, &parts, &segments).await
+        }
+        RequestInfo::Resource(request) => objects(wire, &parts, request, body).await,
+    }
+}
+
+/// A request about objects, within the limits of §8.3.
+async fn objects(
+    wire: &Wire,
+    parts: &Parts,
+    request: super::ResourceRequest,
+    body: Body,
+) -> Result<Response, WireError> {
+    let call = Call::new(wire, parts, request)?;
+    if call.verb() == Verb::Watch {
+        // A watch lasts; what bounds it is its own timeout and the cache's.
+        return call.run(body).await;
+    }
+    let limit = call.time_limit()?;
+    let seats = match call.verb().is_write() {
+        true => &wire.writes,
+        false => &wire.reads,
+    };
+    let permit = seats
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| WireError::TooManyRequests)?;
+    let response = tokio::time::timeout(limit, call.run(body))
+        .await
+        .map_err(|_| WireError::Timeout(limit))??;
+    Ok(response.map(|inner| {
+        Body::new(SeatedBody {
+            inner,
+            _permit: permit,
+        })
+    }))
+}
+
+/// A body that counts as in flight until it has been sent.
+struct SeatedBody {
+    inner: Body,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for SeatedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Everything that is not about objects: discovery, health, version.
+async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Response, WireError> {
+    let found = match segments {
+        [endpoint, rest @ ..] if Endpoint::from_path(endpoint).is_some() => {
+            only_reads(parts)?;
+            let endpoint = Endpoint::from_path(endpoint).ok_or(WireError::NoSuchPath)?;
+            let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+            let name = rest.join("/");
+            return health::answer(endpoint, &name, &query, &wire.registry, &wire.config).await;
+        }
+        ["openapi", "v2"] => {
+            only_reads(parts)?;
+            return documents::openapi_v2(accept_of(parts)?.as_deref());
+        }
+        ["api"] | ["apis"] => {
+            only_reads(parts)?;
+            return discover(wire, parts, segments == ["api"]);
+        }
+        [""] => Some(root(wire)),
+        ["version"] => Some(documents::version()),
+        ["openapi", "v3"] => Some(documents::openapi_v3_index()),
+        ["api", version] => discovery::resource_list(&wire.registry.resources(), "", version),
+        ["apis", group] => discovery::group(&wire.registry.resources(), group),
+        ["apis", group, version] if !group.is_empty() => {
+            discovery::resource_list(&wire.registry.resources(), group, version)
+        }
+        _ => None,
+    };
+    let document = found.ok_or(WireError::NoSuchPath)?;
+    only_reads(parts)?;
+    plain(parts, &document)
+}
+
+fn only_reads(parts: &Parts) -> Result<(), WireError> {
+    match parts.method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(WireError::MethodNotAllowed),
+    }
+}
+
+/// A document of ours, for a program or for a person.
+fn plain(parts: &Parts, document: &serde_json::Value) -> Result<Response, WireError> {
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let user_agent = parts.headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
+    if super::accept::wants_pretty(&query, user_agent) {
+        let text = format!("{document:#}\n");
+        let content_type = super::accept::Media::Json.content_type();
+        return Ok(super::response::response(
+            StatusCode::OK,
+            content_type,
+            Body::from(text),
+        ));
+    }
+    Ok(json_response(StatusCode::OK, document))
+}
+
+fn discover(wire: &Wire, parts: &Parts, core: bool) -> Result<Response, WireError> {
+    let resources = wire.registry.resources();
+    match discovery::negotiate(accept_of(parts)?.as_deref())? {
+        DiscoveryForm::Aggregated => {
+            let document = discovery::aggregated(&resources, core);
+            Ok(discovery::aggregated_response(&document, &parts.headers))
+        }
+        DiscoveryForm::Legacy if core => {
+            let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
+            let authority = parts.uri.authority().map(|a| a.as_str());
+            let address = authority.or(host).unwrap_or_default();
+            plain(parts, &discovery::api_versions(address))
+        }
+        DiscoveryForm::Legacy => plain(parts, &discovery::group_list(&resources)),
+    }
+}
+
+fn root(wire: &Wire) -> serde_json::Value {
+    let checks = wire.config.checks.iter().map(|c| c.name().to_owned());
+    let mut names: Vec<String> = checks.collect();
+    names.extend(["ping", "shutdown"].map(str::to_owned));
+    discovery::root_paths(&wire.registry.resources(), &names)
+}

@@ -1,0 +1,65 @@
+//! Objects and a resource for the tests of this room; nothing else uses them.
+
+use std::sync::Arc;
+
+use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, WatchEvent};
+use crate::registry::Resource;
+
+use super::accept::Form;
+use super::render::Renderer;
+
+/// Core pods, without columns.
+pub(super) fn pods() -> Arc<Resource> {
+    Arc::new(Resource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        plural: "pods".to_owned(),
+        singular: "pod".to_owned(),
+        short_names: vec![],
+        categories: vec![],
+        namespaced: true,
+        subresources: vec![],
+        verbs: vec![],
+        storage_prefix: "pods".to_owned(),
+        columns: Arc::default(),
+        triggers: vec![],
+    })
+}
+
+/// Config maps, which have a Table of three columns that depends on nothing but the object's age.
+pub(super) fn config_maps() -> Arc<Resource> {
+    Arc::new(Resource {
+        kind: "ConfigMap".to_owned(),
+        plural: "configmaps".to_owned(),
+        singular: "configmap".to_owned(),
+        ..(*pods()).clone()
+    })
+}
+
+/// The renderer of pods in a form.
+pub(super) fn pods_as(form: Form) -> Renderer {
+    Renderer::unconverted(pods(), form)
+}
+
+/// An object with this name, version and padding.
+pub(super) fn object(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<Object> {
+    let stored = format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"x":"{}"}}}}"#,
+        "p".repeat(padding)
+    );
+    let object = Object::decode(
+        ObjectKey::new(Some("ns"), name),
+        ResourceVersion::new(at),
+        event_type,
+        stored.as_bytes(),
+        &ColumnSet::default(),
+    );
+    Arc::new(object.unwrap())
+}
+
+/// An event about such an object.
+pub(super) fn event(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<WatchEvent> {
+    let object = object(name, at, event_type, padding);
+    Arc::new(WatchEvent::new(event_type, object))
+}

@@ -1,0 +1,386 @@
+//! The verbs: one request about objects, from its checked path to its answer. Each reads its options
+//! and body, calls the registry, and says how the answer goes out; the registry does the deed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::Response;
+
+use crate::api::{Object, Status, StatusDetails};
+use crate::registry::{Deleted, Registry, Resource, Target};
+
+use super::Wire;
+use super::accept::{AnswerKind, Media, Negotiated, negotiate};
+use super::discovery::SUBRESOURCE_VERBS;
+use super::error::WireError;
+use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
+use super::query::Query;
+use super::render::Renderer;
+use super::request_body as body_of;
+use super::request_info::{ResourceRequest, Verb};
+use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response};
+use super::watch_body::{FrameEncoder, watch_body};
+
+/// A request about objects of a resource that exists, in a shape that fits it.
+pub(crate) struct Call<'a> {
+    wire: &'a Wire,
+    parts: &'a Parts,
+    query: Query,
+    resource: Arc<Resource>,
+    verb: Verb,
+    namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+impl<'a> Call<'a> {
+    /// Checks that the resource exists and that it has the verb in this place.
+    pub(crate) fn new(
+        wire: &'a Wire,
+        parts: &'a Parts,
+        request: ResourceRequest,
+    ) -> Result<Self, WireError> {
+        let ResourceRequest {
+            group,
+            version,
+            namespace,
+            name,
+            subresource,
+            ..
+        } = request;
+        let resource = wire
+            .registry
+            .resource(&group, &version, &request.resource)
+            .ok_or(WireError::NoSuchPath)?;
+        let verb = request.verb;
+        check_place(
+            &resource,
+            verb,
+            namespace.is_some(),
+            name.is_some(),
+            subresource.as_deref(),
+        )?;
+        Ok(Self {
+            wire,
+            parts,
+            query: Query::parse(parts.uri.query().unwrap_or_default())?,
+            resource,
+            verb: verb.ok_or(WireError::MethodNotAllowed)?,
+            namespace,
+            name,
+            subresource,
+        })
+    }
+
+    /// What is to be done.
+    pub(crate) fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// The longest that the answer may take: the server's limit, or less if the client says so.
+    pub(crate) fn time_limit(&self) -> Result<Duration, WireError> {
+        let limit = match self.verb.is_write() {
+            true => self.wire.config.write_timeout,
+            false => self.wire.config.request_timeout,
+        };
+        Ok(self
+            .query
+            .duration("timeout")?
+            .map_or(limit, |asked| asked.min(limit)))
+    }
+
+    /// Does it.
+    pub(crate) async fn run(self, body: Body) -> Result<Response, WireError> {
+        match self.verb {
+            Verb::Get => self.get().await,
+            Verb::List => self.list().await,
+            Verb::Watch => self.watch().await,
+            Verb::Create => self.create(body).await,
+            Verb::Update => self.update(body).await,
+            Verb::Patch => self.patch(body).await,
+            Verb::Delete => self.delete(body).await,
+            Verb::DeleteCollection => self.delete_collection(body).await,
+        }
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.wire.registry
+    }
+
+    fn header(&self, name: HeaderName) -> Option<&str> {
+        self.parts.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    fn negotiate(&self, kind: AnswerKind) -> Result<(Negotiated, Renderer), WireError> {
+        let user_agent = self.header(USER_AGENT);
+        let accept = self.accept()?;
+        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent)?;
+        let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
+        Ok((negotiated, renderer))
+    }
+
+    /// The Accept header; several count as one.
+    fn accept(&self) -> Result<Option<String>, WireError> {
+        accept_of(self.parts)
+    }
+
+    fn outgoing(&self, negotiated: Negotiated) -> Outgoing {
+        Outgoing {
+            negotiated,
+            gzip: accepts_gzip(&self.parts.headers),
+        }
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone().unwrap_or_default(),
+            subresource: self.subresource.clone(),
+        }
+    }
+
+    async fn get(&self) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let options = get_options(&self.query)?;
+        let object = self.registry().get(&self.target(), options).await?;
+        self.outgoing(negotiated)
+            .object(StatusCode::OK, &renderer, &object)
+    }
+
+    async fn list(&self) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
+        let options = list_options(&self.query, ListFor::List, None)?;
+        let list = self
+            .registry()
+            .list(&self.resource, self.namespace.as_deref(), &options)
+            .await?;
+        self.outgoing(negotiated).list(renderer, list)
+    }
+
+    async fn watch(&self) -> Result<Response, WireError> {
+        let (_, renderer) = self.negotiate(AnswerKind::Watch)?;
+        let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
+        // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
+        let streamed_list =
+            options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+        let gzip = streamed_list && accepts_gzip(&self.parts.headers);
+        let watcher = self
+            .registry()
+            .watch(&self.resource, self.namespace.as_deref(), &options)
+            .await?;
+        let shutdown = self.wire.config.shutdown.clone();
+        let body = watch_body(watcher, FrameEncoder::new(renderer), shutdown, gzip);
+        let mut response = response(StatusCode::OK, Media::Json.content_type(), body);
+        if gzip {
+            mark_gzip(&mut response);
+        }
+        Ok(response)
+    }
+
+    async fn create(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let options = write_options(&self.query, WriteFor::Create, self.header(USER_AGENT))?;
+        let body = body_of::read(body).await?;
+        let object = body_of::object(self.header(CONTENT_TYPE), &body)?;
+        let created = self
+            .registry()
+            .create(&self.resource, self.namespace.as_deref(), object, &options)
+            .await?;
+        self.outgoing(negotiated)
+            .object(StatusCode::CREATED, &renderer, &created)
+    }
+
+    async fn update(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let options = write_options(&self.query, WriteFor::Update, self.header(USER_AGENT))?;
+        let body = body_of::read(body).await?;
+        let object = body_of::object(self.header(CONTENT_TYPE), &body)?;
+        let (object, created) = self
+            .registry()
+            .update(&self.target(), object, &options)
+            .await?;
+        let code = match created {
+            true => StatusCode::CREATED,
+            false => StatusCode::OK,
+        };
+        self.outgoing(negotiated).object(code, &renderer, &object)
+    }
+
+    async fn patch(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let body = body_of::read(body).await?;
+        let patch = body_of::patch(self.header(CONTENT_TYPE), &body)?;
+        let options = write_options(&self.query, WriteFor::Patch, self.header(USER_AGENT))?;
+        let object = self
+            .registry()
+            .patch(&self.target(), &patch, &options)
+            .await?;
+        self.outgoing(negotiated)
+            .object(StatusCode::OK, &renderer, &object)
+    }
+
+    async fn delete(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let body = body_of::read(body).await?;
+        let body = body_of::optional_object(self.header(CONTENT_TYPE), &body)?;
+        let options = delete_options(&self.query, body)?;
+        let deleted = self.registry().delete(&self.target(), &options).await?;
+        let (code, object) = match deleted {
+            Deleted::Gone(object) => return Ok(status_response(&self.gone(&object))),
+            Deleted::Last(object) => (StatusCode::OK, object),
+            // Only a client that asked for the old orphaning by name is told that it goes on.
+            Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
+                (StatusCode::ACCEPTED, object)
+            }
+            Deleted::Pending(object) => (StatusCode::OK, object),
+        };
+        self.outgoing(negotiated).object(code, &renderer, &object)
+    }
+
+    /// The success that tells of an object that is no more (§1.5).
+    fn gone(&self, object: &Object) -> Status {
+        Status::success(StatusDetails {
+            name: object.key().name().to_owned(),
+            group: self.resource.group.clone(),
+            kind: self.resource.plural.clone(),
+            uid: object.uid().to_owned(),
+            ..StatusDetails::default()
+        })
+    }
+
+    async fn delete_collection(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
+        let selection = list_options(&self.query, ListFor::List, None)?;
+        let body = body_of::read(body).await?;
+        let body = body_of::optional_object(self.header(CONTENT_TYPE), &body)?;
+        let options = delete_options(&self.query, body)?;
+        let list = self
+            .registry()
+            .delete_collection(
+                &self.resource,
+                self.namespace.as_deref(),
+                &selection,
+                &options,
+            )
+            .await?;
+        self.outgoing(negotiated).list(renderer, list)
+    }
+}
+
+/// The Accept header of a request; several count as one.
+pub(crate) fn accept_of(parts: &Parts) -> Result<Option<String>, WireError> {
+    let mut all: Option<String> = None;
+    for value in parts.headers.get_all(ACCEPT) {
+        let text = value.to_str().map_err(|_| {
+            WireError::BadRequest("the Accept header is not visible ASCII".to_owned())
+        })?;
+        match &mut all {
+            Some(all) => {
+                all.push(',');
+                all.push_str(text);
+            }
+            None => all = Some(text.to_owned()),
+        }
+    }
+    Ok(all)
+}
+
+/// Whether `verb` can be done to `resource` in this place: 404 where there is nothing, 405 where
+/// there is something else to do.
+fn check_place(
+    resource: &Resource,
+    verb: Option<Verb>,
+    namespaced: bool,
+    named: bool,
+    subresource: Option<&str>,
+) -> Result<(), WireError> {
+    let misplaced = match resource.namespaced {
+        true => named && !namespaced,
+        false => namespaced,
+    };
+    let unknown =
+        subresource.is_some_and(|s| !resource.subresources.iter().any(|known| known == s));
+    if misplaced || unknown {
+        return Err(WireError::NoSuchPath);
+    }
+    let verb = verb.ok_or(WireError::MethodNotAllowed)?;
+    let served = match subresource {
+        Some(_) => SUBRESOURCE_VERBS.contains(&verb.as_str()),
+        None => resource.verbs.iter().any(|served| served == verb.as_str()),
+    };
+    let fits = match verb {
+        // A list of all namespaces can be read; to write, one must be named.
+        Verb::Create | Verb::DeleteCollection => !named && namespaced == resource.namespaced,
+        Verb::Update | Verb::Patch => named,
+        Verb::Get | Verb::List | Verb::Watch | Verb::Delete => true,
+    };
+    match served && fits {
+        true => Ok(()),
+        false => Err(WireError::MethodNotAllowed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods(namespaced: bool) -> Resource {
+        Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: vec![],
+            categories: vec![],
+            namespaced,
+            subresources: vec!["status".to_owned()],
+            verbs: ["create", "deletecollection", "get", "list", "update"]
+                .map(str::to_owned)
+                .to_vec(),
+            storage_prefix: "pods".to_owned(),
+            columns: Arc::default(),
+            triggers: vec![],
+        }
+    }
+
+    /// `place` has an `n` when a namespace is named, an `o` when an object is.
+    fn check(resource: &Resource, verb: Verb, place: &str, subresource: Option<&str>, code: u16) {
+        let (namespaced, named) = (place.contains('n'), place.contains('o'));
+        let told = check_place(resource, Some(verb), namespaced, named, subresource);
+        let told = told.map_or_else(|error| error.status().code, |()| 200);
+        assert_eq!(told, code, "{verb:?} {place:?} {subresource:?}");
+    }
+
+    #[test]
+    fn places_and_verbs() {
+        let pods_ = pods(true);
+        check(&pods_, Verb::Get, "no", None, 200);
+        check(&pods_, Verb::Get, "o", None, 404);
+        check(&pods_, Verb::List, "", None, 200);
+        check(&pods_, Verb::List, "n", None, 200);
+        check(&pods_, Verb::Create, "n", None, 200);
+        check(&pods_, Verb::Create, "", None, 405);
+        check(&pods_, Verb::Create, "no", None, 405);
+        check(&pods_, Verb::Update, "n", None, 405);
+        check(&pods_, Verb::DeleteCollection, "", None, 405);
+        check(&pods_, Verb::DeleteCollection, "n", None, 200);
+        check(&pods_, Verb::Patch, "no", None, 405);
+        check(&pods_, Verb::Update, "no", Some("status"), 200);
+        check(&pods_, Verb::Patch, "no", Some("status"), 200);
+        check(&pods_, Verb::Delete, "no", Some("status"), 405);
+        check(&pods_, Verb::Get, "no", Some("log"), 404);
+        let nodes = pods(false);
+        check(&nodes, Verb::Get, "o", None, 200);
+        check(&nodes, Verb::Get, "no", None, 404);
+        check(&nodes, Verb::Create, "", None, 200);
+        check(&nodes, Verb::DeleteCollection, "", None, 200);
+        let told = check_place(&nodes, None, false, true, None);
+        assert_eq!(told.unwrap_err().status().code, 405);
+    }
+}

@@ -1,0 +1,235 @@
+//! The body of a watch (§8.2): what a CacheWatcher says, as frames, everything that is ready
+//! together in one write. It ends when the watcher ends or the server drains; dropping it drops the
+//! watcher.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{EventType, Object, ResourceVersion};
+use crate::cacher::{CacheWatcher, WatchItem};
+
+use super::accept::{Form, IncludeObject};
+use super::chunks::{ChunkError, gzip_member};
+use super::error::{WireError, read_status};
+use super::render::Renderer;
+
+/// A write is at most about this large: a batch of many events goes out in several, so that a slow
+/// client never makes the server hold a whole initial state in encoded form.
+const WRITE_BYTES_MAX: usize = 256 << 10;
+
+/// Where a watch's items come from; the cache's watcher, or a script in tests.
+pub(crate) trait WatchSource: Send + 'static {
+    /// As [`CacheWatcher::next`].
+    fn next(&mut self) -> impl Future<Output = Option<Vec<WatchItem>>> + Send;
+}
+
+impl WatchSource for CacheWatcher {
+    fn next(&mut self) -> impl Future<Output = Option<Vec<WatchItem>>> + Send {
+        Self::next(self)
+    }
+}
+
+/// Turns items into frames of one form.
+#[derive(Debug)]
+pub(crate) struct FrameEncoder {
+    renderer: Renderer,
+    /// The next Table must name its columns: only the first does.
+    columns_due: bool,
+}
+
+impl FrameEncoder {
+    /// Frames as `renderer` shows objects.
+    pub(crate) fn new(renderer: Renderer) -> Self {
+        let columns_due = matches!(renderer.form(), Form::Table(_));
+        Self {
+            renderer,
+            columns_due,
+        }
+    }
+
+    /// The frame of one item. A usual event in its usual form is the cache's own bytes.
+    fn frame(&mut self, item: &WatchItem) -> Result<Bytes, ChunkError> {
+        match item {
+            WatchItem::Initial(object) if self.renderer.is_verbatim() => {
+                Ok(object.json_frame(EventType::Added))
+            }
+            WatchItem::Initial(object) => {
+                let columns = std::mem::take(&mut self.columns_due);
+                self.render(EventType::Added, object, columns)
+            }
+            WatchItem::Event(event) if self.renderer.is_verbatim() => Ok(event.json_frame()),
+            WatchItem::Event(event) if self.columns_due => {
+                self.columns_due = false;
+                self.render(event.event_type(), event.object(), true)
+            }
+            WatchItem::Event(event) => {
+                event.frame_as(format_number(&self.renderer), self.stamp(), || {
+                    self.render(event.event_type(), event.object(), false)
+                })
+            }
+            WatchItem::Bookmark {
+                resource_version,
+                initial_events_end,
+            } => self.bookmark(*resource_version, *initial_events_end),
+            WatchItem::Error(error) => {
+                let status = serde_json::to_string(&read_status(error))?;
+                Ok(format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into())
+            }
+        }
+    }
+
+    /// Appends the frame of one item to others.
+    fn append(&mut self, item: &WatchItem, out: &mut BytesMut) -> Result<(), ChunkError> {
+        match item {
+            WatchItem::Initial(object) if self.renderer.is_verbatim() => {
+                object.write_json_frame(EventType::Added, out);
+            }
+            _ => out.put_slice(&self.frame(item)?),
+        }
+        Ok(())
+    }
+
+    /// What besides the object a shared frame depends on: Tables tell ages, to the second.
+    fn stamp(&self) -> i64 {
+        match self.renderer.form() {
+            Form::Table(_) => jiff::Timestamp::now().as_second(),
+            Form::Object | Form::Metadata => 0,
+        }
+    }
+
+    fn render(
+        &self,
+        event_type: EventType,
+        object: &Object,
+        columns: bool,
+    ) -> Result<Bytes, ChunkError> {
+        let mut out = BytesMut::new();
+        out.put_slice(format!(r#"{{"type":"{}","object":"#, event_type.as_str()).as_bytes());
+        self.renderer.write_object(object, columns, &mut out)?;
+        out.put_slice(b"}\n");
+        Ok(out.freeze())
+    }
+
+    fn bookmark(&mut self, at: ResourceVersion, initial_end: bool) -> Result<Bytes, ChunkError> {
+        let annotations = if initial_end {
+            r#","annotations":{"k8s.io/initial-events-end":"true"}"#
+        } else {
+            ""
+        };
+        let metadata =
+            format!(r#"{{"resourceVersion":"{at}"{annotations},"creationTimestamp":null}}"#);
+        let columns = std::mem::take(&mut self.columns_due);
+        let mut out = BytesMut::new();
+        out.put_slice(br#"{"type":"BOOKMARK","object":"#);
+        self.renderer.write_bookmark(&metadata, columns, &mut out)?;
+        out.put_slice(b"}\n");
+        Ok(out.freeze())
+    }
+}
+
+/// A number for each way to show an object, by which watchers share an event's frame. Resources that
+/// share a cache share its events, but each has its own conversion.
+fn format_number(renderer: &Renderer) -> u8 {
+    let form = match renderer.form() {
+        Form::Object => 0,
+        Form::Metadata => 1,
+        Form::Table(IncludeObject::None) => 2,
+        Form::Table(IncludeObject::Metadata) => 3,
+        Form::Table(IncludeObject::Object) => 4,
+    };
+    form | u8::from(renderer.converts()) << 3
+}
+
+struct WatchStream<W> {
+    watcher: W,
+    encoder: FrameEncoder,
+    /// Received and not yet sent.
+    items: std::vec::IntoIter<WatchItem>,
+    shutdown: CancellationToken,
+    gzip: bool,
+    failed: bool,
+}
+
+/// The body of a watch. With `gzip` each write is a complete gzip member, so that a client can
+/// decode what it has.
+pub(crate) fn watch_body(
+    watcher: impl WatchSource,
+    encoder: FrameEncoder,
+    shutdown: CancellationToken,
+    gzip: bool,
+) -> Body {
+    let stream = WatchStream {
+        watcher,
+        encoder,
+        items: Vec::new().into_iter(),
+        shutdown,
+        gzip,
+        failed: false,
+    };
+    Body::from_stream(stream::unfold(stream, async |mut stream| {
+        let chunk = stream.next_write().await?;
+        Some((Ok::<_, Infallible>(chunk), stream))
+    }))
+}
+
+impl<W: WatchSource> WatchStream<W> {
+    /// The next write; `None` ends the body.
+    async fn next_write(&mut self) -> Option<Bytes> {
+        if self.failed {
+            return None;
+        }
+        while self.items.len() == 0 {
+            tokio::select! {
+                // The drain comes first: a watcher that always has more must not outlive it.
+                biased;
+                () = self.shutdown.cancelled() => return None,
+                items = self.watcher.next() => self.items = items?.into_iter(),
+            }
+        }
+        let chunk = self.take_write().unwrap_or_else(|error| {
+            self.failed = true;
+            tracing::error!(%error, "a watch ends: an event cannot be sent");
+            error_frame(&error)
+        });
+        Some(chunk)
+    }
+
+    fn take_write(&mut self) -> Result<Bytes, ChunkError> {
+        let Some(first) = self.items.next() else {
+            return Ok(Bytes::new());
+        };
+        let first = self.encoder.frame(&first)?;
+        let plain = if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
+            first
+        } else {
+            let mut out = BytesMut::with_capacity(first.len() * (1 + self.items.len()).min(64));
+            out.put_slice(&first);
+            while out.len() < WRITE_BYTES_MAX
+                && let Some(item) = self.items.next()
+            {
+                self.encoder.append(&item, &mut out)?;
+            }
+            out.freeze()
+        };
+        if self.gzip {
+            return Ok(gzip_member(&plain)?);
+        }
+        Ok(plain)
+    }
+}
+
+/// The last frame of a watch that cannot go on for a reason of ours.
+fn error_frame(error: &ChunkError) -> Bytes {
+    let status = WireError::Internal(error.to_string()).status();
+    match serde_json::to_string(&status) {
+        Ok(status) => format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into(),
+        Err(_) => Bytes::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Frames and writes of a watch, by polling its body over a scripted watcher.
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::super::test_objects::{config_maps, event, object, pods_as};
+use super::*;
+use crate::cacher::ReadError;
+
+/// Says its batches, then ends, or waits for ever when `open`.
+struct Script {
+    batches: VecDeque<Vec<WatchItem>>,
+    open: bool,
+    /// Told when the watcher is dropped.
+    dropped: Arc<()>,
+}
+
+impl WatchSource for Script {
+    async fn next(&mut self) -> Option<Vec<WatchItem>> {
+        match self.batches.pop_front() {
+            None if self.open => std::future::pending().await,
+            batch => batch,
+        }
+    }
+}
+
+fn script(batches: Vec<Vec<WatchItem>>) -> Script {
+    Script {
+        batches: batches.into(),
+        open: false,
+        dropped: Arc::new(()),
+    }
+}
+
+/// The writes of a watch.
+async fn writes(batches: Vec<Vec<WatchItem>>, renderer: Renderer, gzip: bool) -> Vec<Bytes> {
+    let encoder = FrameEncoder::new(renderer);
+    let mut body = watch_body(script(batches), encoder, CancellationToken::new(), gzip);
+    let mut writes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        writes.push(frame.unwrap().into_data().unwrap());
+    }
+    writes
+}
+
+fn modified(name: &str, at: u64) -> WatchItem {
+    WatchItem::Event(event(name, at, EventType::Modified, 0))
+}
+
+fn lines(writes: &[Bytes]) -> Vec<Value> {
+    let text = String::from_utf8(writes.concat()).unwrap();
+    assert!(text.ends_with('\n'), "{text:?}");
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn one_event_is_sent_without_a_copy() {
+    let event = event("a", 7, EventType::Modified, 0);
+    let batch = vec![WatchItem::Event(event.clone())];
+    let writes = writes(vec![batch], pods_as(Form::Object), false).await;
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes[0].as_ptr(), event.json_frame().as_ptr());
+}
+
+#[tokio::test]
+async fn what_is_ready_together_goes_out_together() {
+    let initial = WatchItem::Initial(object("a", 3, EventType::Modified, 0));
+    let bookmark = |initial_events_end| WatchItem::Bookmark {
+        resource_version: ResourceVersion::new(5),
+        initial_events_end,
+    };
+    let deleted = WatchItem::Event(event("a", 9, EventType::Deleted, 0));
+    let batches = vec![
+        vec![initial, bookmark(true), modified("a", 7)],
+        vec![deleted, bookmark(false)],
+    ];
+    let writes = writes(batches, pods_as(Form::Object), false).await;
+    let text: Vec<&str> = writes
+        .iter()
+        .map(|write| std::str::from_utf8(write).unwrap())
+        .collect();
+    let object = |at| {
+        format!(
+            r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"resourceVersion":"{at}","name":"a"}},"data":{{"x":""}}}}"#
+        )
+    };
+    let first = format!(
+        "{{\"type\":\"ADDED\",\"object\":{}}}\n{}\n{{\"type\":\"MODIFIED\",\"object\":{}}}\n",
+        object(3),
+        r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"},"creationTimestamp":null}}}"#,
+        object(7),
+    );
+    let second = format!(
+        "{{\"type\":\"DELETED\",\"object\":{}}}\n{}\n",
+        object(9),
+        r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5","creationTimestamp":null}}}"#,
+    );
+    assert_eq!(text, [first, second]);
+}
+
+#[tokio::test]
+async fn a_large_batch_goes_out_in_bounded_writes() {
+    let size = 10_000;
+    let items: Vec<_> = (0..100)
+        .map(|n| WatchItem::Initial(object(&format!("o{n:03}"), n + 1, EventType::Added, size)))
+        .collect();
+    let writes = writes(vec![items], pods_as(Form::Object), false).await;
+    assert!(writes.len() >= 4, "{} writes", writes.len());
+    let most = writes.iter().map(Bytes::len).max().unwrap();
+    assert!(most < WRITE_BYTES_MAX + 2 * size, "{most}");
+    let names: Vec<_> = lines(&writes)
+        .iter()
+        .map(|frame| frame["object"]["metadata"]["name"].clone())
+        .collect();
+    let expect: Vec<_> = (0..100).map(|n| json!(format!("o{n:03}"))).collect();
+    assert_eq!(names, expect);
+}
+
+#[tokio::test]
+async fn a_failure_is_an_event_and_the_end() {
+    let error = WatchItem::Error(ReadError::Expired {
+        requested: ResourceVersion::new(1),
+        oldest: ResourceVersion::new(5),
+        fresh_token: None,
+    });
+    let writes = writes(vec![vec![error]], pods_as(Form::Object), false).await;
+    let told = &lines(&writes)[0];
+    assert_eq!(told["type"], "ERROR");
+    assert_eq!(told["object"]["kind"], "Status");
+    assert_eq!(told["object"]["code"], 410);
+    assert_eq!(told["object"]["reason"], "Expired");
+}
+
+#[tokio::test]
+async fn tables_name_their_columns_once() {
+    let renderer = Renderer::unconverted(config_maps(), Form::Table(IncludeObject::None));
+    let end = WatchItem::Bookmark {
+        resource_version: ResourceVersion::new(8),
+        initial_events_end: true,
+    };
+    let batches = vec![vec![modified("a", 7), modified("b", 8)], vec![end]];
+    let told = lines(&writes(batches, renderer, false).await);
+    let tables: Vec<&Value> = told.iter().map(|frame| &frame["object"]).collect();
+    assert_eq!(tables[0]["kind"], "Table");
+    assert_eq!(tables[0]["columnDefinitions"][0]["name"], "Name");
+    assert_eq!(tables[0]["metadata"]["resourceVersion"], "7");
+    assert_eq!(tables[0]["rows"][0]["cells"][0], "a");
+    assert_eq!(tables[0]["rows"][0]["object"], Value::Null);
+    assert_eq!(tables[1]["columnDefinitions"], Value::Null);
+    assert_eq!(tables[1]["rows"][0]["cells"][0], "b");
+    // The bookmark has its metadata although no object was to be included.
+    let metadata = &tables[2]["rows"][0]["object"]["metadata"];
+    assert_eq!(metadata["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(tables[2]["metadata"]["resourceVersion"], "8");
+}
+
+#[tokio::test]
+async fn watchers_of_one_form_share_its_frames() {
+    let event = event("a", 7, EventType::Modified, 0);
+    let batch = || vec![vec![WatchItem::Event(event.clone())]];
+    let one = writes(batch(), pods_as(Form::Metadata), false).await;
+    let other = writes(batch(), pods_as(Form::Metadata), false).await;
+    assert_eq!(one[0].as_ptr(), other[0].as_ptr());
+    let partial = r#"{"type":"MODIFIED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7","name":"a"}}}"#;
+    assert_eq!(one[0], format!("{partial}\n"));
+}
+
+#[tokio::test]
+async fn each_compressed_write_can_be_read_alone() {
+    let batches = vec![
+        vec![modified("a", 7), modified("b", 8)],
+        vec![modified("c", 9)],
+    ];
+    let plain = writes(batches.clone(), pods_as(Form::Object), false).await;
+    let compressed = writes(batches, pods_as(Form::Object), true).await;
+    assert_eq!(compressed.len(), 2);
+    for (plain, member) in plain.iter().zip(compressed) {
+        let mut read = Vec::new();
+        flate2::read::GzDecoder::new(&member[..])
+            .read_to_end(&mut read)
+            .unwrap();
+        assert_eq!(&read[..], &plain[..]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_the_body_and_a_drop_ends_the_watcher() {
+    let open = || Script {
+        open: true,
+        ..script(vec![vec![modified("a", 7)]])
+    };
+    let shutdown = CancellationToken::new();
+    let encoder = || FrameEncoder::new(pods_as(Form::Object));
+    let mut body = watch_body(open(), encoder(), shutdown.clone(), false);
+    assert!(body.frame().await.unwrap().is_ok());
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(60), body.frame());
+    assert!(waiting.await.is_err(), "an idle watch stays open");
+    shutdown.cancel();
+    assert!(body.frame().await.is_none(), "the end is no error");
+
+    let watcher = open();
+    let dropped = watcher.dropped.clone();
+    let mut body = watch_body(watcher, encoder(), CancellationToken::new(), false);
+    assert!(body.frame().await.unwrap().is_ok());
+    assert_eq!(Arc::strong_count(&dropped), 2);
+    drop(body);
+    assert_eq!(Arc::strong_count(&dropped), 1);
+}
