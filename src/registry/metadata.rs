@@ -122,10 +122,18 @@ fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<()
 
 fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {
     let path = format!("metadata.{member}");
+    let list_of = |value: &Value, right: fn(&Value) -> bool, wanted: &str| match value.as_array() {
+        None => Err(wrong_type(&path, wanted, value)),
+        Some(list) => match list.iter().find(|item| !right(item)) {
+            Some(bad) => Err(wrong_type(&path, wanted, bad)),
+            None => Ok(()),
+        },
+    };
     match member {
         "name" | "namespace" | "generateName" | "uid" | "resourceVersion" | "selfLink" => {
-            if !value.is_string() {
-                return Err(wrong_type(&path, "a string", value));
+            match value.is_string() {
+                true => Ok(()),
+                false => Err(wrong_type(&path, "a string", value)),
             }
         }
         "labels" | "annotations" => {
@@ -139,26 +147,14 @@ fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {
                     return Err(wrong_type(&format!("{path}[{key}]"), "a string", value));
                 }
             }
+            Ok(())
         }
-        "finalizers" => {
-            let Some(list) = value.as_array() else {
-                return Err(wrong_type(&path, "a list of strings", value));
-            };
-            if let Some(bad) = list.iter().find(|f| !f.is_string()) {
-                return Err(wrong_type(&path, "a list of strings", bad));
-            }
-        }
+        "finalizers" => list_of(value, Value::is_string, "a list of strings"),
         "ownerReferences" | "managedFields" => {
-            let Some(list) = value.as_array() else {
-                return Err(wrong_type(&path, "a list of objects", value));
-            };
-            if let Some(bad) = list.iter().find(|o| !o.is_object()) {
-                return Err(wrong_type(&path, "a list of objects", bad));
-            }
+            list_of(value, Value::is_object, "a list of objects")
         }
-        _ => {}
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn wrong_type(path: &str, wanted: &str, value: &Value) -> ApiError {

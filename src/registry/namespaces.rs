@@ -18,9 +18,11 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::write::{Change, Current, Place};
+use super::write::{Change, Current, Place, Written};
 use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
-use crate::api::{DeleteOptions, FieldRef, PropagationPolicy, StatusCause, WriteOptions};
+use crate::api::{
+    DeleteOptions, FieldRef, GetOptions, PropagationPolicy, StatusCause, WriteOptions,
+};
 use crate::storage::ListRequest;
 
 /// What exists from the first request on.
@@ -243,6 +245,18 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         })
         .await;
     match finalized {
+        Ok(Written::Deleted(namespace)) => {
+            // Until this server's cache knows it is gone, creations must go on asking storage.
+            let options = GetOptions {
+                resource_version: Some(namespace.resource_version()),
+            };
+            let cache = registry.cache(&registry.namespaces)?;
+            if let Err(error) = cache.get(&place.key, options).await {
+                tracing::debug!(namespace = name, %error, "cache is behind a deleted namespace");
+                return Ok(false);
+            }
+            Ok(true)
+        }
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(true),
     }

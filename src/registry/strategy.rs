@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Resource;
@@ -153,6 +155,23 @@ pub(super) fn prepare(resource: &Resource, object: &mut Value) {
     if resource.is("", "namespaces") {
         let name = object["metadata"]["name"].clone();
         object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    }
+    if resource.is("", "secrets") {
+        encode_string_data(object);
+    }
+}
+
+/// `stringData` is a way to write `data` and is never stored.
+fn encode_string_data(secret: &mut Value) {
+    let taken = secret.as_object_mut().and_then(|s| s.remove("stringData"));
+    let Some(Value::Object(texts)) = taken else {
+        return;
+    };
+    if !secret["data"].is_object() {
+        secret["data"] = json!({});
+    }
+    for (key, text) in texts {
+        secret["data"][key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
     }
 }
 

@@ -106,7 +106,7 @@ impl Fixture {
     async fn try_get(&self, path: &str) -> Result<Value, ApiError> {
         let target = self.target(path);
         let got = self.registry.get(&target, GetOptions::default()).await?;
-        Ok(value(&*got))
+        Ok(value(&got))
     }
 
     async fn get(&self, path: &str) -> Value {

@@ -1,6 +1,5 @@
 //! Tests of the table.
 
-use k8s_openapi::Resource as _;
 use k8s_openapi::api::*;
 
 use super::*;
@@ -12,10 +11,10 @@ fn find(group: &str, plural: &str) -> Arc<Resource> {
         .unwrap_or_else(|| panic!("no {plural}.{group}"))
 }
 
-/// What the generated client types say of a kind.
-fn check<T>(seen: &mut Vec<(String, String)>, namespaced: bool)
+/// What the generated client types say of a kind; its scope is checked by the compiler.
+fn check<T, S>(seen: &mut Vec<(String, String)>, namespaced: bool)
 where
-    T: k8s_openapi::Resource,
+    T: k8s_openapi::Resource<Scope = S>,
 {
     let resource = find(T::GROUP, T::URL_PATH_SEGMENT);
     let said = (T::GROUP, T::VERSION, T::KIND, namespaced);
@@ -30,23 +29,19 @@ where
 }
 
 macro_rules! check_all {
-    ($seen:ident, $namespaced:literal: $($kind:ty),* $(,)?) => {
+    ($seen:ident, $scope:ty, $namespaced:literal: $($kind:ty),* $(,)?) => {
         $(
-            check::<$kind>(&mut $seen, $namespaced);
+            check::<$kind, $scope>(&mut $seen, $namespaced);
         )*
     };
 }
-
-trait ScopedAs<S> {}
-impl<T: k8s_openapi::Resource<Scope = S>, S> ScopedAs<S> for T {}
-fn assert_scope<T: ScopedAs<S>, S>() {}
 
 #[test]
 fn the_table_agrees_with_the_generated_types_of_v1_35() {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
     use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
     let mut seen = Vec::new();
-    check_all!(seen, true:
+    check_all!(seen, k8s_openapi::NamespaceResourceScope, true:
         core::v1::ConfigMap, core::v1::Endpoints, core::v1::Event, core::v1::LimitRange,
         core::v1::PersistentVolumeClaim, core::v1::Pod, core::v1::PodTemplate,
         core::v1::ReplicationController, core::v1::ResourceQuota, core::v1::Secret,
@@ -58,7 +53,7 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
         storage::v1::CSIStorageCapacity, coordination::v1::Lease, discovery::v1::EndpointSlice,
         resource::v1::ResourceClaim, resource::v1::ResourceClaimTemplate,
     );
-    check_all!(seen, false:
+    check_all!(seen, k8s_openapi::ClusterResourceScope, false:
         core::v1::Namespace, core::v1::Node, core::v1::PersistentVolume,
         apiregistration::APIService, certificates::v1::CertificateSigningRequest,
         networking::v1::IngressClass, networking::v1::IPAddress, networking::v1::ServiceCIDR,
@@ -81,8 +76,6 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
     table.sort();
     seen.sort();
     assert_eq!(table, seen, "every row is checked, once");
-    assert_scope::<core::v1::Pod, k8s_openapi::NamespaceResourceScope>();
-    assert_scope::<core::v1::Node, k8s_openapi::ClusterResourceScope>();
 }
 
 /// §1.2: the keys of a store that Kubernetes has used.

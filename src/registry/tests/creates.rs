@@ -240,7 +240,7 @@ async fn a_dry_run_stores_nothing() {
             .registry
             .create(&pods, Some("default"), pod(name), &options)
     };
-    let created = value(&*create("a").await.unwrap());
+    let created = value(&create("a").await.unwrap());
     assert!(created["metadata"]["resourceVersion"].is_null());
     assert!(created["metadata"]["uid"].is_string());
     assert_eq!(fixture.stored("/pods/default/a").await, None);
@@ -279,6 +279,32 @@ async fn owners_are_named_once_and_nulls_are_nothing() {
     assert_eq!(created["metadata"]["ownerReferences"], json!([owner]));
     assert_eq!(created["metadata"]["annotations"], json!({"k": ""}));
     assert!(created["metadata"]["creationTimestamp"].is_string());
+}
+
+#[tokio::test]
+async fn string_data_of_a_secret_is_stored_as_data() {
+    let fixture = fixture().await;
+    let body = json!({"metadata": {"name": "s"}, "data": {"b": "Yg=="}, "stringData": {"a": "x"}});
+    let created = fixture.create("secrets", body).await;
+    assert_eq!(created["data"], json!({"a": "eA==", "b": "Yg=="}));
+    assert!(created["stringData"].is_null());
+    let patched = fixture
+        .merge_patch("secrets/s", json!({"stringData": {"a": "y"}}))
+        .await;
+    assert_eq!(patched["data"], json!({"a": "eQ==", "b": "Yg=="}));
+}
+
+/// WC-023, WC-049: storage is told how long to keep an event, by every write of it.
+#[tokio::test]
+async fn events_are_kept_for_an_hour() {
+    let fixture = fixture().await;
+    let hour = Some(std::time::Duration::from_secs(3600));
+    fixture.create("events", named("e")).await;
+    assert_eq!(*fixture.storage.ttl.lock(), hour);
+    fixture.create("pods", pod("a")).await;
+    assert_eq!(*fixture.storage.ttl.lock(), None);
+    fixture.merge_patch("events/e", json!({"count": 2})).await;
+    assert_eq!(*fixture.storage.ttl.lock(), hour);
 }
 
 #[tokio::test]

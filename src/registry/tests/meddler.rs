@@ -22,6 +22,8 @@ pub(super) struct Meddler {
     pub(super) collisions: Mutex<usize>,
     pub(super) gets: Mutex<usize>,
     pub(super) writes: Mutex<usize>,
+    /// Of the last put.
+    pub(super) ttl: Mutex<Option<std::time::Duration>>,
     frozen: watch::Sender<bool>,
 }
 
@@ -40,6 +42,7 @@ impl Meddler {
             collisions: Mutex::default(),
             gets: Mutex::default(),
             writes: Mutex::default(),
+            ttl: Mutex::default(),
             frozen: watch::Sender::new(false),
         }
     }
@@ -105,6 +108,7 @@ impl Storage for Meddler {
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        *self.ttl.lock() = put.ttl;
         if put.expect == Expect::Absent {
             let mut collisions = self.collisions.lock();
             if *collisions > 0 {

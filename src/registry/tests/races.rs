@@ -11,8 +11,11 @@ const KEY: &str = "/configmaps/default/c";
 async fn frozen_fixture() -> (Fixture, Value) {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
-    fixture.get("configmaps/c").await;
     let configmaps = fixture.resource("configmaps");
+    // A list waits for the cache.
+    let all = ListOptions::default();
+    let list = fixture.registry.list(&configmaps, None, &all).await;
+    assert_eq!(list.unwrap().items.len(), 1);
     let key = ObjectKey::from("default/c");
     assert!(fixture.registry.suggestion(&configmaps, &key).is_some());
     fixture.storage.freeze(true);
