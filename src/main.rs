@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `watchet`. All of it is in the library; this passes on the arguments.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    watchet::server::main(std::env::args_os())
+}

@@ -12,6 +12,7 @@ mod options;
 mod predicate;
 mod resource_version;
 mod status;
+mod user;
 
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
@@ -27,3 +28,7 @@ pub use options::{
 pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use status::{Status, StatusCause, StatusDetails};
+pub use user::{
+    SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED,
+    SYSTEM_UNSECURED, UserInfo,
+};

@@ -1,1 +1,166 @@
-//! Tests.
+//! Tests of the verbs over the memory store and real caches. What is pure is tested where it is.
+
+mod creates;
+mod deletes;
+mod meddler;
+mod namespaces;
+mod patches;
+mod races;
+mod updates;
+
+use serde_json::json;
+
+use self::meddler::Meddler;
+use super::*;
+use crate::api::{ResourceVersion, StatusCause};
+use crate::storage::memory::Memory;
+
+struct Fixture {
+    registry: Arc<Registry>,
+    storage: Arc<Meddler>,
+    tasks: Tasks,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.tasks.cancel();
+    }
+}
+
+async fn fixture() -> Fixture {
+    let memory = Memory::new(std::time::Duration::from_secs(300)).unwrap();
+    let storage = Arc::new(Meddler::new(memory));
+    let tasks = Tasks::new();
+    let registry = Registry::new(storage.clone(), &tasks, CacherConfig::default());
+    registry.bootstrap().await.unwrap();
+    Fixture {
+        registry,
+        storage,
+        tasks,
+    }
+}
+
+impl Fixture {
+    /// The first resource of this plural name.
+    fn resource(&self, plural: &str) -> Arc<Resource> {
+        let mut all = self.registry.resources().into_iter();
+        all.find(|r| r.plural == plural).unwrap()
+    }
+
+    /// `plural/name`, or `plural/name/subresource`, in `default` if it is namespaced.
+    fn target(&self, path: &str) -> Target {
+        let mut parts = path.split('/');
+        let resource = self.resource(parts.next().unwrap());
+        Target {
+            namespace: resource.namespaced.then(|| "default".to_owned()),
+            resource,
+            name: parts.next().unwrap().to_owned(),
+            subresource: parts.next().map(str::to_owned),
+        }
+    }
+
+    async fn try_create(&self, plural: &str, body: Value) -> Result<Value, ApiError> {
+        let resource = self.resource(plural);
+        let namespace = resource.namespaced.then_some("default");
+        let options = WriteOptions::default();
+        let created = self.registry.create(&resource, namespace, body, &options);
+        Ok(value(&*created.await?))
+    }
+
+    async fn create(&self, plural: &str, body: Value) -> Value {
+        self.try_create(plural, body).await.unwrap()
+    }
+
+    async fn try_update(&self, path: &str, body: Value) -> Result<Value, ApiError> {
+        let target = self.target(path);
+        let options = WriteOptions::default();
+        let updated = self.registry.update(&target, body, &options).await?;
+        Ok(value(&updated.0))
+    }
+
+    async fn update(&self, path: &str, body: Value) -> Value {
+        self.try_update(path, body).await.unwrap()
+    }
+
+    async fn try_patch(&self, path: &str, patch: Patch) -> Result<Value, ApiError> {
+        let target = self.target(path);
+        let options = WriteOptions::default();
+        Ok(value(
+            &*self.registry.patch(&target, &patch, &options).await?,
+        ))
+    }
+
+    async fn merge_patch(&self, path: &str, patch: Value) -> Value {
+        self.try_patch(path, Patch::Merge(patch)).await.unwrap()
+    }
+
+    async fn try_delete(&self, path: &str, options: Value) -> Result<Deleted, ApiError> {
+        let options = serde_json::from_value(options).unwrap();
+        self.registry.delete(&self.target(path), &options).await
+    }
+
+    async fn delete(&self, path: &str) -> Deleted {
+        self.try_delete(path, json!({})).await.unwrap()
+    }
+
+    async fn try_get(&self, path: &str) -> Result<Value, ApiError> {
+        let target = self.target(path);
+        let got = self.registry.get(&target, GetOptions::default()).await?;
+        Ok(value(&*got))
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.try_get(path).await.unwrap()
+    }
+
+    async fn stored(&self, key: &str) -> Option<Value> {
+        let key = StorageKey::new(key).unwrap();
+        let (stored, _) = self.storage.get(&key).await.unwrap();
+        stored.map(|s| serde_json::from_slice(&s.value).unwrap())
+    }
+}
+
+fn value(object: &Object) -> Value {
+    serde_json::from_slice(object.body_slice()).unwrap()
+}
+
+fn named(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "a", "image": "i"}]}})
+}
+
+fn rv(object: &Value) -> ResourceVersion {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// The fields and messages of a 422.
+fn causes(error: ApiError) -> Vec<(String, String)> {
+    match error {
+        ApiError::Invalid { causes, .. } => causes
+            .into_iter()
+            .map(|StatusCause { field, message, .. }| (field, message))
+            .collect(),
+        other => panic!("not Invalid: {other}"),
+    }
+}
+
+fn bad_request(error: ApiError) -> String {
+    match error {
+        ApiError::BadRequest(message) => message,
+        other => panic!("not BadRequest: {other}"),
+    }
+}
+
+fn conflict(error: ApiError) -> String {
+    match error {
+        ApiError::Conflict { detail, .. } => detail,
+        other => panic!("not Conflict: {other}"),
+    }
+}

@@ -1,1 +1,45 @@
-//! The process: config, build, spawn, drain; TLS and authentication. (skeleton)
+//! The process: raw settings, checked config, build, spawn, drain; TLS and authentication. It knows
+//! how rooms are put together and nothing of what they do.
+//!
+//! # The life of a process
+//!
+//! ```text
+//! arguments, environment, file -> Settings -> Config -> Server -> Running -> drained
+//!                                  (texts)   (checked)  (built)   (tasks)
+//! ```
+//!
+//! Each arrow is a function and each stage a type that the next one needs, so that nothing runs
+//! before all of it could be built and nothing is built of unchecked text.
+//!
+//! # Exit codes
+//!
+//! 0: asked to end, and ended in order. 1: failed, e.g. a port or the data directory is in use, or
+//! requests outlasted the grace period. 2: wrong configuration; one line on stderr names the key,
+//! the value and what to do, and no port was bound. 128 + n: a second signal n cut the drain short.
+
+// In reading order: settings, what is made of them, serving.
+mod cli;
+mod config;
+mod config_file;
+mod duration;
+mod settings;
+
+mod announce;
+mod auth;
+mod build;
+mod files;
+mod kubeconfig;
+mod open_storage;
+mod pki;
+mod tls;
+mod token_file;
+
+mod connection;
+mod listen;
+mod logging;
+mod run;
+mod signals;
+
+mod main;
+
+pub use main::main;

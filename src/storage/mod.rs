@@ -16,6 +16,7 @@
 //! 3. A list is the state at exactly the revision that it reports.
 
 pub mod embedded;
+pub mod etcd3;
 pub mod memory;
 
 use std::pin::Pin;

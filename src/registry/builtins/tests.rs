@@ -1,3 +1,5 @@
+//! Tests of the table.
+
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::*;
 

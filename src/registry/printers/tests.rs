@@ -1,3 +1,5 @@
+//! Tests of the printers, each against what kubectl shows.
+
 use serde_json::json;
 
 use super::*;

@@ -15,9 +15,10 @@ use super::witness::Witness;
 use crate::storage::StorageError;
 
 /// Name of the data file in the data directory.
-pub(super) const DATA_FILE: &str = "store.redb";
+pub const DATA_FILE: &str = "store.redb";
 const NEW_DATA_FILE: &str = "store.redb.new";
-const WITNESS_FILE: &str = "store.witness";
+/// Name of the file beside it that says how far the store had come.
+pub const WITNESS_FILE: &str = "store.witness";
 const LOCK_FILE: &str = "store.lock";
 
 /// Of the database's own page cache. It only has to hold the inner pages and the working set of the

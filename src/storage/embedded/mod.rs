@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::data::Data;
+pub use self::data::{DATA_FILE, WITNESS_FILE};
 pub use self::error::OpenError;
 use self::hub::Hub;
 use self::watch::Cursor;
@@ -144,6 +145,7 @@ impl Embedded {
             durability: config.durability,
             unflushed: false,
             collecting: uncollected,
+            last_ops: 0,
         };
         let thread = std::thread::Builder::new()
             .name(format!("{name}-writer"))

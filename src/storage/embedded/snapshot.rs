@@ -74,11 +74,7 @@ impl Snapshot {
         self.readable(at)?;
         let prefix = request.prefix.as_str();
         let start = format!("{prefix}{}", request.start);
-        let mut page = ListPage {
-            items: Vec::new(),
-            revision: ResourceVersion::new(at),
-            remaining: 0,
-        };
+        let (mut found, mut remaining) = (Vec::new(), 0);
         for entry in self
             .current
             .range::<&str>((Included(start.as_str()), Unbounded))?
@@ -92,14 +88,30 @@ impl Snapshot {
             let Some(modified) = self.modified_at(key, head, at)? else {
                 continue;
             };
-            if request.limit != 0 && page.items.len() == request.limit {
-                page.remaining += 1;
+            if request.limit != 0 && found.len() == request.limit {
+                remaining += 1;
                 continue;
             }
             let key = StorageKey::new(key).map_err(|e| Fault::Damaged(e.to_string()))?;
-            page.items.push(self.value_of(key, modified)?);
+            found.push((key, modified));
         }
-        Ok(page)
+        Ok(ListPage {
+            items: self.values_of(found)?,
+            revision: ResourceVersion::new(at),
+            remaining,
+        })
+    }
+
+    /// The values of keys at revisions, in key order. They are read in the order of the log, where
+    /// neighbours share pages: the page cache is far smaller than a big list.
+    fn values_of(&self, mut wanted: Vec<(StorageKey, u64)>) -> Result<Vec<KeyValue>, Fault> {
+        wanted.sort_unstable_by_key(|(_, modified)| *modified);
+        let mut items = wanted
+            .into_iter()
+            .map(|(key, modified)| self.value_of(key, modified))
+            .collect::<Result<Vec<_>, _>>()?;
+        items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(items)
     }
 
     /// The events of `prefix` from revision `from` to `to` at most, and how far was read.

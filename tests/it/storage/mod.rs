@@ -5,6 +5,8 @@
 //! store of their own and no other writer, but not that revisions are dense or begin at 1.
 
 mod compaction;
+mod durable;
+mod etcd;
 mod fixtures;
 mod lists;
 mod model;
@@ -96,3 +98,4 @@ macro_rules! storage_suite {
 
 storage_suite!(memory, crate::storage::fixtures::MemoryStore);
 storage_suite!(embedded, crate::storage::fixtures::EmbeddedStore);
+storage_suite!(etcd_backend, crate::storage::etcd::EtcdStore);

@@ -97,6 +97,42 @@ impl Model {
             .collect()
     }
 
+    /// Compares the oldest and the latest lists, and the whole of history. What the store refuses
+    /// to read is the caller's to judge; what it reads wrongly is a failure.
+    pub(crate) async fn verify(&self, store: &Arc<dyn Storage>) -> Result<(), StorageError> {
+        assert_eq!(store.current_revision().await?, self.revision());
+        let oldest = *self.states.first_key_value().expect("never empty").0;
+        for prefix in ["/pods/", "/secrets/"] {
+            for revision in [oldest, self.revision()] {
+                let listed = list(store, prefix, Some(revision)).await?;
+                let expected = self.expected(revision, prefix, "");
+                assert_eq!(listed.items, expected, "{prefix} at {revision}");
+            }
+            let mut replay = Follow::open(store, prefix, oldest).await;
+            replay.watch.progress.request();
+            let mut events = Vec::new();
+            loop {
+                let batch = replay.batch().await?;
+                events.extend(batch.events);
+                if batch.revision >= self.revision() {
+                    break;
+                }
+            }
+            let expected = self.events_of(prefix, oldest);
+            assert_eq!(events, expected, "{prefix} after {oldest}");
+        }
+        Ok(())
+    }
+
+    fn events_of(&self, prefix: &str, after: ResourceVersion) -> Vec<StorageEvent> {
+        let after = self.events.range((Excluded(after), Unbounded));
+        after
+            .map(|(_, event)| event)
+            .filter(|event| key(prefix).covers(event.key.as_str()))
+            .cloned()
+            .collect()
+    }
+
     /// Compares every list at every live revision, and a watch from each.
     pub(crate) async fn check(&self, store: &Arc<dyn Storage>) {
         assert_eq!(store.current_revision().await.unwrap(), self.revision());
@@ -107,12 +143,7 @@ impl Model {
                 assert_eq!(listed.items, expected, "{prefix} at {revision}");
                 let mut replay = Follow::open(store, prefix, *revision).await;
                 let events = replay.until(self.revision()).await;
-                let after = self.events.range((Excluded(*revision), Unbounded));
-                let expected: Vec<_> = after
-                    .map(|(_, event)| event)
-                    .filter(|event| key(prefix).covers(event.key.as_str()))
-                    .cloned()
-                    .collect();
+                let expected = self.events_of(prefix, *revision);
                 assert_eq!(events, expected, "{prefix} after {revision}");
             }
         }
@@ -211,11 +242,7 @@ pub(crate) async fn random_operations_agree_with_the_model(store: Arc<dyn Storag
         }
     }
     seen.extend(live.until(model.revision()).await);
-    let expected: Vec<_> = model.events.values().cloned().collect();
-    let expected: Vec<_> = expected
-        .into_iter()
-        .filter(|event| key("/pods/").covers(event.key.as_str()))
-        .collect();
+    let expected = model.events_of("/pods/", ResourceVersion::ZERO);
     assert_eq!(seen, expected, "the live watch saw all of history once");
 }
 

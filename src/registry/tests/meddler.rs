@@ -1,0 +1,163 @@
+//! A storage that meddles as a test says: another writer that is always a moment faster, and a
+//! watch that stands still, so that a cache is as stale as the test needs.
+
+use std::collections::VecDeque;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{ResourceVersion, StorageKey};
+use crate::storage::memory::Memory;
+use crate::storage::*;
+
+#[derive(Debug)]
+pub(super) struct Meddler {
+    inner: std::sync::Arc<Memory>,
+    /// Written, one before each put or delete that comes, whatever is there.
+    pub(super) before_writes: Mutex<VecDeque<Before>>,
+    /// So many puts that want the key absent find it taken.
+    pub(super) collisions: Mutex<usize>,
+    pub(super) gets: Mutex<usize>,
+    pub(super) writes: Mutex<usize>,
+    frozen: watch::Sender<bool>,
+}
+
+/// What another writer does.
+#[derive(Debug, Clone)]
+pub(super) enum Before {
+    Put(&'static str, serde_json::Value),
+    Delete(&'static str),
+}
+
+impl Meddler {
+    pub(super) fn new(inner: std::sync::Arc<Memory>) -> Self {
+        Self {
+            inner,
+            before_writes: Mutex::default(),
+            collisions: Mutex::default(),
+            gets: Mutex::default(),
+            writes: Mutex::default(),
+            frozen: watch::Sender::new(false),
+        }
+    }
+
+    /// Watches deliver nothing while this holds.
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Does what another writer does, past all counters.
+    pub(super) async fn meddle(&self, before: Before) {
+        let (Before::Put(key, _) | Before::Delete(key)) = &before;
+        let key = StorageKey::new(key).unwrap();
+        let (stored, _) = self.inner.get(&key).await.unwrap();
+        let outcome = match before {
+            Before::Delete(_) => {
+                let at = stored
+                    .expect("another writer deletes what is there")
+                    .mod_revision;
+                self.inner.delete(&key, at).await
+            }
+            Before::Put(_, value) => {
+                let expect = stored.map_or(Expect::Absent, |s| Expect::At(s.mod_revision));
+                let value = value.to_string().into();
+                self.inner
+                    .put(Put {
+                        key,
+                        value,
+                        expect,
+                        ttl: None,
+                    })
+                    .await
+            }
+        };
+        assert!(matches!(outcome, Ok(Outcome::Done(_))), "{outcome:?}");
+    }
+
+    async fn meddle_before_write(&self) {
+        *self.writes.lock() += 1;
+        let before = self.before_writes.lock().pop_front();
+        if let Some(before) = before {
+            self.meddle(before).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for Meddler {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        *self.gets.lock() += 1;
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.inner.list(request).await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        if put.expect == Expect::Absent {
+            let mut collisions = self.collisions.lock();
+            if *collisions > 0 {
+                *collisions -= 1;
+                return Ok(Outcome::Refused(None));
+            }
+        }
+        self.meddle_before_write().await;
+        self.inner.put(put).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        self.meddle_before_write().await;
+        self.inner.delete(key, expect).await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        let watch = self.inner.watch(prefix, after).await?;
+        let frozen = self.frozen.subscribe();
+        let batches = watch.batches.then(move |batch| {
+            let mut frozen = frozen.clone();
+            async move {
+                frozen.wait_for(|frozen| !frozen).await.unwrap();
+                batch
+            }
+        });
+        Ok(StorageWatch {
+            batches: Box::pin(batches),
+            progress: watch.progress,
+        })
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.inner.current_revision().await
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.inner.compact(at).await
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.inner.progress_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.inner.maintain(cancel).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! Patches, through storage.
+
+use super::*;
+
+fn json_patch(operations: Value) -> Patch {
+    Patch::Json(serde_json::from_value(operations).unwrap())
+}
+
+#[tokio::test]
+async fn each_kind_of_patch_is_applied() {
+    let fixture = fixture().await;
+    fixture.create("pods", pod("a")).await;
+    let patch = json_patch(json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "1"}}]));
+    let a = fixture.try_patch("pods/a", patch).await.unwrap();
+    assert_eq!(a["metadata"]["labels"], json!({"a": "1"}));
+    let a = fixture
+        .merge_patch("pods/a", json!({"metadata": {"labels": {"b": "2"}}}))
+        .await;
+    assert_eq!(a["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    let patch = json!({"spec": {"containers": [{"name": "b", "image": "j"}]},
+        "metadata": {"labels": {"a": null}}});
+    let a = fixture
+        .try_patch("pods/a", Patch::Strategic(patch))
+        .await
+        .unwrap();
+    assert_eq!(
+        a["spec"]["containers"],
+        json!([{"name": "b", "image": "j"}, {"name": "a", "image": "i"}])
+    );
+    assert_eq!(a["metadata"]["labels"], json!({"b": "2"}));
+    assert_eq!(fixture.get("pods/a").await, a);
+}
+
+/// §8.6: malformed 400, inapplicable 422, absent 404, too long 413.
+#[tokio::test]
+async fn a_patch_is_refused_for_what_it_is() {
+    let fixture = fixture().await;
+    fixture.create("pods", pod("a")).await;
+    let refused = async |patch| fixture.try_patch("pods/a", patch).await.unwrap_err();
+    let error = refused(json_patch(json!([{"op": "remove", "path": "/no/such"}]))).await;
+    assert!(matches!(error, ApiError::Unprocessable(_)), "{error}");
+    let test = json!([{"op": "test", "path": "/metadata/name", "value": "b"}]);
+    let error = refused(json_patch(test)).await;
+    assert!(matches!(error, ApiError::Unprocessable(_)), "{error}");
+    bad_request(refused(Patch::Merge(json!([]))).await);
+    bad_request(refused(Patch::Strategic(json!({"spec": {"$patch": "what"}}))).await);
+    let keyless = Patch::Strategic(json!({"spec": {"containers": [{"image": "x"}]}}));
+    let error = refused(keyless).await;
+    assert!(matches!(error, ApiError::Unprocessable(_)), "{error}");
+    bad_request(refused(Patch::Merge(json!({"metadata": {"name": "b"}}))).await);
+    let error = fixture
+        .try_patch("pods/none", Patch::Merge(json!({})))
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+
+    let test = json!({"op": "test", "path": "/metadata/name", "value": "a"});
+    let at_limit = json_patch(vec![test.clone(); 10_000].into());
+    fixture.try_patch("pods/a", at_limit).await.unwrap();
+    let error = refused(json_patch(vec![test; 10_001].into())).await;
+    assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_version_in_a_patch_is_a_condition() {
+    let fixture = fixture().await;
+    let created = fixture.create("pods", pod("a")).await;
+    let versioned = json!({"metadata": {"resourceVersion": created["metadata"]["resourceVersion"],
+        "labels": {"a": "1"}}});
+    fixture.merge_patch("pods/a", versioned.clone()).await;
+    let stale = json!({"metadata": {"resourceVersion": created["metadata"]["resourceVersion"],
+        "labels": {"a": "2"}}});
+    let error = fixture
+        .try_patch("pods/a", Patch::Merge(stale))
+        .await
+        .unwrap_err();
+    assert!(conflict(error).starts_with("the object has been modified"));
+    let current = fixture.get("pods/a").await;
+    let test = json_patch(json!([
+        {"op": "test", "path": "/metadata/resourceVersion",
+         "value": current["metadata"]["resourceVersion"]},
+        {"op": "add", "path": "/metadata/labels/a", "value": "3"}]));
+    let patched = fixture.try_patch("pods/a", test).await.unwrap();
+    assert_eq!(patched["metadata"]["labels"], json!({"a": "3"}));
+}

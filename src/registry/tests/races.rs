@@ -1,0 +1,206 @@
+//! What happens when others write at the same time, and when the cache is behind.
+
+use std::time::Duration;
+
+use super::meddler::Before;
+use super::*;
+
+const KEY: &str = "/configmaps/default/c";
+
+/// A cache that has the config map `c` as it is and stands still from then on.
+async fn frozen_fixture() -> (Fixture, Value) {
+    let fixture = fixture().await;
+    let created = fixture.create("configmaps", named("c")).await;
+    fixture.get("configmaps/c").await;
+    let configmaps = fixture.resource("configmaps");
+    let key = ObjectKey::from("default/c");
+    assert!(fixture.registry.suggestion(&configmaps, &key).is_some());
+    fixture.storage.freeze(true);
+    (fixture, created)
+}
+
+fn with(object: &Value, data: &str) -> Value {
+    let mut object = object.clone();
+    object["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("resourceVersion");
+    object["data"] = json!({ data: "1" });
+    object
+}
+
+/// WC-045, WC-052
+#[tokio::test]
+async fn a_patch_lands_on_what_the_winner_wrote() {
+    let fixture = fixture().await;
+    let created = fixture.create("configmaps", named("c")).await;
+    for winner in ["w1", "w2", "w3"] {
+        let mut wrote = fixture.stored(KEY).await.unwrap();
+        wrote["data"][winner] = json!("1");
+        let before = Before::Put(KEY, wrote);
+        fixture.storage.before_writes.lock().push_back(before);
+    }
+    let patched = fixture
+        .merge_patch("configmaps/c", json!({"data": {"mine": "1"}}))
+        .await;
+    assert_eq!(patched["data"], json!({"w3": "1", "mine": "1"}));
+    assert_eq!(patched["metadata"]["uid"], created["metadata"]["uid"]);
+    assert_eq!(fixture.stored(KEY).await.unwrap()["data"], patched["data"]);
+}
+
+/// WC-046
+#[tokio::test]
+async fn a_stale_suggestion_does_not_undo_a_write() {
+    let (fixture, created) = frozen_fixture().await;
+    fixture
+        .storage
+        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .await;
+    let patched = fixture
+        .merge_patch("configmaps/c", json!({"data": {"mine": "1"}}))
+        .await;
+    assert_eq!(patched["data"], json!({"theirs": "1", "mine": "1"}));
+}
+
+/// A good suggestion saves the read.
+#[tokio::test]
+async fn a_good_suggestion_costs_no_read() {
+    let (fixture, _) = frozen_fixture().await;
+    let gets = *fixture.storage.gets.lock();
+    fixture
+        .merge_patch("configmaps/c", json!({"data": {"mine": "1"}}))
+        .await;
+    assert_eq!(*fixture.storage.gets.lock(), gets);
+}
+
+/// WC-047
+#[tokio::test]
+async fn a_refusal_on_a_stale_suggestion_is_decided_again() {
+    let (fixture, created) = frozen_fixture().await;
+    fixture
+        .storage
+        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .await;
+    let latest = {
+        let key = StorageKey::new(KEY).unwrap();
+        fixture
+            .storage
+            .get(&key)
+            .await
+            .unwrap()
+            .0
+            .unwrap()
+            .mod_revision
+    };
+    // To the cache the version is unknown; to storage it is the latest.
+    let mut body = with(&created, "mine");
+    body["metadata"]["resourceVersion"] = json!(latest.to_string());
+    let updated = fixture.update("configmaps/c", body).await;
+    assert_eq!(updated["data"], json!({"mine": "1"}));
+    // And one that only the cache has is refused.
+    let late = fixture.try_update("configmaps/c", created.clone()).await;
+    let mut changed = created;
+    changed["data"] = json!({"late": "1"});
+    assert!(conflict(late.unwrap_err()).starts_with("the object has been modified"));
+    let late = fixture
+        .try_update("configmaps/c", changed)
+        .await
+        .unwrap_err();
+    assert!(conflict(late).starts_with("the object has been modified"));
+}
+
+/// WC-048
+#[tokio::test]
+async fn what_changes_nothing_for_the_cache_may_change_storage() {
+    let (fixture, created) = frozen_fixture().await;
+    fixture
+        .storage
+        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .await;
+    let mut body = created.clone();
+    body["metadata"]["resourceVersion"] = json!("");
+    let updated = fixture.update("configmaps/c", body).await;
+    assert!(
+        updated["data"].is_null(),
+        "back to what the cache believed: {updated}"
+    );
+    assert!(fixture.stored(KEY).await.unwrap()["data"].is_null());
+}
+
+/// WC-063, WC-064, WC-066
+#[tokio::test]
+async fn a_delete_takes_the_object_as_it_is() {
+    let (fixture, created) = frozen_fixture().await;
+    fixture
+        .storage
+        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .await;
+    match fixture.delete("configmaps/c").await {
+        Deleted::Gone(object) => assert_eq!(value(&object)["data"], json!({"theirs": "1"})),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fixture.stored(KEY).await, None);
+}
+
+/// WC-065
+#[tokio::test]
+async fn what_is_gone_is_not_deleted_again() {
+    let (fixture, _) = frozen_fixture().await;
+    fixture.storage.meddle(Before::Delete(KEY)).await;
+    let error = fixture
+        .try_delete("configmaps/c", json!({}))
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    let error = fixture
+        .try_patch("configmaps/c", Patch::Merge(json!({"data": {}})))
+        .await;
+    assert!(error.unwrap_err().is_not_found());
+}
+
+/// WC-067
+#[tokio::test]
+async fn a_suggestion_cannot_fulfil_a_precondition() {
+    let (fixture, created) = frozen_fixture().await;
+    let mut other = with(&created, "theirs");
+    other["metadata"]["uid"] = json!("another");
+    fixture.storage.meddle(Before::Delete(KEY)).await;
+    fixture.storage.meddle(Before::Put(KEY, other)).await;
+    let options = json!({"preconditions": {"uid": created["metadata"]["uid"]}});
+    let error = fixture
+        .try_delete("configmaps/c", options)
+        .await
+        .unwrap_err();
+    assert!(conflict(error).contains("(another)"));
+    assert!(fixture.stored(KEY).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_always_loses_is_told_so_in_time() {
+    let memory = Memory::new(Duration::from_secs(300)).unwrap();
+    let storage = Arc::new(Meddler::new(memory));
+    let tasks = Tasks::new();
+    let registry = Registry::new(storage.clone(), &tasks, CacherConfig::default());
+    let nodes = registry.resource("", "v1", "nodes").unwrap();
+    let place = write::Place::new(&nodes, None, "n").unwrap();
+    storage.meddle(Before::Put("/minions/n", named("n"))).await;
+    let mut calls = 0;
+    let lost = registry
+        .guaranteed_update(&place, false, |current| {
+            calls += 1;
+            let mut theirs = current.value.clone();
+            theirs["spec"] = json!({ "theirs": calls });
+            storage
+                .before_writes
+                .lock()
+                .push_back(Before::Put("/minions/n", theirs));
+            let mut mine = current.value.clone();
+            mine["spec"] = json!({ "mine": calls });
+            // Each round takes a while.
+            futures_util::FutureExt::now_or_never(tokio::time::advance(Duration::from_secs(1)));
+            Ok(write::Change::Put(mine))
+        })
+        .await;
+    assert!(matches!(lost, Err(ApiError::Timeout(_))), "{lost:?}");
+    assert_eq!(calls, write::WRITE_DEADLINE.as_secs());
+}

@@ -1,0 +1,163 @@
+//! Authentication: whose request is this? A client certificate or a bearer token says; only health
+//! checks may come without. There is no authorization yet: whoever is authenticated may do anything.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::{HeaderMap, Response, StatusCode, header};
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::token_file::TokenFile;
+use crate::api::{Status, UserInfo};
+
+/// Paths that anybody may ask, with what is below them; upstream's bootstrap policy allows the same
+/// to `system:unauthenticated`.
+const ANONYMOUS_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// Tells whose a request is.
+#[derive(Debug)]
+pub struct Authenticator {
+    client_certificates: Arc<dyn ClientCertVerifier>,
+    tokens: Option<TokenFile>,
+}
+
+/// What a connection's client certificate is worth.
+#[derive(Debug, Clone)]
+pub enum PeerCertificate {
+    /// There is none.
+    Absent,
+    /// It is signed by an accepted CA.
+    Valid {
+        /// Whose it is.
+        user: Arc<UserInfo>,
+        /// After that second of Unix time it is nobody's.
+        expires: i64,
+    },
+    /// It is not to be believed.
+    Invalid,
+}
+
+/// A credential is missing or wrong: 401.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Unauthorized")]
+pub struct Unauthorized;
+
+impl Unauthorized {
+    /// The answer, which says no more than that (upstream's words too).
+    pub fn response(self) -> Response<Body> {
+        let status = Status::failure(401, "Unauthorized", self.to_string());
+        let body = serde_json::to_vec(&status).expect("a Status has no key that is not a string");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        let headers = response.headers_mut();
+        let json = header::HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        let uncached = header::HeaderValue::from_static("no-cache, private");
+        headers.insert(header::CACHE_CONTROL, uncached);
+        response
+    }
+}
+
+impl Authenticator {
+    /// One that believes certificates which `client_certificates` verifies, and `tokens`.
+    pub fn new(
+        client_certificates: Arc<dyn ClientCertVerifier>,
+        tokens: Option<TokenFile>,
+    ) -> Self {
+        Self {
+            client_certificates,
+            tokens,
+        }
+    }
+
+    /// What verifies client certificates.
+    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.client_certificates)
+    }
+
+    /// What a client certificate with its chain is worth. That the peer has its key, the handshake
+    /// has shown.
+    pub fn peer_certificate(
+        &self,
+        chain: Option<&[CertificateDer<'_>]>,
+        now: UnixTime,
+    ) -> PeerCertificate {
+        let Some((leaf, intermediates)) = chain.and_then(<[_]>::split_first) else {
+            return PeerCertificate::Absent;
+        };
+        let verified = self
+            .client_certificates
+            .verify_client_cert(leaf, intermediates, now);
+        if let Err(error) = verified {
+            tracing::debug!(%error, "client certificate refused");
+            return PeerCertificate::Invalid;
+        }
+        user_of(leaf).unwrap_or(PeerCertificate::Invalid)
+    }
+
+    /// Whose a request is, by the connection's certificate and the request's headers.
+    ///
+    /// # Errors
+    /// No credential on a path that needs one, or none that is valid: a wrong credential is refused
+    /// even where none is needed.
+    pub fn authenticate(
+        &self,
+        peer: &PeerCertificate,
+        path: &str,
+        headers: &HeaderMap,
+        now: UnixTime,
+    ) -> Result<Arc<UserInfo>, Unauthorized> {
+        if let PeerCertificate::Valid { user, expires } = peer
+            && now.as_secs() <= expires.unsigned_abs()
+        {
+            return Ok(Arc::clone(user));
+        }
+        let authorization = headers.get(header::AUTHORIZATION);
+        let token = authorization.and_then(|value| bearer_token(value.to_str().ok()?));
+        if let Some(user) = token.and_then(|token| self.tokens.as_ref()?.user(token)) {
+            return Ok(Arc::new(user.clone()));
+        }
+        let silent = matches!(peer, PeerCertificate::Absent) && authorization.is_none();
+        if silent && is_anonymous_path(path) {
+            return Ok(Arc::new(UserInfo::anonymous()));
+        }
+        Err(Unauthorized)
+    }
+}
+
+/// Common name: user; organizations: groups.
+fn user_of(leaf: &CertificateDer<'_>) -> Option<PeerCertificate> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    if name.is_empty() {
+        return None;
+    }
+    let groups = subject
+        .iter_organization()
+        .map(|group| group.as_str().map(str::to_owned))
+        .collect::<Result<Vec<_>, _>>()
+        .ok()?;
+    Some(PeerCertificate::Valid {
+        user: Arc::new(UserInfo::authenticated(name, String::new(), groups)),
+        expires: certificate.validity().not_after.timestamp(),
+    })
+}
+
+fn bearer_token(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn is_anonymous_path(path: &str) -> bool {
+    ANONYMOUS_PATHS.iter().any(|allowed| {
+        path.strip_prefix(allowed)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Tests of who is believed.
+
+use std::time::Duration;
+
+use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
+
+use super::*;
+use crate::server::tls;
+
+struct Ca(Issuer<'static, KeyPair>, CertificateDer<'static>);
+
+fn ca() -> Ca {
+    let mut params = CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().der().clone();
+    Ca(Issuer::new(params, key), certificate)
+}
+
+fn client(ca: &Ca, subject: &[(DnType, &str)], until_year: i32) -> CertificateDer<'static> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    for (kind, text) in subject {
+        params.distinguished_name.push(kind.clone(), *text);
+    }
+    params.not_after = rcgen::date_time_ymd(until_year, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    params.signed_by(&key, &ca.0).unwrap().der().clone()
+}
+
+/// The first second of 2026.
+fn now() -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600))
+}
+
+fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
+    let verifier = tls::client_verifier(&tls::provider(), [ca.1.clone()]).unwrap();
+    Authenticator::new(verifier, Some(TokenFile::parse(tokens).unwrap()))
+}
+
+fn headers(authorization: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(value) = authorization {
+        headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+    }
+    headers
+}
+
+#[test]
+fn a_certificate_names_user_and_groups() {
+    let ca = ca();
+    let authenticator = authenticator(&ca, "");
+    let subject = [
+        (DnType::CommonName, "jane"),
+        (DnType::OrganizationName, "dev"),
+    ];
+    let leaf = client(&ca, &subject, 2030);
+    let peer = authenticator.peer_certificate(Some(&[leaf]), now());
+    let user = authenticator
+        .authenticate(&peer, "/api", &headers(None), now())
+        .unwrap();
+    assert_eq!(user.name, "jane");
+    assert_eq!(user.groups, ["dev", "system:authenticated"]);
+}
+
+#[test]
+fn a_certificate_is_worth_nothing_after_its_end_even_on_an_open_connection() {
+    let ca = ca();
+    let authenticator = authenticator(&ca, "");
+    let leaf = client(&ca, &[(DnType::CommonName, "jane")], 2027);
+    let peer = authenticator.peer_certificate(Some(std::slice::from_ref(&leaf)), now());
+    let later = UnixTime::since_unix_epoch(Duration::from_secs(now().as_secs() + 366 * 24 * 3600));
+    for (at, expected) in [(now(), true), (later, false)] {
+        let result = authenticator.authenticate(&peer, "/api", &headers(None), at);
+        assert_eq!(result.is_ok(), expected);
+    }
+    let late = authenticator.peer_certificate(Some(&[leaf]), later);
+    assert!(matches!(late, PeerCertificate::Invalid));
+}
+
+#[test]
+fn who_is_refused() {
+    let ours = ca();
+    let authenticator = authenticator(&ours, "t1,joe,u1");
+    let good = client(&ours, &[(DnType::CommonName, "jane")], 2030);
+    let nameless = client(&ours, &[(DnType::OrganizationName, "dev")], 2030);
+    let foreign = client(&ca(), &[(DnType::CommonName, "jane")], 2030);
+    let junk = CertificateDer::from(vec![1, 2, 3]);
+    let bearer = |token: &str| Some(format!("Bearer {token}"));
+    for (leaf, authorization, path, expected) in [
+        (None, None, "/api", None),
+        (None, None, "/healthz", Some("system:anonymous")),
+        (None, None, "/readyz/ping", Some("system:anonymous")),
+        (None, None, "/healthzz", None),
+        (None, None, "/version", None),
+        (None, bearer("t1"), "/api", Some("joe")),
+        (None, Some("bEARER  t1 ".to_owned()), "/api", Some("joe")),
+        (None, bearer("t2"), "/api", None),
+        (None, bearer("t2"), "/healthz", None),
+        (None, Some("Basic t1".to_owned()), "/api", None),
+        (None, Some("Bearer".to_owned()), "/api", None),
+        (Some(&good), None, "/api", Some("jane")),
+        (Some(&good), bearer("t2"), "/api", Some("jane")),
+        (Some(&foreign), None, "/api", None),
+        (Some(&foreign), None, "/healthz", None),
+        (Some(&foreign), bearer("t1"), "/api", Some("joe")),
+        (Some(&nameless), None, "/api", None),
+        (Some(&junk), None, "/api", None),
+    ] {
+        let chain = leaf.map(std::slice::from_ref);
+        let peer = authenticator.peer_certificate(chain, now());
+        let headers = headers(authorization.as_deref());
+        let result = authenticator.authenticate(&peer, path, &headers, now());
+        let name = result.as_ref().ok().map(|user| user.name.as_str());
+        assert_eq!(name, expected, "{authorization:?} {path}");
+    }
+}
+
+#[test]
+fn the_answer_is_a_status() {
+    let response = Unauthorized.response();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+}

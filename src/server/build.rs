@@ -1,0 +1,220 @@
+//! Build: everything that can fail before the first connection is accepted, in the order in which
+//! a mistake is told soonest. The result holds the ports and runs nothing; `run` does.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::net::TcpListener;
+
+use super::auth::Authenticator;
+use super::config::{Config, Listen};
+use super::files::{self, DataDir, DataDirError, FileError, PRIVATE};
+use super::kubeconfig::{self, ServerTrust};
+use super::listen::{self, BindError};
+use super::open_storage::{self, OpenError};
+use super::pki::{self, Pki, PkiError};
+use super::settings::ConfigError;
+use super::tls::{self, TlsError};
+use super::token_file::TokenFile;
+use crate::storage::Storage;
+
+/// A server that is ready to run.
+#[derive(Debug)]
+pub struct Server {
+    pub(super) secure: SecurePort,
+    pub(super) insecure: Option<TcpListener>,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) shutdown_grace: Duration,
+    pub(super) done: Done,
+    /// Held until the process ends.
+    pub(super) data_dir: DataDir,
+}
+
+/// The port with TLS and what it asks of a client.
+#[derive(Debug)]
+pub(super) struct SecurePort {
+    pub(super) listener: TcpListener,
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) authenticator: Arc<Authenticator>,
+}
+
+/// What building has done, to be told to whoever started the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// The directory of a CA that was made just now.
+    pub new_ca: Option<PathBuf>,
+    /// Which storage it is, in words.
+    pub storage: String,
+    /// The absolute path of the kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Where HTTPS is served.
+    pub secure: SocketAddr,
+    /// Where plain HTTP is served.
+    pub insecure: Option<SocketAddr>,
+}
+
+/// The server could not be built.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each is what its source says")]
+pub enum BuildError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Storage(#[from] OpenError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("cannot read a bound port: {0}")]
+    Port(std::io::Error),
+}
+
+impl BuildError {
+    /// Whether the configuration is to blame.
+    pub fn is_config(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(_) | Self::Tls(TlsError::Config(_)) | Self::Storage(OpenError::Config(_))
+        )
+    }
+}
+
+/// What the configuration's files hold.
+struct Material {
+    serving: Option<rustls::sign::CertifiedKey>,
+    client_cas: Vec<CertificateDer<'static>>,
+    tokens: Option<TokenFile>,
+}
+
+impl Server {
+    /// Builds what `config` describes: reads its files, takes the data directory, makes
+    /// certificates, opens the storage, binds the ports, writes the kubeconfig.
+    ///
+    /// # Errors
+    /// The first of these that fails. A wrong configuration is found before anything is bound.
+    pub async fn build(config: &Config) -> Result<Self, BuildError> {
+        let provider = tls::provider();
+        let material = Material::load(config, &provider)?;
+        let data_dir = DataDir::take(&config.data_dir)?;
+        let pki_dir = data_dir.path.join("pki");
+        let hostname = hostname::get()
+            .ok()
+            .and_then(|name| name.into_string().ok());
+        let address = config.listen.address;
+        let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
+        let authenticator = authenticator(&provider, &pki, material.client_cas, material.tokens)?;
+        let storage =
+            open_storage::open(&config.storage, config.compaction_interval, &data_dir.path).await?;
+
+        let (secure, insecure) = bind(&config.listen)?;
+        let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);
+        let url = kubeconfig::reachable(local(&secure)?);
+        let (certificate, trust) = match material.serving {
+            Some(given) => {
+                let trust = ServerTrust::given(&given.cert, url.ip());
+                (given, trust)
+            }
+            None => (
+                tls::own_certificate(&provider, &pki.serving)?,
+                ServerTrust::own(&pki.ca),
+            ),
+        };
+        let tls = tls::server_config(provider, certificate, authenticator.verifier())?;
+        let kubeconfig =
+            std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
+        let text = kubeconfig::render(url, &trust, &pki.admin);
+        files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
+        let done = Done {
+            new_ca: pki
+                .made
+                .iter()
+                .any(|path| path.ends_with("ca.crt"))
+                .then_some(pki_dir),
+            storage: open_storage::describe(&config.storage, &data_dir.path),
+            kubeconfig,
+            secure: url,
+            insecure: insecure.as_ref().map(&local).transpose()?,
+        };
+        Ok(Self {
+            secure: SecurePort {
+                listener: secure,
+                tls: Arc::new(tls),
+                authenticator: Arc::new(authenticator),
+            },
+            insecure,
+            storage,
+            shutdown_grace: config.shutdown_grace,
+            done,
+            data_dir,
+        })
+    }
+}
+
+impl Material {
+    fn load(
+        config: &Config,
+        provider: &Arc<rustls::crypto::CryptoProvider>,
+    ) -> Result<Self, ConfigError> {
+        let serving = config.serving_certificate.as_ref();
+        let serving = serving
+            .map(|files| tls::given_certificate(provider, files))
+            .transpose()?;
+        let client_cas = match &config.client_ca_file {
+            Some(file) => {
+                let cas = tls::certificates(file)?;
+                // Tried alone, so that a complaint is about this file.
+                tls::client_verifier(provider, cas.clone())
+                    .map_err(|error| file.error(format_args!("holds no usable CA ({error})")))?;
+                cas
+            }
+            None => Vec::new(),
+        };
+        let tokens = match &config.token_auth_file {
+            Some(file) => {
+                let parsed = TokenFile::parse(&file.read()?);
+                Some(parsed.map_err(|error| file.error(error))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            serving,
+            client_cas,
+            tokens,
+        })
+    }
+}
+
+fn authenticator(
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+    pki: &Pki,
+    mut cas: Vec<CertificateDer<'static>>,
+    tokens: Option<TokenFile>,
+) -> Result<Authenticator, TlsError> {
+    cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes())?);
+    Ok(Authenticator::new(
+        tls::client_verifier(provider, cas)?,
+        tokens,
+    ))
+}
+
+fn bind(listen: &Listen) -> Result<(TcpListener, Option<TcpListener>), BindError> {
+    let at = |port| SocketAddr::new(listen.address, port);
+    let secure = listen::bind("--secure-port", at(listen.secure_port))?;
+    let insecure = listen
+        .insecure_port
+        .map(|port| listen::bind("--insecure-port", at(port)))
+        .transpose()?;
+    Ok((secure, insecure))
+}

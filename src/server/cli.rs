@@ -1,0 +1,264 @@
+//! The command line: clap's grammar made from the table of settings, and its complaints as one
+//! line. It turns arguments into settings; their values are checked in `config`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::Styles;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Serve, with these flags and this configuration file.
+    Serve {
+        /// Values given as flags.
+        settings: Settings,
+        /// `--config`
+        config_file: Option<PathBuf>,
+    },
+    /// Print this text and go.
+    Print(String),
+}
+
+/// The grammar.
+pub fn command() -> Command {
+    let serve = Command::new("serve")
+        .about("Serve the Kubernetes API (the default when no command is given)")
+        .args_override_self(true)
+        .args(serve_args());
+    Command::new("watchet")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A Kubernetes-compatible API server that is all watch cache")
+        .after_help(
+            "Every option can also be given as an environment variable (--data-dir as \
+             WATCHET_DATA_DIR) or in the file of --config (as dataDir). Options win over the \
+             environment, the environment over the file.\n\n\
+             Run `watchet` and follow what it prints:\n  \
+             export KUBECONFIG=$PWD/.watchet/kubeconfig\n  kubectl get namespaces",
+        )
+        .styles(Styles::plain())
+        .max_term_width(100)
+        .args_conflicts_with_subcommands(true)
+        .args_override_self(true)
+        .args(serve_args())
+        .subcommand(serve)
+}
+
+fn serve_args() -> Vec<Arg> {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .help("YAML file with any of these options; see config/watchet.yaml")
+        .value_parser(value_parser!(PathBuf))
+        .help_heading("Process");
+    let mut args: Vec<Arg> = SPECS.iter().map(setting_arg).collect();
+    args.push(config);
+    args
+}
+
+fn setting_arg(spec: &super::settings::Spec) -> Arg {
+    let help = match spec.default {
+        "" => spec.help.to_owned(),
+        default => format!("{} [default: {default}]", spec.help),
+    };
+    let arg = Arg::new(spec.name)
+        .long(spec.name)
+        .value_name(spec.value_name)
+        .help(help)
+        .allow_hyphen_values(true)
+        .help_heading(spec.heading);
+    match spec.setting {
+        Setting::LogLevel => arg.short('v').alias("v"),
+        // As upstream's: given again, it adds.
+        Setting::EtcdServers => arg.action(ArgAction::Append),
+        _ => arg,
+    }
+}
+
+/// Parses arguments, the program's name first.
+///
+/// # Errors
+/// An unknown flag or command, a flag without its value, text that is no UTF-8.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigError> {
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
+        Err(error) => return Err(complaint(&error)),
+    };
+    let matches = matches
+        .subcommand()
+        .map_or(&matches, |(_, matches)| matches);
+    Ok(Invocation::Serve {
+        settings: flags(matches),
+        config_file: matches.get_one::<PathBuf>("config").cloned(),
+    })
+}
+
+/// Which configuration file: the flag's, or the environment's when it names one.
+pub fn config_file(
+    flag: Option<PathBuf>,
+    environment: Option<OsString>,
+) -> Option<(PathBuf, &'static str)> {
+    let from_environment = || {
+        let path = environment.filter(|path| !path.is_empty())?;
+        Some((PathBuf::from(path), CONFIG_ENV))
+    };
+    flag.map(|path| (path, "--config"))
+        .or_else(from_environment)
+}
+
+fn flags(matches: &ArgMatches) -> Settings {
+    let mut settings = Settings::default();
+    for spec in &SPECS {
+        if let Some(values) = matches.get_many::<String>(spec.name) {
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            settings.give(spec.setting, values.join(","), Source::Flag);
+        }
+    }
+    settings
+}
+
+/// One line instead of clap's several.
+fn complaint(error: &clap::Error) -> ConfigError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let argument = context(ContextKind::InvalidArg)
+        .or_else(|| context(ContextKind::InvalidSubcommand))
+        .unwrap_or_default();
+    let meant = context(ContextKind::SuggestedArg)
+        .or_else(|| context(ContextKind::SuggestedSubcommand))
+        .map_or_else(
+            || "see `watchet --help`".to_owned(),
+            |name| format!("did you mean {name:?}?"),
+        );
+    match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            ConfigError::new(format_args!("unknown flag {argument:?}: {meant}"))
+        }
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+            ConfigError::new(format_args!("unknown command {argument:?}: {meant}"))
+        }
+        ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::TooFewValues => {
+            ConfigError::new(format_args!("{argument}: a value is missing; {meant}"))
+        }
+        ErrorKind::InvalidUtf8 => {
+            ConfigError::new("an argument is not UTF-8: spell flags and values in UTF-8")
+        }
+        ErrorKind::ArgumentConflict => ConfigError::new(format_args!(
+            "command {argument:?}: give flags after it, as in `watchet serve --storage memory`"
+        )),
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            ConfigError::new(first.trim_start_matches("error: "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(args: &[&str], expected: Result<(Setting, &str), &str>) {
+        let args = std::iter::once("watchet").chain(args.iter().copied());
+        let result = parse(args.map(OsString::from));
+        match (result, expected) {
+            (Ok(Invocation::Serve { settings, .. }), Ok((setting, text))) => {
+                assert_eq!(settings.get(setting).text, text);
+            }
+            (Err(error), Err(text)) => assert_eq!(error.to_string(), text),
+            (other, expected) => panic!("{other:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default_command() {
+        for prefix in [&[][..], &["serve"][..]] {
+            let with = |args: &[&'static str]| [prefix, args].concat();
+            check(&with(&[]), Ok((Setting::Storage, "embedded")));
+            check(
+                &with(&["--storage", "memory"]),
+                Ok((Setting::Storage, "memory")),
+            );
+            check(&with(&["--storage=etcd"]), Ok((Setting::Storage, "etcd")));
+            check(&with(&["-v4"]), Ok((Setting::LogLevel, "4")));
+            check(&with(&["--v=2"]), Ok((Setting::LogLevel, "2")));
+            check(
+                &with(&["--secure-port=-1"]),
+                Ok((Setting::SecurePort, "-1")),
+            );
+            check(
+                &with(&["--storage", "etcd", "--storage", "memory"]),
+                Ok((Setting::Storage, "memory")),
+            );
+            check(
+                &with(&["--etcd-servers=a,b", "--etcd-servers", "c"]),
+                Ok((Setting::EtcdServers, "a,b,c")),
+            );
+        }
+    }
+
+    #[test]
+    fn complaints_are_one_line() {
+        check(
+            &["--etcd-server=x"],
+            Err(r#"unknown flag "--etcd-server": did you mean "--etcd-servers"?"#),
+        );
+        check(
+            &["--qwerty"],
+            Err(r#"unknown flag "--qwerty": see `watchet --help`"#),
+        );
+        check(
+            &["sevre"],
+            Err(r#"unknown command "sevre": did you mean "serve"?"#),
+        );
+        check(
+            &["serve", "now"],
+            Err(r#"unknown command "now": see `watchet --help`"#),
+        );
+        check(
+            &["--data-dir"],
+            Err("--data-dir <DIR>: a value is missing; see `watchet --help`"),
+        );
+        check(
+            &["--storage", "memory", "serve"],
+            Err(r#"command "serve": give flags after it, as in `watchet serve --storage memory`"#),
+        );
+    }
+
+    #[test]
+    fn help_and_version_are_printed() {
+        for flag in ["--help", "-h", "--version"] {
+            let args = ["watchet", flag].map(OsString::from);
+            let Ok(Invocation::Print(text)) = parse(args.into_iter()) else {
+                panic!("{flag} prints");
+            };
+            assert!(text.contains("watchet"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_flag_names_the_file_before_the_environment() {
+        let env = || Some(OsString::from("env.yaml"));
+        let named = |flag: Option<&str>, env| config_file(flag.map(PathBuf::from), env);
+        assert_eq!(
+            named(Some("f.yaml"), env()),
+            Some(("f.yaml".into(), "--config"))
+        );
+        assert_eq!(named(None, env()), Some(("env.yaml".into(), CONFIG_ENV)));
+        assert_eq!(named(None, Some(OsString::new())), None);
+        assert_eq!(named(None, None), None);
+    }
+}

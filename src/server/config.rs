@@ -1,0 +1,390 @@
+//! The checked configuration: every value parsed, every combination that makes no sense refused.
+//! It opens no file but knows which are to be opened; their contents are checked where they are
+//! loaded, with the same kind of error.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use super::duration;
+use super::settings::{ConfigError, Given, Setting, Settings};
+
+/// What `watchet serve` is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `--data-dir`
+    pub data_dir: PathBuf,
+    /// `--write-kubeconfig`
+    pub kubeconfig: PathBuf,
+    /// Where to listen.
+    pub listen: Listen,
+    /// The serving certificate to use instead of an own one.
+    pub serving_certificate: Option<CertificateFiles>,
+    /// `--client-ca-file`
+    pub client_ca_file: Option<FileSetting>,
+    /// `--token-auth-file`
+    pub token_auth_file: Option<FileSetting>,
+    /// Where objects are kept.
+    pub storage: StorageConfig,
+    /// `--etcd-compaction-interval`; zero never compacts.
+    pub compaction_interval: Duration,
+    /// `--shutdown-grace-period`
+    pub shutdown_grace: Duration,
+    /// What is logged, and how.
+    pub log: LogConfig,
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// `--bind-address`
+    pub address: IpAddr,
+    /// `--secure-port`; 0 is any free one.
+    pub secure_port: u16,
+    /// `--insecure-port`; 0 is any free one here too. `None` is off.
+    pub insecure_port: Option<u16>,
+}
+
+/// A path that a setting gave, and how the setting was spelled, for errors about the file.
+#[derive(Debug, Clone)]
+pub struct FileSetting {
+    /// The file.
+    pub path: PathBuf,
+    given: Given,
+}
+
+impl PartialEq for FileSetting {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for FileSetting {}
+
+impl FileSetting {
+    fn new(given: Given) -> Self {
+        let path = PathBuf::from(&given.text);
+        Self { path, given }
+    }
+
+    /// An error about the file, under the setting's name.
+    pub fn error(&self, problem: impl fmt::Display) -> ConfigError {
+        ConfigError::new(self.given.error(problem))
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// It cannot be read or is not UTF-8.
+    pub fn read(&self) -> Result<String, ConfigError> {
+        std::fs::read_to_string(&self.path)
+            .map_err(|error| self.error(format_args!("cannot be read: {error}")))
+    }
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, PEM.
+    pub certificate: FileSetting,
+    /// The private key, PEM.
+    pub key: FileSetting,
+}
+
+/// Where objects are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StorageConfig {
+    /// In the data directory.
+    Embedded {
+        /// `--durability`
+        durability: DurabilityConfig,
+    },
+    /// In memory.
+    Memory,
+    /// In etcd.
+    Etcd(EtcdConfig),
+}
+
+/// When the embedded store forces writes to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DurabilityConfig {
+    /// Before they are acknowledged.
+    Fsync,
+    /// In the background.
+    Interval,
+    /// At exit.
+    None,
+}
+
+/// Where etcd is and how to talk to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// `--etcd-servers`
+    pub servers: Vec<String>,
+    /// `--etcd-prefix`: begins with `/`, does not end with one.
+    pub prefix: String,
+    /// `--etcd-cafile`
+    pub ca: Option<FileSetting>,
+    /// `--etcd-certfile` and `--etcd-keyfile`
+    pub identity: Option<CertificateFiles>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// A filter of `tracing_subscriber`.
+    pub filter: String,
+    /// `--log-format`
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Config {
+    /// Checks `settings`.
+    ///
+    /// # Errors
+    /// The first value, in the order of the help, that cannot be used.
+    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let listen = listen(settings)?;
+        let serving_certificate =
+            certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;
+        let file = |setting| settings.find(setting).map(FileSetting::new);
+        let data_dir = PathBuf::from(settings.get(Setting::DataDir).text);
+        let kubeconfig = settings
+            .find(Setting::WriteKubeconfig)
+            .map_or_else(|| data_dir.join("kubeconfig"), |given| given.text.into());
+        if kubeconfig.is_dir() {
+            let problem = format_args!("{} is a directory: name a file", kubeconfig.display());
+            return Err(settings.get(Setting::WriteKubeconfig).error(problem));
+        }
+        Ok(Self {
+            data_dir,
+            kubeconfig,
+            listen,
+            serving_certificate,
+            client_ca_file: file(Setting::ClientCaFile),
+            token_auth_file: file(Setting::TokenAuthFile),
+            storage: storage(settings)?,
+            compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
+            shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
+            log: log(settings)?,
+        })
+    }
+}
+
+fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
+    let given = settings.get(Setting::BindAddress);
+    let address: IpAddr = given.text.parse().map_err(|_| {
+        given.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
+    })?;
+    let secure = settings.get(Setting::SecurePort);
+    let secure_port = port(
+        &secure,
+        "must be a port number, 0 to 65535 (0 takes a free one)",
+    )?;
+    let insecure = settings.get(Setting::InsecurePort);
+    let insecure_port = match insecure.text.as_str() {
+        "auto" => Some(0),
+        _ => Some(port(
+            &insecure,
+            "must be a port number, 1 to 65535, 0 for off or `auto`",
+        )?)
+        .filter(|port| *port != 0),
+    };
+    if insecure_port.is_some() && !address.is_loopback() {
+        return Err(insecure.error(format_args!(
+            "serves without authentication, so it is refused unless --bind-address is a loopback \
+             address, and that is {address}: remove one of the two"
+        )));
+    }
+    if insecure_port == Some(secure_port) && secure_port != 0 {
+        return Err(insecure.error("is the port of HTTPS too (--secure-port): choose another"));
+    }
+    Ok(Listen {
+        address,
+        secure_port,
+        insecure_port,
+    })
+}
+
+fn port(given: &Given, problem: &str) -> Result<u16, ConfigError> {
+    given.text.parse().map_err(|_| given.error(problem))
+}
+
+fn certificate_files(
+    settings: &Settings,
+    certificate: Setting,
+    key: Setting,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let needs = |given: &Given, other: Setting| {
+        given.error(format_args!("needs --{} too", other.spec().name))
+    };
+    match (settings.find(certificate), settings.find(key)) {
+        (Some(certificate), Some(key)) => Ok(Some(CertificateFiles {
+            certificate: FileSetting::new(certificate),
+            key: FileSetting::new(key),
+        })),
+        (None, None) => Ok(None),
+        (Some(given), None) => Err(needs(&given, key)),
+        (None, Some(given)) => Err(needs(&given, certificate)),
+    }
+}
+
+fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
+    let kind = settings.get(Setting::Storage);
+    let given = settings.get(Setting::Durability);
+    let durability = match given.text.as_str() {
+        "fsync" => DurabilityConfig::Fsync,
+        "interval" => DurabilityConfig::Interval,
+        "none" => DurabilityConfig::None,
+        _ => return Err(given.error("must be fsync, interval or none")),
+    };
+    // Its values are checked whatever the kind: a mistake must not wait for the day it is used.
+    let etcd = etcd(settings)?;
+    match kind.text.as_str() {
+        "embedded" => {
+            refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Embedded { durability })
+        }
+        "memory" => refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Memory),
+        "etcd" if etcd.servers.is_empty() => {
+            Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
+        }
+        "etcd" => Ok(StorageConfig::Etcd(etcd)),
+        _ => Err(kind.error("must be embedded, memory or etcd")),
+    }
+}
+
+/// Refuses settings of etcd beside another storage: whoever gave them believes that etcd is used.
+/// Only when the kind was not decided by a stronger layer: `--storage memory` may set aside a file
+/// that says etcd.
+fn refuse_etcd_settings(settings: &Settings, kind: &Given) -> Result<(), ConfigError> {
+    let only_etcd = [
+        Setting::EtcdServers,
+        Setting::EtcdCafile,
+        Setting::EtcdCertfile,
+        Setting::EtcdKeyfile,
+    ];
+    match only_etcd
+        .into_iter()
+        .filter_map(|setting| settings.find(setting))
+        .find(|given| given.source >= kind.source)
+    {
+        Some(given) => Err(given.error(format_args!(
+            "is for --storage etcd, but storage is {}: add `--storage etcd` or remove it",
+            kind.text
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
+    let given = settings.get(Setting::EtcdServers);
+    let servers: Vec<String> = given
+        .text
+        .split(',')
+        .map(|server| server.trim().to_owned())
+        .filter(|server| !server.is_empty())
+        .collect();
+    if let Some(wrong) = servers.iter().find(|server| !is_endpoint(server)) {
+        return Err(given.error(format_args!(
+            "{wrong:?} is no endpoint: write http://HOST:PORT or https://HOST:PORT"
+        )));
+    }
+    let ca = settings.find(Setting::EtcdCafile).map(FileSetting::new);
+    let identity = certificate_files(settings, Setting::EtcdCertfile, Setting::EtcdKeyfile)?;
+    let plain = servers.iter().find(|server| server.starts_with("http://"));
+    if let (Some(server), Some(file)) = (
+        plain,
+        ca.as_ref()
+            .or(identity.as_ref().map(|files| &files.certificate)),
+    ) {
+        return Err(file.error(format_args!(
+            "is for TLS, but --etcd-servers has {server:?}: write https:// or remove the file"
+        )));
+    }
+    Ok(EtcdConfig {
+        servers,
+        prefix: etcd_prefix(&settings.get(Setting::EtcdPrefix))?,
+        ca,
+        identity,
+    })
+}
+
+/// A URL, or `host:port`, whose scheme the TLS files then imply.
+fn is_endpoint(server: &str) -> bool {
+    let url = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    let Ok(uri) = url.parse::<http::Uri>() else {
+        return false;
+    };
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let bare = uri.path() == "/" && uri.query().is_none();
+    scheme && bare && uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some()
+}
+
+/// As upstream, the slash at the beginning may be left out and one at the end does no harm.
+fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
+    let path = given.text.trim_matches('/');
+    let sound = path
+        .split('/')
+        .all(|segment| !matches!(segment, "" | "." | ".."));
+    if !sound {
+        return Err(given.error("must be a path such as /registry, without empty or dot segments"));
+    }
+    Ok(format!("/{path}"))
+}
+
+fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {
+    duration::parse(&given.text)
+        .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
+}
+
+fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
+    let given = settings.get(Setting::LogLevel);
+    let filter = log_filter(&given.text).ok_or_else(|| {
+        given.error(
+            "must be error, warn, info, debug, trace, a number, or a filter such as \
+             info,watchet::cacher=debug",
+        )
+    })?;
+    let given = settings.get(Setting::LogFormat);
+    let format = match given.text.as_str() {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        _ => return Err(given.error("must be text or json")),
+    };
+    Ok(LogConfig { filter, format })
+}
+
+/// A level alone is ours: what libraries have to say is for whoever writes a filter.
+fn log_filter(text: &str) -> Option<String> {
+    // Upstream's numbers: 0 to 3 are for operators, 4 and 5 for debugging, above that is everything.
+    let level = match text.parse::<u32>() {
+        Ok(0..=3) => "info",
+        Ok(4..=5) => "debug",
+        Ok(_) => "trace",
+        Err(_) => text,
+    };
+    match level {
+        "error" => Some("error".to_owned()),
+        "warn" | "info" | "debug" | "trace" => Some(format!("warn,watchet={level}")),
+        _ if text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

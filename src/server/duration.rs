@@ -1,0 +1,74 @@
+//! Durations as Go writes them (`5m0s`, `1h30m`, `250ms`), because that is what upstream's flags
+//! take. It parses text; what a duration is for, and its bounds, is the setting's matter.
+
+use std::time::Duration;
+
+/// Units, longest spelling first among those that share a beginning; with their nanoseconds.
+const UNITS: [(&str, f64); 8] = [
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("µs", 1e3),
+    ("μs", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("m", 60e9),
+    ("h", 3600e9),
+];
+
+/// Parses a Go duration without a sign. `None` when it is none, or longer than Go's can be (about
+/// 292 years).
+pub(super) fn parse(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut nanos = 0.0;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let number: f64 = number.parse().ok()?;
+        let (unit, scale) = UNITS
+            .iter()
+            .filter(|(unit, _)| tail.starts_with(unit))
+            .max_by_key(|(unit, _)| unit.len())?;
+        nanos += number * scale;
+        rest = &tail[unit.len()..];
+    }
+    let given = !text.is_empty() && nanos <= i64::MAX as f64;
+    given.then(|| Duration::from_nanos(nanos as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations() {
+        let seconds = |n| Some(Duration::from_secs(n));
+        for (text, expected) in [
+            ("0", seconds(0)),
+            ("0s", seconds(0)),
+            ("5m0s", seconds(300)),
+            ("1h30m", seconds(5400)),
+            ("1.5h", seconds(5400)),
+            ("250ms", Some(Duration::from_millis(250))),
+            ("1m2s3ms", Some(Duration::from_millis(62_003))),
+            ("10us", Some(Duration::from_micros(10))),
+            ("10µs", Some(Duration::from_micros(10))),
+            ("", None),
+            ("5", None),
+            ("-5s", None),
+            ("5 s", None),
+            ("s", None),
+            (".", None),
+            ("5d", None),
+            ("1s2", None),
+            ("1..5s", None),
+            ("999999999h", None),
+        ] {
+            assert_eq!(parse(text), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The data directory and the files the server writes beside its store: who may read them, that
+//! they are whole, and that one process at a time uses the directory. What they say is not known
+//! here.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A file only its owner may read.
+pub(super) const PRIVATE: u32 = 0o600;
+/// A file anybody may read.
+pub(super) const PUBLIC: u32 = 0o644;
+
+/// A file or directory could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {path:?}: {source}")]
+pub struct FileError {
+    doing: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl FileError {
+    fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self {
+            doing,
+            path,
+            source,
+        }
+    }
+}
+
+/// The data directory could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Somebody else has it.
+    #[error(
+        "--data-dir {path:?} is in use by another watchet{pid}: stop it, or give this one its own \
+         --data-dir"
+    )]
+    InUse {
+        /// Which.
+        path: PathBuf,
+        /// ` (process 123)`, when it is known.
+        pid: String,
+    },
+    /// It cannot be made or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// The data directory, which is this process's own as long as this lives.
+#[derive(Debug)]
+pub struct DataDir {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// Locked; the lock goes with the process, however that ends.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes `path` when it is not there, only for its owner, and takes it.
+    ///
+    /// # Errors
+    /// It is in use, or cannot be made or written.
+    pub fn take(path: &Path) -> Result<Self, DataDirError> {
+        make_private_dir(path)?;
+        let path = std::path::absolute(path).map_err(FileError::of("cannot resolve", path))?;
+        let lock_path = path.join("lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(PRIVATE)
+            .open(&lock_path)
+            .map_err(FileError::of("cannot open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let pid = io::read_to_string(&lock).unwrap_or_default();
+                let pid = match pid.trim() {
+                    "" => String::new(),
+                    pid => format!(" (process {pid})"),
+                };
+                return Err(DataDirError::InUse { path, pid });
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(FileError::of("cannot lock", &lock_path)(error).into());
+            }
+        }
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(FileError::of("cannot write", &lock_path))?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+/// Makes a directory for its owner only, unless it exists.
+pub(super) fn make_private_dir(path: &Path) -> Result<(), FileError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(FileError::of("cannot make directory", path))
+}
+
+/// Writes a file whole or not at all: readers see the old contents or the new. Not synced: for what
+/// is made again when it is damaged.
+pub(super) fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
+    replace(path, contents, mode, false)
+}
+
+/// As [`write`], and on disk when it returns.
+pub(super) fn write_synced(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
+    replace(path, contents, mode, true)
+}
+
+fn replace(path: &Path, contents: &[u8], mode: u32, sync: bool) -> Result<(), FileError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let write = || {
+        // What a crashed process of the same number left would keep its mode.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary)?;
+        file.write_all(contents)?;
+        if sync {
+            file.sync_all()?;
+        }
+        std::fs::rename(&temporary, path)?;
+        if sync {
+            File::open(dir)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|error| {
+        // The first failure is the one to tell; a leftover is removed by the next try.
+        let _leftover = std::fs::remove_file(&temporary);
+        FileError::of("cannot write", path)(error)
+    })
+}
+
+/// Reads a file; `None` when there is none.
+pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>, FileError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FileError::of("cannot read", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn replaced_files_have_the_mode_asked_for_and_leave_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, "old and longer").unwrap();
+        for sync in [false, true] {
+            replace(&path, b"new", PRIVATE, sync).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(mode(&path), 0o600);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        let error = write(&dir.path().join("no/such/file"), b"", PUBLIC).unwrap_err();
+        assert!(error.to_string().contains("no/such/file"), "{error}");
+    }
+
+    #[test]
+    fn a_data_dir_has_one_owner() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let first = DataDir::take(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        let error = DataDir::take(&path).unwrap_err().to_string();
+        let expected = format!("in use by another watchet (process {})", std::process::id());
+        assert!(error.contains(&expected), "{error}");
+        drop(first);
+        DataDir::take(&path).unwrap();
+    }
+}

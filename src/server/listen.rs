@@ -1,0 +1,158 @@
+//! Listening: binding the ports, accepting, handing connections on. What is spoken on a connection
+//! is in `connection`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use super::connection::{self, Service};
+use crate::tasks::Tasks;
+
+/// Connections that the kernel completes while none is accepted: thousands of clients reconnect at
+/// once after a restart. The system's own limit may be lower.
+const BACKLOG: u32 = 4096;
+
+/// Connections whose protocol is not known yet: TLS handshakes going on cost CPU and memory before
+/// anybody is authenticated. More wait in the backlog.
+const HANDSHAKES_MAX: usize = 512;
+
+/// How long to pause after accepting failed, most likely for want of file descriptors: those that
+/// are in use must get the time to be closed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A port cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else does.
+    #[error(
+        "{flag} {port}: {address} is in use by another process: stop that, or choose another port"
+    )]
+    InUse {
+        /// The flag of the port.
+        flag: &'static str,
+        /// The port.
+        port: u16,
+        /// With the address.
+        address: SocketAddr,
+    },
+    /// Another reason; the address is not this machine's, the port is privileged.
+    #[error("--bind-address {ip} with {flag} {port}: cannot listen: {source}", ip = address.ip(),
+        port = address.port())]
+    Failed {
+        /// The flag of the port.
+        flag: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Listens on `address`; `flag` is what gave the port.
+///
+/// # Errors
+/// [`BindError`]
+pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // A restart must not wait for the connections of the process before it to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse {
+            flag,
+            port: address.port(),
+            address,
+        },
+        _ => BindError::Failed {
+            flag,
+            address,
+            source,
+        },
+    })
+}
+
+/// Accepts until the group of `tasks` is cancelled; each connection is a task of the group.
+/// `tls` is `None` on the port without.
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    tasks: Tasks,
+) {
+    let stop = tasks.token();
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let next = async {
+            let permit = Arc::clone(&handshakes)
+                .acquire_owned()
+                .await
+                .expect("the semaphore is never closed");
+            (listener.accept().await, permit)
+        };
+        // Stopping comes first: a flood of connections must not keep the server alive.
+        let (accepted, permit) = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                prepare(&stream);
+                let connection = connection::serve(
+                    stream,
+                    peer,
+                    tls.clone(),
+                    Arc::clone(&service),
+                    permit,
+                    tasks.clone(),
+                );
+                tasks.spawn("connection", connection);
+            }
+            // The client has gone before it was accepted; that is its own affair.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Events are small and must not wait for the acknowledgement of the one before.
+fn prepare(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let first = bind("--secure-port", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = first.local_addr().unwrap();
+        let error = bind("--secure-port", address).unwrap_err().to_string();
+        let expected = format!("--secure-port {}: {address} is in use", address.port());
+        assert!(error.starts_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_address_is_named() {
+        let error = bind("--secure-port", "192.0.2.1:0".parse().unwrap()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("--bind-address 192.0.2.1"), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The program: from arguments to an exit code. Everything it calls can be used without it.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::announce;
+use super::build::{BuildError, Server};
+use super::cli::{self, Invocation};
+use super::config::Config;
+use super::config_file;
+use super::logging;
+use super::run::Running;
+use super::settings::{CONFIG_ENV, ConfigError, Settings};
+use super::signals::{EndSignal, Signals};
+
+/// How long threads that block (a disk that does not answer) may hold up the exit.
+const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
+
+/// Why the process ends with another exit code than 0.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error("cannot print: {0}")]
+    Print(io::Error),
+    #[error("not everything ended in time: {0}")]
+    Drain(#[from] crate::tasks::DrainTimeout),
+    #[error("a second {0}: leaving without waiting")]
+    SecondSignal(EndSignal),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) => 2,
+            Self::Build(error) if error.is_config() => 2,
+            Self::SecondSignal(signal) => signal.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// Runs the program with these arguments (its name first) and the process' environment.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell when stderr is gone; the exit code still says it.
+            let _told = writeln!(io::stderr(), "watchet: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let started = Instant::now();
+    let (mut settings, flag) = match cli::parse(args)? {
+        Invocation::Print(text) => {
+            return io::stdout()
+                .write_all(text.as_bytes())
+                .map_err(Failure::Print);
+        }
+        Invocation::Serve {
+            settings,
+            config_file,
+        } => (settings, config_file),
+    };
+    let unknown = complete(&mut settings, flag)?;
+    let config = Config::check(&settings)?;
+    logging::init(&config.log);
+    for variable in unknown {
+        tracing::warn!(
+            variable,
+            "no such setting: the environment variable is ignored"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("watchet")
+        .build()
+        .map_err(Failure::Start)?;
+    let result = runtime.block_on(serve(&config, started));
+    runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
+    result
+}
+
+/// Adds the layers below the flags. Returns variables that look like settings and are none.
+fn complete(
+    settings: &mut Settings,
+    flag: Option<std::path::PathBuf>,
+) -> Result<Vec<String>, ConfigError> {
+    // A setting cannot be read from what is no text; other variables are none of our business.
+    let text = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok()?;
+        Some(match value.into_string() {
+            Ok(value) => Ok((name, value)),
+            Err(_) if name.starts_with("WATCHET_") && name != CONFIG_ENV => Err(ConfigError::new(
+                format_args!("{name}: is not UTF-8: spell values in UTF-8"),
+            )),
+            Err(_) => return None,
+        })
+    };
+    let variables = std::env::vars_os()
+        .filter_map(text)
+        .collect::<Result<Vec<_>, _>>()?;
+    let unknown = settings.give_environment(variables.into_iter());
+    if let Some((path, named_by)) = cli::config_file(flag, std::env::var_os(CONFIG_ENV)) {
+        config_file::give(settings, &path, named_by)?;
+    }
+    Ok(unknown)
+}
+
+/// Builds, serves until a signal, drains.
+async fn serve(config: &Config, started: Instant) -> Result<(), Failure> {
+    let mut signals = Signals::listen().map_err(Failure::Start)?;
+    // A signal comes first: whoever asks to end does not want it built.
+    let server = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            tracing::info!(%signal, "ending before anything was served");
+            return Ok(());
+        }
+        built = Server::build(config) => built?,
+    };
+    let mut running = server.spawn();
+    // A signal comes first here too.
+    let early = tokio::select! {
+        biased;
+        signal = signals.next() => Some(signal),
+        () = running.ready() => None,
+    };
+    let signal = match early {
+        Some(signal) => signal,
+        None => {
+            announce(&running, started);
+            signals.next().await
+        }
+    };
+    tracing::info!(%signal, grace = ?config.shutdown_grace, "draining");
+    // A second signal comes first: it says that the first one's way takes too long.
+    tokio::select! {
+        biased;
+        signal = signals.next() => Err(Failure::SecondSignal(signal)),
+        drained = running.drain() => Ok(drained?),
+    }
+}
+
+/// Tells what was done. A closed stdout is no reason to stop serving.
+fn announce(running: &Running, started: Instant) {
+    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
+        tracing::warn!(%error, "cannot print the announcement");
+    }
+    let elapsed_ms = started.elapsed().as_millis();
+    tracing::info!(elapsed_ms, address = %running.done.secure, "ready");
+}

@@ -1,0 +1,190 @@
+//! TLS: the serving certificate, which client certificates are verified and how, the handshake's
+//! settings. Own certificates come from `pki`; what a verified certificate means is in `auth`.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+
+use super::config::{CertificateFiles, FileSetting};
+use super::pki::Credential;
+use super::settings::ConfigError;
+
+/// TLS could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A given file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// rustls refuses what `pki` made.
+    #[error("cannot set up TLS: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// An own certificate is not PEM.
+    #[error("cannot set up TLS: {0}")]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    /// No accepted CA can be used.
+    #[error("cannot set up TLS: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// The one cryptography library.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// An own serving certificate.
+pub(super) fn own_certificate(
+    provider: &CryptoProvider,
+    credential: &Credential,
+) -> Result<CertifiedKey, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(credential.certificate.as_bytes());
+    let key = PrivateKeyDer::from_pem_slice(credential.key.as_bytes())?;
+    let chain = chain.collect::<Result<Vec<_>, _>>()?;
+    Ok(CertifiedKey::from_der(chain, key, provider)?)
+}
+
+/// A given serving certificate.
+///
+/// # Errors
+/// A file cannot be read or holds no certificate or key, or the key is another certificate's.
+pub(super) fn given_certificate(
+    provider: &CryptoProvider,
+    files: &CertificateFiles,
+) -> Result<CertifiedKey, ConfigError> {
+    let chain = certificates(&files.certificate)?;
+    let text = files.key.read()?;
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
+        files
+            .key
+            .error(format_args!("holds no private key in PEM ({error})"))
+    })?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|error| {
+            files
+                .key
+                .error(format_args!("holds no usable key ({error})"))
+        })?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
+            Ok(certified)
+        }
+        Err(rustls::Error::InconsistentKeys(_)) => Err(files.key.error(format_args!(
+            "is not the key of the certificate in {:?}: give the pair that belongs together",
+            files.certificate.path
+        ))),
+        Err(error) => Err(files
+            .certificate
+            .error(format_args!("holds no usable certificate ({error})"))),
+    }
+}
+
+/// The certificates in a file, at least one.
+///
+/// # Errors
+/// It cannot be read or holds none.
+pub(super) fn certificates(
+    file: &FileSetting,
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let text = file.read()?;
+    let certificates = CertificateDer::pem_slice_iter(text.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| file.error(format_args!("is not valid PEM ({error})")))?;
+    if certificates.is_empty() {
+        return Err(file.error("holds no certificate in PEM"));
+    }
+    Ok(certificates)
+}
+
+/// A verifier of client certificates that one of `cas` signed.
+///
+/// # Errors
+/// A CA that cannot be used.
+pub(super) fn client_verifier(
+    provider: &Arc<CryptoProvider>,
+    cas: impl IntoIterator<Item = CertificateDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for ca in cas {
+        roots.add(ca)?;
+    }
+    Ok(
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .allow_unauthenticated()
+            .build()?,
+    )
+}
+
+/// The handshake's settings: HTTP/2 before HTTP/1.1, a client certificate welcome.
+///
+/// # Errors
+/// The provider has no protocol version in common with us.
+pub(super) fn server_config(
+    provider: Arc<CryptoProvider>,
+    certificate: CertifiedKey,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(ProofOfKey(verifier)))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Lets a handshake pass when the client has the key of its certificate, whoever signed that; then
+/// `auth` judges the certificate. So a wrong one gets a 401 that says so (as upstream) and not a
+/// broken connection, and a client that also shows a good token gets in.
+#[derive(Debug)]
+struct ProofOfKey(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for ProofOfKey {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

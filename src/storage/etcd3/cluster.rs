@@ -1,0 +1,474 @@
+//! The members of an etcd cluster and which of them to ask: one is preferred until it fails, then
+//! the next. It decides about time limits, back-off and repetition of calls; what a call says it
+//! does not know.
+//!
+//! # Invariants
+//!
+//! 1. A call that may change something is made at most once, unless no connection came about or the
+//!    caller knows otherwise.
+//! 2. Every call ends within its limit.
+//! 3. A member that failed is not dialled again before its back-off is over, however many calls
+//!    wait.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, MaintenanceClient};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::Endpoint;
+
+use super::failure::Failure;
+use super::version;
+use super::watch_pool::WatchPool;
+
+/// The largest answer that is taken in. A list page aims far below it (see `list`); it bounds what
+/// one message can make this process allocate.
+pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The first wait after a failure; each further one doubles it.
+const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
+
+/// The longest wait. A restarted member is found again within this.
+const BACKOFF_MAX: Duration = Duration::from_secs(3);
+
+/// How long a member may take to tell its version.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether a call may be repeated when its outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It changes nothing: ask again, the next member first.
+    Freely,
+    /// It may have happened: only when it was surely never sent.
+    IfUnsent,
+}
+
+/// The clients of one member, all over one connection that is made on first use.
+#[derive(Clone)]
+pub(super) struct Calls {
+    pub(super) kv: KvClient,
+    pub(super) lease: LeaseClient,
+    maintenance: MaintenanceClient,
+}
+
+impl Calls {
+    async fn over(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let channel = Channel::Tonic(endpoint.connect_lazy());
+        let client = Client::from_channel(channel, Some(ConnectOptions::new())).await?;
+        Ok(Self {
+            kv: client
+                .kv_client()
+                .max_decoding_message_size(ANSWER_BYTES_MAX),
+            lease: client.lease_client(),
+            maintenance: client.maintenance_client(),
+        })
+    }
+}
+
+/// How a member did lately.
+#[derive(Debug, Default)]
+struct Health {
+    failures: u32,
+    /// Not to be asked before this.
+    retry_at: Option<Instant>,
+    /// What it said last, for the message when nobody answers.
+    reason: String,
+}
+
+/// One endpoint.
+pub(super) struct Member {
+    endpoint: Endpoint,
+    calls: Mutex<Calls>,
+    pub(super) watches: WatchPool,
+    health: Mutex<Health>,
+    /// Its version is known and its answers to progress requests are true.
+    progress: AtomicBool,
+    /// It failed since its version was asked: it may have been replaced by another one.
+    ask_again: AtomicBool,
+}
+
+impl Member {
+    async fn new(endpoint: Endpoint) -> Result<Self, Failure> {
+        Ok(Self {
+            calls: Mutex::new(Calls::over(&endpoint).await?),
+            watches: WatchPool::new(endpoint.clone()),
+            endpoint,
+            health: Mutex::default(),
+            progress: AtomicBool::new(false),
+            ask_again: AtomicBool::new(true),
+        })
+    }
+
+    /// The endpoint's URL.
+    pub(super) fn name(&self) -> String {
+        self.endpoint.uri().to_string()
+    }
+
+    /// Clients for a call.
+    pub(super) fn calls(&self) -> Calls {
+        self.calls.lock().clone()
+    }
+
+    fn ready_at(&self) -> Option<Instant> {
+        self.health.lock().retry_at
+    }
+
+    fn succeeded(&self) {
+        let mut health = self.health.lock();
+        if health.failures > 0 {
+            *health = Health::default();
+        }
+    }
+
+    fn failed(&self, reason: &str) {
+        self.ask_again.store(true, Ordering::Relaxed);
+        let mut health = self.health.lock();
+        let now = Instant::now();
+        // Calls that were under way together fail together; they are one failure.
+        if health.retry_at.is_some_and(|at| at > now) {
+            return;
+        }
+        let delay = BACKOFF_INITIAL
+            .saturating_mul(1 << health.failures.min(8))
+            .min(BACKOFF_MAX);
+        health.failures += 1;
+        health.retry_at = Some(now + delay.mul_f64(jitter()));
+        reason.clone_into(&mut health.reason);
+        let endpoint = self.name();
+        tracing::warn!(
+            endpoint,
+            reason,
+            failures = health.failures,
+            "etcd member failed"
+        );
+    }
+
+    /// Gives up the connection: what is asked next opens another one.
+    async fn renew(&self) {
+        match Calls::over(&self.endpoint).await {
+            Ok(calls) => *self.calls.lock() = calls,
+            Err(error) => tracing::warn!(endpoint = self.name(), ?error, "cannot renew"),
+        }
+    }
+
+    /// Asks for the version, on which it depends whether progress answers are true.
+    async fn ask_version(&self) -> Result<(), String> {
+        self.ask_again.store(false, Ordering::Relaxed);
+        let deadline = Instant::now() + STATUS_TIMEOUT;
+        let mut maintenance = self.calls().maintenance;
+        let answer = match timeout_at(deadline, maintenance.status()).await {
+            Ok(Ok(status)) => Ok(status.version().to_owned()),
+            Ok(Err(error)) => Err(reason_of(&Failure::from(error))),
+            Err(_) => Err(format!("no answer within {STATUS_TIMEOUT:?}")),
+        };
+        let truthful = answer.as_deref().is_ok_and(version::progress_is_truthful);
+        if self.progress.swap(truthful, Ordering::Relaxed) != truthful {
+            let version = answer.as_deref().unwrap_or("unknown");
+            tracing::info!(
+                endpoint = self.name(),
+                version,
+                truthful,
+                "etcd progress answers"
+            );
+        }
+        if answer.is_err() {
+            self.ask_again.store(true, Ordering::Relaxed);
+        }
+        answer.map(|_| ())
+    }
+}
+
+/// The cluster.
+pub(super) struct Cluster {
+    members: Vec<Member>,
+    preferred: AtomicUsize,
+}
+
+impl Cluster {
+    /// The cluster of these endpoints. Nothing is dialled yet.
+    pub(super) async fn new(endpoints: Vec<Endpoint>) -> Result<Self, Failure> {
+        let mut members = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            members.push(Member::new(endpoint).await?);
+        }
+        Ok(Self {
+            members,
+            preferred: AtomicUsize::new(0),
+        })
+    }
+
+    /// Asks every member for its version, and prefers the first that answers.
+    ///
+    /// # Errors
+    /// `endpoint: reason` of each when none answers.
+    pub(super) async fn meet(&self) -> Result<(), Vec<String>> {
+        let answers = self.ask_versions().await;
+        let Some(first) = answers.iter().position(Result::is_ok) else {
+            return Err(answers.into_iter().filter_map(Result::err).collect());
+        };
+        self.preferred.store(first, Ordering::Relaxed);
+        for reason in answers.into_iter().filter_map(Result::err) {
+            tracing::warn!(reason, "etcd member does not answer");
+        }
+        Ok(())
+    }
+
+    /// Asks every member for its version; `endpoint: reason` of those that do not tell it.
+    pub(super) async fn ask_versions(&self) -> Vec<Result<(), String>> {
+        let asked = self.members.iter().map(Member::ask_version);
+        let answers = futures_util::future::join_all(asked).await;
+        let named = answers.into_iter().zip(&self.members);
+        named
+            .map(|(answer, member)| answer.map_err(|reason| format!("{}: {reason}", member.name())))
+            .collect()
+    }
+
+    /// Whether every member is known to answer progress requests truthfully.
+    pub(super) fn progress_is_truthful(&self) -> bool {
+        self.members
+            .iter()
+            .all(|member| member.progress.load(Ordering::Relaxed))
+    }
+
+    /// Makes a call at the preferred member, or by `repeat` at others, for at most `limit`.
+    pub(super) async fn call<'a, T, F, Fut>(
+        &'a self,
+        repeat: Repeat,
+        limit: Duration,
+        operation: F,
+    ) -> Result<T, Failure>
+    where
+        F: Fn(&'a Member) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+    {
+        let deadline = Instant::now() + limit;
+        // A call that can be repeated leaves time for the other try on a connection that hangs.
+        let attempt_limit = match repeat {
+            Repeat::Freely => limit / 2,
+            Repeat::IfUnsent => limit,
+        };
+        let attempts = (2 * self.members.len()).max(3);
+        let mut last = None;
+        for _ in 0..attempts {
+            let Some(member) = self.pick(deadline).await else {
+                break;
+            };
+            let until = deadline.min(Instant::now() + attempt_limit);
+            let failure = match timeout_at(until, operation(member)).await {
+                Ok(Err(failure)) if failure.is_unavailable() => failure,
+                Ok(result) => {
+                    self.settle(member).await;
+                    return result;
+                }
+                Err(_) => {
+                    // A connection can be dead without a sign; the next call gets a new one.
+                    member.renew().await;
+                    Failure::Unavailable(format!("no answer within {attempt_limit:?}"))
+                }
+            };
+            let reason = reason_of(&failure);
+            member.failed(&reason);
+            self.prefer_next(member);
+            let text = format!("etcd {}: {reason}", member.name());
+            let unsent = matches!(failure, Failure::NotSent(_));
+            last = Some(Failure::Unavailable(text));
+            if repeat == Repeat::IfUnsent && !unsent {
+                break;
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            Failure::Unavailable(format!(
+                "etcd: no member to ask within {limit:?}: {}",
+                self.reasons()
+            ))
+        }))
+    }
+
+    /// After a success: the member is well, and if it was away it tells its version again.
+    async fn settle(&self, member: &Member) {
+        member.succeeded();
+        if member.ask_again.load(Ordering::Relaxed)
+            && let Err(reason) = member.ask_version().await
+        {
+            let endpoint = member.name();
+            tracing::warn!(endpoint, reason, "etcd member does not tell its version");
+        }
+    }
+
+    /// The preferred member, or the next whose back-off is over; waits for the first to be.
+    async fn pick(&self, deadline: Instant) -> Option<&Member> {
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                return None;
+            }
+            let first = self.preferred.load(Ordering::Relaxed);
+            let mut soonest: Option<Instant> = None;
+            for offset in 0..self.members.len() {
+                let member = &self.members[(first + offset) % self.members.len()];
+                match member.ready_at() {
+                    Some(at) if at > now => {
+                        soonest = Some(soonest.map_or(at, |other| other.min(at)));
+                    }
+                    _ => return Some(member),
+                }
+            }
+            tokio::time::sleep_until(soonest?.min(deadline)).await;
+        }
+    }
+
+    /// Prefers the member after one that failed, unless somebody has moved on already.
+    fn prefer_next(&self, failed: &Member) {
+        let Some(index) = self.members.iter().position(|m| std::ptr::eq(m, failed)) else {
+            return;
+        };
+        let next = (index + 1) % self.members.len();
+        let _moved_already =
+            self.preferred
+                .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn reasons(&self) -> String {
+        let reasons: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| format!("{}: {}", member.name(), member.health.lock().reason))
+            .collect();
+        reasons.join("; ")
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.members.iter().map(Member::name))
+            .finish()
+    }
+}
+
+fn reason_of(failure: &Failure) -> String {
+    match failure {
+        Failure::NotSent(text)
+        | Failure::Unavailable(text)
+        | Failure::Corrupt(text)
+        | Failure::Refused(text)
+        | Failure::RequestTooLarge(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A factor in [1, 1.5): servers that lost etcd together do not come back together. It is seeded by
+/// the process and needs no repeatability: nothing but the moment of a retry depends on it.
+fn jitter() -> f64 {
+    let random = RandomState::new().hash_one(0_u8) >> 11;
+    // 53 random bits are what a double holds exactly.
+    1.0 + 0.5 * (random as f64 / (1_u64 << 53) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn cluster(of: usize) -> Cluster {
+        let endpoints = (0..of)
+            .map(|index| Endpoint::from_shared(format!("http://127.0.0.1:{}", index + 1)).unwrap())
+            .collect();
+        Cluster::new(endpoints).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_moves_to_the_next_member() {
+        let cluster = cluster(2).await;
+        for member in &cluster.members {
+            member.ask_again.store(false, Ordering::Relaxed);
+        }
+        let answered = cluster
+            .call(
+                Repeat::Freely,
+                Duration::from_secs(1),
+                |member| async move {
+                    if member.name().contains(":1/") {
+                        return Err(Failure::Unavailable("gone".into()));
+                    }
+                    Ok(member.name())
+                },
+            )
+            .await;
+        assert_eq!(answered.unwrap(), "http://127.0.0.1:2/");
+        assert_eq!(cluster.preferred.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_of_unknown_outcome_is_made_once() {
+        let cluster = cluster(2).await;
+        let made = AtomicUsize::new(0);
+        let lost = cluster
+            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
+                made.fetch_add(1, Ordering::Relaxed);
+                Err::<(), _>(Failure::Unavailable("connection lost".into()))
+            })
+            .await;
+        assert!(matches!(lost, Err(Failure::Unavailable(_))), "{lost:?}");
+        let hung = cluster
+            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
+                made.fetch_add(1, Ordering::Relaxed);
+                std::future::pending::<Result<(), Failure>>().await
+            })
+            .await;
+        assert!(matches!(hung, Err(Failure::Unavailable(_))), "{hung:?}");
+        assert_eq!(made.load(Ordering::Relaxed), 2, "one for each call");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_was_never_sent_is_repeated_within_its_limit() {
+        let cluster = cluster(1).await;
+        let made = AtomicUsize::new(0);
+        let started = Instant::now();
+        let refused = cluster
+            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
+                made.fetch_add(1, Ordering::Relaxed);
+                Err::<(), _>(Failure::NotSent("connection refused".into()))
+            })
+            .await;
+        let text = format!("{refused:?}");
+        assert!(
+            text.contains("connection refused") && text.contains(":1/"),
+            "{text}"
+        );
+        assert!(made.load(Ordering::Relaxed) > 1);
+        assert!(started.elapsed() <= Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_member_rests() {
+        let cluster = cluster(1).await;
+        cluster.members[0].failed("gone");
+        let first = cluster.members[0].ready_at().unwrap();
+        cluster.members[0].failed("gone");
+        assert_eq!(
+            cluster.members[0].ready_at().unwrap(),
+            first,
+            "the same failure"
+        );
+        assert!(
+            cluster
+                .pick(Instant::now() + Duration::from_millis(50))
+                .await
+                .is_none()
+        );
+        assert!(
+            cluster
+                .pick(Instant::now() + Duration::from_secs(1))
+                .await
+                .is_some()
+        );
+        for _ in 0..20 {
+            tokio::time::advance(BACKOFF_MAX * 2).await;
+            cluster.members[0].failed("gone");
+        }
+        let rest = cluster.members[0].ready_at().unwrap() - Instant::now();
+        assert!(rest <= BACKOFF_MAX.mul_f64(1.5), "{rest:?}");
+    }
+}

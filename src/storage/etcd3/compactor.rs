@@ -1,0 +1,99 @@
+//! The Compactor: all API servers on one etcd, ours or Kubernetes', agree through one key on who
+//! compacts in each interval, and history lives one to two intervals (§2.4). It decides when;
+//! `Etcd3::compact` does it.
+
+use std::time::Duration;
+
+use etcd_client::proto::PbTxnOpResponse;
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+
+use super::Etcd3;
+use super::WRITE_TIMEOUT;
+use super::cluster::Repeat;
+use super::failure::Failure;
+use super::keys::revision;
+use crate::api::ResourceVersion;
+use crate::storage::{Storage as _, StorageError};
+
+/// The key of the agreement: Kubernetes' name, outside of every prefix.
+const COMPACT_REV_KEY: &str = "compact_rev_key";
+
+/// What one server remembers between rounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Compactor {
+    /// The key's version as this server knows it: how many rounds there were.
+    rounds: i64,
+    /// The store's revision at the last round, zero before the first.
+    remembered: ResourceVersion,
+}
+
+/// How a round went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// This server won; history before the revision is to go (nothing in its first round).
+    Won(Option<ResourceVersion>),
+    /// Another server was first.
+    Lost,
+}
+
+impl Compactor {
+    /// Takes part in one round and, as its winner, compacts.
+    pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<Round, StorageError> {
+        let round = self
+            .agree(etcd)
+            .await
+            .map_err(Failure::into_storage_error)?;
+        if let Round::Won(Some(at)) = round {
+            etcd.compact(at).await?;
+            tracing::debug!(revision = at.get(), "compacted etcd");
+        }
+        Ok(round)
+    }
+
+    async fn agree(&mut self, etcd: &Etcd3) -> Result<Round, Failure> {
+        let known = self.rounds;
+        let text = self.remembered.to_string();
+        // Not repeated: after an unknown outcome the next round finds out who won.
+        let answer = etcd
+            .cluster
+            .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                let txn = Txn::new()
+                    .when([Compare::version(COMPACT_REV_KEY, CompareOp::Equal, known)])
+                    .and_then([TxnOp::put(COMPACT_REV_KEY, text.clone(), None)])
+                    .or_else([TxnOp::get(COMPACT_REV_KEY, None)]);
+                async move { Ok(kv.txn(txn).await?) }
+            })
+            .await?;
+        let header = answer
+            .header()
+            .map_or(0, etcd_client::ResponseHeader::revision);
+        let before = std::mem::replace(&mut self.remembered, revision(header));
+        if answer.succeeded() {
+            self.rounds += 1;
+            return Ok(Round::Won((!before.is_zero()).then_some(before)));
+        }
+        let found = answer
+            .0
+            .responses
+            .into_iter()
+            .find_map(|op| match op.response {
+                Some(PbTxnOpResponse::ResponseRange(range)) => range.kvs.into_iter().next(),
+                _ => None,
+            });
+        // The key can have been deleted by hand: then the rounds start over.
+        self.rounds = found.map_or(0, |kv| kv.version);
+        Ok(Round::Lost)
+    }
+}
+
+/// Takes part in a round each `interval`, for ever. A round that fails is left to the next one.
+pub(super) async fn run(etcd: &Etcd3, interval: Duration) {
+    let mut compactor = Compactor::default();
+    loop {
+        tokio::time::sleep(interval).await;
+        if let Err(error) = compactor.round(etcd).await {
+            tracing::warn!(%error, "etcd compaction round failed");
+        }
+    }
+}

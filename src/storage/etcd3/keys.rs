@@ -1,0 +1,158 @@
+//! Where a `StorageKey` lives in etcd and what comes back from there: Kubernetes' layout under one
+//! root. It looks at keys only; a value is bytes, whatever encoding another API server gave them.
+
+use bytes::Bytes;
+use etcd_client::proto::PbKeyValue;
+
+use crate::api::{InvalidKey, ResourceVersion, StorageKey};
+use crate::storage::{KeyValue, StorageError};
+
+/// The root that every key of this API server is under: `/registry`, or empty for none.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    root: String,
+}
+
+impl Layout {
+    /// The layout under `--etcd-prefix`, with or without a slash at either end.
+    pub(super) fn new(prefix: &str) -> Result<Self, InvalidKey> {
+        let path = prefix.trim_matches('/');
+        let root = if path.is_empty() {
+            String::new()
+        } else {
+            StorageKey::new(&format!("/{path}"))?.as_str().to_owned()
+        };
+        Ok(Self { root })
+    }
+
+    /// A key that no object has: reading it tells the store's revision and nothing else.
+    pub(super) fn probe(&self) -> Vec<u8> {
+        if self.root.is_empty() {
+            b"/".to_vec()
+        } else {
+            self.root.as_bytes().to_vec()
+        }
+    }
+
+    /// The etcd key of `key`.
+    pub(super) fn key(&self, key: &StorageKey) -> Vec<u8> {
+        format!("{}{key}", self.root).into_bytes()
+    }
+
+    /// The etcd range of what lies under `prefix` from `start` (relative to it) on: begin and
+    /// exclusive end.
+    pub(super) fn range(&self, prefix: &StorageKey, start: &str) -> (Vec<u8>, Vec<u8>) {
+        let whole = self.key(prefix);
+        let end = prefix_end(&whole);
+        let mut begin = whole;
+        begin.extend_from_slice(start.as_bytes());
+        (begin, end)
+    }
+
+    /// The key that the etcd key `raw` stands for.
+    pub(super) fn storage_key(&self, raw: &[u8]) -> Result<StorageKey, StorageError> {
+        std::str::from_utf8(raw)
+            .ok()
+            .and_then(|text| text.strip_prefix(&self.root))
+            .and_then(|text| StorageKey::new(text).ok())
+            .ok_or_else(|| {
+                let shown = String::from_utf8_lossy(raw);
+                StorageError::Corrupt(format!("etcd holds the key {shown:?}, which names nothing"))
+            })
+    }
+
+    /// The value of the contract for one of etcd's.
+    pub(super) fn key_value(&self, kv: PbKeyValue) -> Result<KeyValue, StorageError> {
+        Ok(KeyValue {
+            key: self.storage_key(&kv.key)?,
+            create_revision: revision(kv.create_revision),
+            mod_revision: revision(kv.mod_revision),
+            value: Bytes::from(kv.value),
+        })
+    }
+}
+
+/// An etcd revision, which is signed on the wire but never negative.
+pub(super) fn revision(raw: i64) -> ResourceVersion {
+    ResourceVersion::new(u64::try_from(raw).unwrap_or(0))
+}
+
+/// The revision for a request. What does not fit is as far in the future as etcd can say.
+pub(super) fn raw_revision(revision: ResourceVersion) -> i64 {
+    i64::try_from(revision.get()).unwrap_or(i64::MAX)
+}
+
+/// The first key after all that begin with `prefix`.
+fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Only 0xff bytes: in etcd's words, all keys from there on.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> StorageKey {
+        StorageKey::new(text).unwrap()
+    }
+
+    #[test]
+    fn the_prefix_is_normalised() {
+        for prefix in [
+            "/registry",
+            "registry",
+            "/registry/",
+            "registry/",
+            "//registry//",
+        ] {
+            let layout = Layout::new(prefix).unwrap();
+            assert_eq!(
+                layout.key(&key("/pods/ns/a")),
+                b"/registry/pods/ns/a",
+                "{prefix}"
+            );
+            assert_eq!(layout.probe(), b"/registry");
+        }
+        for none in ["", "/"] {
+            let layout = Layout::new(none).unwrap();
+            assert_eq!(layout.key(&key("/pods/ns/a")), b"/pods/ns/a");
+            assert_eq!(layout.probe(), b"/");
+        }
+        assert!(Layout::new("/a/../b").is_err());
+        assert!(Layout::new("/a//b").is_err());
+    }
+
+    #[test]
+    fn a_range_ends_before_a_longer_name() {
+        let layout = Layout::new("/registry").unwrap();
+        let (begin, end) = layout.range(&key("/pods/foo/"), "b");
+        assert_eq!(begin, b"/registry/pods/foo/b");
+        assert_eq!(end, b"/registry/pods/foo0");
+        assert_eq!(prefix_end(&[1, 255, 255]), [2]);
+        assert_eq!(prefix_end(&[255, 255]), [0]);
+    }
+
+    #[test]
+    fn a_key_that_names_nothing_is_reported_with_its_text() {
+        let layout = Layout::new("/registry").unwrap();
+        assert_eq!(
+            layout.storage_key(b"/registry/pods/a").unwrap(),
+            key("/pods/a")
+        );
+        for bad in [
+            &b"/registry/pods//a"[..],
+            b"/other/pods/a",
+            b"/registry/\xff",
+        ] {
+            let error = layout.storage_key(bad).unwrap_err();
+            assert!(matches!(&error, StorageError::Corrupt(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! One watch: etcd's responses made into batches that never cut a revision in two. It resumes
+//! nothing: when the stream breaks, the batches end with an error and the Reflector starts over
+//! from the revision it has.
+//!
+//! # States
+//!
+//! ```text
+//! open --response--> open      created, fragments, events, progress
+//! open --canceled, error, end of stream--> ended    (one error item, then none)
+//! dropped: the gRPC stream is reset, and etcd forgets the watch
+//! ```
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::proto::{PbEvent, PbWatchResponse};
+use etcd_client::{EventType, GetOptions, WatchOptions, WatchRequestSender, WatchResponseStream};
+use futures_util::stream;
+use tokio::time::{Instant, sleep_until};
+
+use super::Etcd3;
+use super::READ_TIMEOUT;
+use super::cluster::{Member, Repeat};
+use super::failure::Failure;
+use super::keys::{Layout, raw_revision, revision};
+use super::watch_pool::Seat;
+use crate::api::{ResourceVersion, StorageKey};
+use crate::storage::{ProgressRequester, StorageBatch, StorageError, StorageEvent, StorageWatch};
+
+/// How long etcd may take to confirm a new watch.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// etcd drops a progress request while the watch is catching up, which it does in steps of 100 ms:
+/// an unanswered request is repeated after this, then after twice as long, and so on.
+const PROGRESS_REPEAT_MIN: Duration = Duration::from_millis(25);
+
+/// The longest wait before a progress request is repeated.
+const PROGRESS_REPEAT_MAX: Duration = Duration::from_millis(200);
+
+/// The watch id of an answer to a progress request: it speaks for the whole stream.
+const STREAM_WATCH_ID: i64 = -1;
+
+/// A watch that etcd has confirmed.
+struct Opened {
+    requests: WatchRequestSender,
+    responses: WatchResponseStream,
+    watch_id: i64,
+    /// Held, not read: it keeps the watch counted on its connection.
+    _seat: Seat,
+}
+
+impl Etcd3 {
+    pub(super) async fn open_watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        let (begin, end) = self.layout.range(prefix, "");
+        let options = WatchOptions::new()
+            .with_start_revision(raw_revision(after).saturating_add(1))
+            .with_prev_key()
+            .with_progress_notify()
+            .with_fragment();
+        let options = match prefix.is_prefix() {
+            true => options.with_range(end),
+            false => options,
+        };
+        let opened = self
+            .cluster
+            .call(Repeat::Freely, OPEN_TIMEOUT, |member| {
+                open(member, begin.clone(), options.clone())
+            })
+            .await;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(Failure::Compacted) => return Err(self.compacted_error(after).await),
+            Err(failure) => return Err(failure.into_storage_error()),
+        };
+        self.refuse_if_compacted(after).await?;
+        let progress = ProgressRequester::default();
+        let watch = Watch {
+            layout: self.layout.clone(),
+            truthful: self.cluster.progress_is_truthful(),
+            delivered: after,
+            requested: after,
+            tail: Vec::new(),
+            answer_due: None,
+            answer_wait: PROGRESS_REPEAT_MIN,
+            progress: progress.clone(),
+            opened,
+        };
+        Ok(StorageWatch {
+            batches: Box::pin(stream::unfold(Some(watch), |watch| async move {
+                let mut watch = watch?;
+                match watch.next().await {
+                    Ok(batch) => Some((Ok(batch), Some(watch))),
+                    Err(error) => Some((Err(error), None)),
+                }
+            })),
+            progress,
+        })
+    }
+
+    /// Refuses a watch after a revision that is no longer there. etcd itself lets a watch start at
+    /// the compacted revision, although a deletion made at it can be gone.
+    async fn refuse_if_compacted(&self, after: ResourceVersion) -> Result<(), StorageError> {
+        let at = after.max(ResourceVersion::new(1));
+        let options = GetOptions::new().with_revision(raw_revision(at));
+        let key = self.layout.probe();
+        let read = self
+            .cluster
+            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                let (key, options) = (key.clone(), options.clone());
+                async move { Ok(kv.get(key, Some(options)).await?) }
+            })
+            .await;
+        match read {
+            Ok(_) | Err(Failure::Future) => Ok(()),
+            Err(Failure::Compacted) => Err(self.compacted_error(after).await),
+            Err(failure) => Err(failure.into_storage_error()),
+        }
+    }
+
+    /// The error for a revision that etcd says is compacted. Only a watch is told where history
+    /// begins, so one is opened for the purpose.
+    pub(super) async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
+        let options = WatchOptions::new().with_start_revision(raw_revision(requested).max(1));
+        let key = self.layout.probe();
+        let told = self
+            .cluster
+            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+                let (key, options) = (key.clone(), options.clone());
+                async move {
+                    let mut opened = open(member, key, options).await?;
+                    match opened.responses.message().await? {
+                        Some(response) if response.canceled() => Ok(response.compact_revision()),
+                        _ => Ok(0),
+                    }
+                }
+            })
+            .await;
+        if let Err(failure) = &told {
+            tracing::debug!(?failure, "etcd does not tell the compacted revision");
+        }
+        StorageError::Compacted {
+            requested,
+            // What is certain without an answer: it is later than what was asked.
+            compacted: revision(told.unwrap_or(0)).max(requested.next()),
+        }
+    }
+}
+
+/// Opens a watch at a member and waits until etcd has confirmed it.
+async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Opened, Failure> {
+    let (mut client, seat) = member.watches.client().await?;
+    let (requests, mut responses) = client.watch(key, Some(options)).await?.split();
+    let Some(response) = responses.message().await? else {
+        return Err(Failure::Unavailable("etcd closed a new watch".into()));
+    };
+    if response.canceled() {
+        return Err(canceled(&response.0));
+    }
+    Ok(Opened {
+        requests,
+        responses,
+        watch_id: response.watch_id(),
+        _seat: seat,
+    })
+}
+
+/// Why etcd canceled a watch.
+fn canceled(response: &PbWatchResponse) -> Failure {
+    let reason = &response.cancel_reason;
+    if response.compact_revision > 0 {
+        Failure::Compacted
+    } else if reason.contains("permission denied") {
+        Failure::Refused(format!("etcd canceled the watch: {reason}"))
+    } else {
+        // No leader, a member that stops, an internal trouble: another try may succeed.
+        Failure::Unavailable(format!("etcd canceled the watch: {reason}"))
+    }
+}
+
+struct Watch {
+    layout: Layout,
+    opened: Opened,
+    progress: ProgressRequester,
+    /// Whether etcd's answers to progress requests can be believed.
+    truthful: bool,
+    /// What the caller asked for, for its error.
+    requested: ResourceVersion,
+    /// Nothing at or below this is delivered again.
+    delivered: ResourceVersion,
+    /// Events of the revision that a fragment ended in; the next one may hold more of it.
+    tail: Vec<StorageEvent>,
+    /// When to repeat a progress request that was not answered.
+    answer_due: Option<Instant>,
+    /// How long the last wait for an answer was to be.
+    answer_wait: Duration,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<StorageBatch, StorageError> {
+        loop {
+            let due = self.answer_due;
+            // What has arrived goes first: it may be the progress that is about to be asked for.
+            // All three can be dropped half-way without losing anything.
+            let response = tokio::select! {
+                biased;
+                response = self.opened.responses.message() => response,
+                () = self.progress.requested(), if self.truthful => {
+                    self.answer_wait = PROGRESS_REPEAT_MIN;
+                    self.ask_progress().await?;
+                    continue;
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.answer_wait = (self.answer_wait * 2).min(PROGRESS_REPEAT_MAX);
+                    self.ask_progress().await?;
+                    continue;
+                }
+            };
+            let response = response
+                .map_err(|error| Failure::from(error).into_storage_error())?
+                .ok_or_else(|| StorageError::Unavailable("etcd closed the watch".into()))?;
+            if let Some(batch) = self.take(response.0)? {
+                return Ok(batch);
+            }
+        }
+    }
+
+    async fn ask_progress(&mut self) -> Result<(), StorageError> {
+        self.answer_due = Some(Instant::now() + self.answer_wait);
+        self.opened
+            .requests
+            .request_progress()
+            .await
+            .map_err(|error| Failure::from(error).into_storage_error())
+    }
+
+    /// What one response has to say, if it completes anything.
+    fn take(&mut self, response: PbWatchResponse) -> Result<Option<StorageBatch>, StorageError> {
+        if response.canceled {
+            return Err(match canceled(&response) {
+                Failure::Compacted => StorageError::Compacted {
+                    requested: self.requested,
+                    compacted: revision(response.compact_revision),
+                },
+                failure => failure.into_storage_error(),
+            });
+        }
+        if response.created {
+            return Ok(None);
+        }
+        if response.events.is_empty() {
+            return Ok(self.progressed(&response));
+        }
+        let mut events = std::mem::take(&mut self.tail);
+        for event in response.events {
+            let event = self.event(event)?;
+            // A revision that was delivered was delivered whole.
+            if event.revision > self.delivered {
+                events.push(event);
+            }
+        }
+        if response.fragment {
+            self.tail = split_last_revision(&mut events);
+        }
+        // Not the header's revision: while a watch catches up, that is ahead of the events.
+        let Some(last) = events.last() else {
+            return Ok(None);
+        };
+        self.delivered = last.revision;
+        Ok(Some(StorageBatch {
+            revision: last.revision,
+            events,
+        }))
+    }
+
+    fn progressed(&mut self, response: &PbWatchResponse) -> Option<StorageBatch> {
+        let whole_stream = response.watch_id == STREAM_WATCH_ID;
+        if whole_stream {
+            self.answer_due = None;
+        } else if response.watch_id != self.opened.watch_id {
+            return None;
+        }
+        let header = response.header.as_ref()?;
+        let revision = revision(header.revision);
+        // Between fragments nothing can be vouched for.
+        if !self.tail.is_empty() || (whole_stream && !self.truthful) {
+            return None;
+        }
+        self.delivered = self.delivered.max(revision);
+        let events = Vec::new();
+        Some(StorageBatch { events, revision })
+    }
+
+    fn event(&self, event: PbEvent) -> Result<StorageEvent, StorageError> {
+        let deleted = event.r#type == EventType::Delete as i32;
+        let kv = event
+            .kv
+            .ok_or_else(|| StorageError::Corrupt("etcd sent an event without a key".into()))?;
+        let key = self.layout.storage_key(&kv.key)?;
+        let created = !deleted && kv.create_revision == kv.mod_revision;
+        let previous = event.prev_kv.map(|kv| Bytes::from(kv.value));
+        if previous.is_none() && !created {
+            return Err(StorageError::Failed(format!(
+                "etcd sent the change of {key} at revision {} without the value before it",
+                kv.mod_revision
+            )));
+        }
+        Ok(StorageEvent {
+            key,
+            revision: revision(kv.mod_revision),
+            value: (!deleted).then(|| Bytes::from(kv.value)),
+            previous: previous.filter(|_| !created),
+        })
+    }
+}
+
+/// Takes the events of the last revision off the end.
+fn split_last_revision(events: &mut Vec<StorageEvent>) -> Vec<StorageEvent> {
+    let Some(last) = events.last().map(|event| event.revision) else {
+        return Vec::new();
+    };
+    let cut = events.partition_point(|event| event.revision < last);
+    events.split_off(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(revision: u64) -> StorageEvent {
+        StorageEvent {
+            key: StorageKey::new(&format!("/pods/ns/{revision}")).unwrap(),
+            revision: ResourceVersion::new(revision),
+            value: Some(Bytes::new()),
+            previous: None,
+        }
+    }
+
+    #[test]
+    fn a_fragment_keeps_back_the_revision_it_ends_in() {
+        let revisions = |events: &[StorageEvent]| -> Vec<u64> {
+            events.iter().map(|event| event.revision.get()).collect()
+        };
+        let mut events: Vec<_> = [1, 2, 2, 3, 3].map(event).into();
+        let tail = split_last_revision(&mut events);
+        assert_eq!(
+            (revisions(&events), revisions(&tail)),
+            (vec![1, 2, 2], vec![3, 3])
+        );
+        let mut one: Vec<_> = [7, 7].map(event).into();
+        assert_eq!(split_last_revision(&mut one).len(), 2);
+        assert!(one.is_empty());
+    }
+
+    #[test]
+    fn a_cancellation_says_why() {
+        let response = |compact_revision, cancel_reason: &str| PbWatchResponse {
+            canceled: true,
+            compact_revision,
+            cancel_reason: cancel_reason.into(),
+            ..PbWatchResponse::default()
+        };
+        assert_eq!(
+            canceled(&response(7, "mvcc: required revision")),
+            Failure::Compacted
+        );
+        assert!(canceled(&response(0, "etcdserver: no leader")).is_unavailable());
+        assert!(!canceled(&response(0, "rpc error: permission denied")).is_unavailable());
+    }
+}

@@ -1,0 +1,207 @@
+//! The real binary as a fixture: started on free ports with a data directory of its own, killed when
+//! it is dropped. No case is here.
+
+mod kubectl;
+mod wire;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+pub(crate) use kubectl::{Kubectl, Running};
+pub(crate) use wire::{Answer, Identity, Protocol, Wire};
+
+/// How long anything may take that takes milliseconds on an idle machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server. It is killed, with all it holds, when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    data_dir: PathBuf,
+    log: PathBuf,
+    /// What it printed until it was ready.
+    pub(crate) announcement: String,
+    _own_directory: Option<tempfile::TempDir>,
+}
+
+impl Server {
+    /// Starts one with a data directory of its own and waits until it is ready. `args` are added to
+    /// those that choose free ports.
+    pub(crate) async fn start(args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut server = Self::start_in(directory.path(), args).await;
+        server._own_directory = Some(directory);
+        server
+    }
+
+    /// Starts one that keeps its data in `directory`, which outlives it.
+    pub(crate) async fn start_in(directory: &Path, args: &[&str]) -> Self {
+        let ports = ["--secure-port=0", "--insecure-port=auto"];
+        Self::start_exactly(directory, &[&ports[..], args].concat()).await
+    }
+
+    /// As [`Self::start_in`], with no arguments but `args` and the data directory.
+    pub(crate) async fn start_exactly(directory: &Path, args: &[&str]) -> Self {
+        let data_dir = directory.join("data");
+        let log = directory.join("log");
+        let log_file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .expect("a log file");
+        let mut child = command()
+            .arg("--data-dir")
+            .arg(&data_dir)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(log_file)
+            .spawn()
+            .expect("the binary starts");
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        let mut lines = BufReader::new(stdout).lines();
+        let mut announcement = String::new();
+        let ready = timeout(PATIENCE, async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                announcement += &line;
+                announcement.push('\n');
+                if line.trim_start().starts_with("kubectl ") {
+                    return true;
+                }
+            }
+            false
+        });
+        if ready.await != Ok(true) {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("the server is not ready: {announcement}\n{log}");
+        }
+        Self {
+            child,
+            data_dir,
+            log,
+            announcement,
+            _own_directory: None,
+        }
+    }
+
+    /// The data directory.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The kubeconfig that it wrote.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("kubeconfig")
+    }
+
+    /// The kubeconfig, parsed.
+    pub(crate) fn kubeconfig_value(&self) -> Value {
+        let text = std::fs::read_to_string(self.kubeconfig()).expect("a kubeconfig");
+        serde_json::from_str(&text).expect("the kubeconfig is JSON")
+    }
+
+    /// Where it serves HTTPS.
+    pub(crate) fn secure(&self) -> SocketAddr {
+        self.announced("Serving https://")
+    }
+
+    /// Where it serves plain HTTP.
+    pub(crate) fn insecure(&self) -> SocketAddr {
+        self.announced("Serving http://")
+    }
+
+    fn announced(&self, beginning: &str) -> SocketAddr {
+        let line = self
+            .announcement
+            .lines()
+            .find_map(|line| line.strip_prefix(beginning))
+            .expect("the address is announced");
+        let address = line.split(' ').next().unwrap_or_default();
+        address.parse().expect("an address")
+    }
+
+    /// What it logged so far, and its predecessors in the same directory.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends a signal, e.g. `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs");
+        signal(pid, name);
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        let ended = timeout(PATIENCE, self.child.wait()).await;
+        let Ok(ended) = ended else {
+            panic!("the server does not end:\n{}", self.log());
+        };
+        ended.expect("its own child")
+    }
+
+    /// Asks it to end and waits for that.
+    pub(crate) async fn stop(mut self) {
+        self.signal("TERM");
+        let ended = self.wait().await;
+        assert!(ended.success(), "{ended}:\n{}", self.log());
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("it can be killed");
+    }
+
+    /// A connection with the admin's certificate.
+    pub(crate) async fn admin(&self, protocol: Protocol) -> Wire {
+        let config = self.kubeconfig_value();
+        let identity = Identity::from_kubeconfig(&config);
+        Wire::secure(self.secure(), &config, Some(&identity), protocol).await
+    }
+
+    /// A connection without a certificate.
+    pub(crate) async fn stranger(&self, protocol: Protocol) -> Wire {
+        Wire::secure(self.secure(), &self.kubeconfig_value(), None, protocol).await
+    }
+
+    /// A connection to the port without authentication.
+    pub(crate) async fn plain(&self, protocol: Protocol) -> Wire {
+        Wire::plain(self.insecure(), protocol).await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("--- the server's log ---\n{}", self.log());
+        }
+    }
+}
+
+/// The binary, without what the environment of the test would configure.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchet"));
+    let ours = std::env::vars_os().filter(|(name, _)| {
+        name.to_str()
+            .is_some_and(|name| name.starts_with("WATCHET_"))
+    });
+    for (name, _) in ours {
+        command.env_remove(name);
+    }
+    command.kill_on_drop(true).stdin(Stdio::null());
+    command
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let sent = std::process::Command::new("sh")
+        .args(["-c", &format!("kill -{name} {pid}")])
+        .status()
+        .expect("a shell");
+    assert!(sent.success(), "kill -{name} {pid}");
+}

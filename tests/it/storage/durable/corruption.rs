@@ -1,0 +1,222 @@
+//! Damaged files: each is refused with an error that names it, or what is read of it is right.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use watchet::api::ResourceVersion;
+use watchet::storage::embedded::{DATA_FILE, OpenError, WITNESS_FILE};
+use watchet::storage::{Expect, Put, Storage, StorageError};
+
+use super::super::model::{Model, step};
+use super::super::support::{Random, create, key};
+use super::{open, reopen};
+
+/// A store's files, as a clean end or as a kill leaves them, and what they hold.
+struct Sample {
+    data: Vec<u8>,
+    witness: Vec<u8>,
+    model: Model,
+}
+
+impl Sample {
+    async fn make(clean: bool, random: &mut Random) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = reopen(directory.path());
+        let mut model = Model::empty_at(store.current_revision().await.unwrap());
+        for round in 0..120 {
+            step(&store, &mut model, random).await;
+            if round == 60 {
+                let at = model.revision();
+                store.compact(at).await.unwrap();
+                model.compact(at);
+            }
+        }
+        let data = directory.path().join(DATA_FILE);
+        if clean {
+            drop(store);
+        }
+        Self {
+            data: std::fs::read(data).unwrap(),
+            witness: std::fs::read(directory.path().join(WITNESS_FILE)).unwrap(),
+            model,
+        }
+    }
+
+    /// Opens a copy with `data`, and reads everything: true when all was right, false when it was
+    /// refused as it should be.
+    async fn survives(&self, data: &[u8], story: &str) -> bool {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(DATA_FILE);
+        std::fs::write(&path, data).unwrap();
+        std::fs::write(directory.path().join(WITNESS_FILE), &self.witness).unwrap();
+        let store: Arc<dyn Storage> = match open(directory.path()) {
+            Ok(store) => store,
+            Err(error) => {
+                assert_refused(&error, &path, story);
+                return false;
+            }
+        };
+        match self.model.verify(&store).await {
+            Ok(()) => true,
+            Err(StorageError::Corrupt(text)) => {
+                assert!(text.contains(&*path.to_string_lossy()), "{story}: {text}");
+                false
+            }
+            Err(error) => panic!("{story}: {error:?}"),
+        }
+    }
+}
+
+fn assert_refused(error: &OpenError, path: &Path, story: &str) {
+    let text = error.to_string();
+    let corrupt = matches!(error, OpenError::Corrupt { .. });
+    assert!(corrupt, "{story}: {error:?}");
+    assert!(text.contains(&*path.to_string_lossy()), "{story}: {text}");
+    assert!(text.contains("restore"), "{story}: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flipped_bits_are_never_served() {
+    let mut random = Random::seeded(0x5eed_f11b);
+    for clean in [true, false] {
+        let sample = Sample::make(clean, &mut random).await;
+        assert!(sample.survives(&sample.data, "untouched").await);
+        let mut refused = 0;
+        // Every byte of the file's header, which decides what the rest means; then anywhere.
+        let header = (0..320).map(|at| (at, random.below(8))).collect::<Vec<_>>();
+        let anywhere = (0..250).map(|_| (random.below(sample.data.len()), random.below(8)));
+        for (at, bit) in header.into_iter().chain(anywhere.collect::<Vec<_>>()) {
+            let mut data = sample.data.clone();
+            data[at] ^= 1 << bit;
+            let story = format!("clean {clean}, byte {at}, bit {bit}");
+            refused += u32::from(!sample.survives(&data, &story).await);
+        }
+        println!("clean {clean}: {refused} of 570 refused");
+        assert!(refused > 50, "flips in live pages must be found: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_bit_of_the_first_byte_of_state_is_understood() {
+    let mut random = Random::seeded(0x5eed_60d);
+    for clean in [true, false] {
+        let sample = Sample::make(clean, &mut random).await;
+        // Which of the two last commits is valid, and how it was made, is one byte after the magic.
+        for bit in 0..8 {
+            let mut data = sample.data.clone();
+            data[9] ^= 1 << bit;
+            sample
+                .survives(&data, &format!("clean {clean}, bit {bit}"))
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overwritten_stretches_are_never_served() {
+    let mut random = Random::seeded(0x5eed_0bad);
+    let sample = Sample::make(false, &mut random).await;
+    let mut refused = 0;
+    for _ in 0..100 {
+        let at = random.below(sample.data.len());
+        let len = (1 + random.below(8192)).min(sample.data.len() - at);
+        let mut data = sample.data.clone();
+        let zero = random.below(2) == 0;
+        data[at..at + len].fill_with(|| if zero { 0 } else { random.number() as u8 });
+        let story = format!("{len} bytes at {at}, zeroed: {zero}");
+        refused += u32::from(!sample.survives(&data, &story).await);
+    }
+    assert!(refused > 10, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn truncated_files_are_refused() {
+    let mut random = Random::seeded(0x5eed_c07);
+    let sample = Sample::make(false, &mut random).await;
+    let some = (0..60).map(|_| random.below(sample.data.len()));
+    for len in [0, 1, 100, 4095, 4096].into_iter().chain(some) {
+        // A cut behind the last page in use loses nothing.
+        let survived = sample
+            .survives(&sample.data[..len], &format!("cut at {len}"))
+            .await;
+        assert!(!survived || len > 8192, "cut at {len}");
+    }
+}
+
+fn file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name)
+}
+
+/// A file that is whole but not the one that was written is no empty or older store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_and_older_files_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = file(directory.path(), DATA_FILE);
+    let store = reopen(directory.path());
+    create(&store, "/pods/ns/a", "x").await;
+    drop(store);
+    let older = std::fs::read(&data).unwrap();
+    let store = reopen(directory.path());
+    let last = create(&store, "/pods/ns/b", "x").await;
+    drop(store);
+    std::fs::write(&data, &older).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert_refused(&error, &data, "older");
+    assert!(error.to_string().contains(&last.to_string()), "{error}");
+    assert!(error.to_string().contains(WITNESS_FILE), "{error}");
+
+    std::fs::remove_file(&data).unwrap();
+    assert_refused(&open(directory.path()).unwrap_err(), &data, "missing");
+    assert!(!data.exists(), "nothing is made in its place");
+
+    // As the message says: on purpose it can be done.
+    std::fs::write(&data, &older).unwrap();
+    std::fs::remove_file(file(directory.path(), WITNESS_FILE)).unwrap();
+    let store = reopen(directory.path());
+    assert!(store.current_revision().await.unwrap() < last);
+}
+
+/// Damage that happens while the store is open is found when the record is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_damaged_under_an_open_store_are_not_served() {
+    // More than the page cache holds, so that some are read from the file again.
+    const RECORDS: usize = 32;
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path());
+    let value = |number: usize| Bytes::from(vec![number as u8 + 1; 1 << 20]);
+    for number in 0..RECORDS {
+        let put = Put {
+            key: key(&format!("/blobs/{number}")),
+            value: value(number),
+            expect: Expect::Absent,
+            ttl: None,
+        };
+        store.put(put).await.unwrap();
+    }
+    let data = file(directory.path(), DATA_FILE);
+    let mut bytes = std::fs::read(&data).unwrap();
+    for number in 0..RECORDS {
+        let run = vec![number as u8 + 1; 4096];
+        let at = bytes
+            .chunks(4096)
+            .position(|page| page == run)
+            .expect("it was written");
+        bytes[at * 4096] ^= 1;
+    }
+    std::fs::write(&data, &bytes).unwrap();
+    let mut found = 0;
+    for number in 0..RECORDS {
+        match store.get(&key(&format!("/blobs/{number}"))).await {
+            Ok((item, _)) => assert_eq!(item.unwrap().value, value(number)),
+            Err(StorageError::Corrupt(text)) => {
+                assert!(text.contains(&*data.to_string_lossy()), "{text}");
+                found += 1;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(found > 0, "the page cache cannot hold them all");
+    let revision = store.current_revision().await.unwrap();
+    assert_eq!(revision, ResourceVersion::new(1 + RECORDS as u64));
+}

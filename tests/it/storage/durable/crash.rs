@@ -1,0 +1,126 @@
+//! kill -9 at random moments: what was acknowledged is there, what is there is whole.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use watchet::api::{ResourceVersion, StorageKey};
+use watchet::storage::embedded::OpenError;
+use watchet::storage::{Storage, StorageError};
+
+use super::super::support::{Follow, Random, create, key, list};
+use super::child::{Acknowledged, Writing};
+use super::{open, reopen};
+
+/// Checks the store against all that was ever acknowledged: each write that history still holds is
+/// there as it was made, history is the difference between its two ends, and no key is older than
+/// its last acknowledged write.
+async fn check(store: &Arc<dyn Storage>, acknowledged: &[Acknowledged]) {
+    let start = match list(store, "/pods/", Some(ResourceVersion::new(1))).await {
+        Ok(_) => ResourceVersion::new(1),
+        Err(StorageError::Compacted { compacted, .. }) => compacted,
+        Err(error) => panic!("{error}"),
+    };
+    let end = store.current_revision().await.unwrap();
+    let state = |page: watchet::storage::ListPage| -> BTreeMap<StorageKey, _> {
+        let entry = |item: watchet::storage::KeyValue| (item.key, (item.mod_revision, item.value));
+        page.items.into_iter().map(entry).collect()
+    };
+    let mut replayed = state(list(store, "/pods/", Some(start)).await.unwrap());
+    let mut events = BTreeMap::new();
+    for event in Follow::open(store, "/pods/", start).await.until(end).await {
+        let before = match event.value.clone() {
+            Some(value) => replayed.insert(event.key.clone(), (event.revision, value)),
+            None => replayed.remove(&event.key),
+        };
+        assert_eq!(before.map(|(_, value)| value), event.previous);
+        events.insert(event.revision, event);
+    }
+    let latest = state(list(store, "/pods/", None).await.unwrap());
+    assert_eq!(replayed, latest);
+    let mut last = BTreeMap::new();
+    for write in acknowledged {
+        last.insert(&write.key, write);
+        if write.revision > start {
+            let event = &events[&write.revision];
+            assert_eq!(event.key, key(&write.key));
+            let value = event
+                .value
+                .as_ref()
+                .map(|v| String::from_utf8_lossy(v).into_owned());
+            assert_eq!(value, write.value, "{} @{}", write.key, write.revision);
+        }
+    }
+    for (at, write) in last {
+        match latest.get(&key(at)) {
+            Some((revision, _)) => assert!(*revision >= write.revision, "{at}"),
+            // Deleted by this write, or by one whose acknowledgement the kill swallowed.
+            None => assert!(
+                write.value.is_none()
+                    || events.values().any(|event| {
+                        event.key == key(at)
+                            && event.value.is_none()
+                            && event.revision > write.revision
+                    }),
+                "{at} is gone, though written at {}",
+                write.revision
+            ),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_loses_no_acknowledged_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = Random::seeded(0x5eed_c4a5);
+    let mut acknowledged = Vec::new();
+    for round in 0..12 {
+        let mut writing = Writing::start(directory.path(), random.number());
+        acknowledged.push(writing.first());
+        tokio::time::sleep(Duration::from_micros(random.number() % 150_000)).await;
+        acknowledged.extend(writing.kill());
+        println!("round {round}: {} writes so far", acknowledged.len());
+        let store = reopen(directory.path());
+        check(&store, &acknowledged).await;
+    }
+    assert!(acknowledged.len() > 100, "the child was busy");
+}
+
+/// Also a store that was only being made opens afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_leaves_a_new_store_that_opens() {
+    let mut random = Random::seeded(0x5eed_0e3);
+    for _ in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let writing = Writing::start(directory.path(), random.number());
+        tokio::time::sleep(Duration::from_micros(random.number() % 30_000)).await;
+        let acknowledged = writing.kill();
+        let store = reopen(directory.path());
+        check(&store, &acknowledged).await;
+        create(&store, "/pods/new/a", "x").await;
+    }
+}
+
+fn assert_in_use(directory: &Path) {
+    match open(directory) {
+        Err(error @ OpenError::InUse { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains(&directory.display().to_string()), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_process_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writing = Writing::start(directory.path(), 1);
+    writing.first();
+    assert_in_use(directory.path());
+    writing.kill();
+    let store = reopen(directory.path());
+    assert_in_use(directory.path());
+    drop(store);
+    drop(reopen(directory.path()));
+}

@@ -1,0 +1,123 @@
+//! Background duties (compaction each interval, flushing), and watches that fall far behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::{Instant, sleep};
+use watchet::storage::embedded::{DATA_FILE, Durability};
+use watchet::storage::memory::Memory;
+use watchet::storage::{Storage, StorageError};
+use watchet::tasks::Tasks;
+
+use super::super::support::{Follow, Maintained, PATIENCE, create, list, update};
+use super::{open, open_with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_lives_for_one_to_two_intervals() {
+    let interval = Duration::from_millis(500);
+    let store: Arc<dyn Storage> = Memory::new(interval).unwrap();
+    let _maintained = Maintained::start(&store);
+    let first = create(&store, "/pods/ns/a", "one").await;
+    sleep(interval / 5).await;
+    let written = Instant::now();
+    update(&store, "/pods/ns/a", first, "two").await;
+    loop {
+        match list(&store, "/pods/", Some(first)).await {
+            Ok(_) => assert!(written.elapsed() < PATIENCE, "it is never compacted"),
+            Err(StorageError::Compacted { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(written.elapsed() >= interval, "{:?}", written.elapsed());
+    let latest = list(&store, "/pods/", None).await.unwrap();
+    assert_eq!(latest.items.len(), 1);
+}
+
+/// What a power cut now would leave: the file as it is, opened elsewhere.
+fn revision_on_disk(directory: &std::path::Path) -> impl Future<Output = u64> + use<> {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(directory.join(DATA_FILE), copy.path().join(DATA_FILE)).unwrap();
+    let store = open(copy.path()).unwrap();
+    async move {
+        let _copy = copy;
+        store.current_revision().await.unwrap().get()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn intervals_and_shutdown_flush() {
+    for (durability, flushes_itself) in [
+        (Durability::Interval(Duration::from_millis(50)), true),
+        (Durability::None, false),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        let made = create(&store, "/pods/ns/a", "one").await.get();
+        assert!(
+            revision_on_disk(directory.path()).await < made,
+            "acknowledged before"
+        );
+        let tasks = Tasks::new();
+        let (maintained, token) = (store.clone(), tasks.token());
+        tasks.spawn("maintain", async move { maintained.maintain(token).await });
+        if flushes_itself {
+            let start = Instant::now();
+            while revision_on_disk(directory.path()).await < made {
+                assert!(start.elapsed() < PATIENCE, "it is never flushed");
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let made = create(&store, "/pods/ns/b", "two").await.get();
+        tasks.drain(PATIENCE).await.unwrap();
+        assert!(
+            revision_on_disk(directory.path()).await >= made,
+            "flushed when told to stop"
+        );
+    }
+}
+
+/// A reader that falls behind by more than the store keeps in memory goes back to the log, and
+/// joins the live end again, while writers go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_falls_far_behind_misses_nothing() {
+    const WRITERS: usize = 32;
+    const EACH: usize = 400;
+    let store: Arc<dyn Storage> = Memory::new(Duration::ZERO).unwrap();
+    let start = store.current_revision().await.unwrap();
+    let mut slow = Follow::open(&store, "/pods/", start).await;
+    let mut idle = Follow::open(&store, "/idle/", start).await;
+    let tasks = Tasks::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let store = store.clone();
+            tasks.spawn("writer", async move {
+                for number in 0..EACH {
+                    create(&store, &format!("/pods/{writer}/{number}"), "x").await;
+                }
+            })
+        })
+        .collect();
+    let mut seen = slow.batch().await.unwrap().events.len();
+    let mut writers = join_all(writers);
+    let mut done = false;
+    let end = (WRITERS * EACH) as u64 + start.get();
+    while seen < WRITERS * EACH {
+        tokio::select! {
+            biased;
+            _ = &mut writers, if !done => done = true,
+            batch = slow.batch() => seen += batch.unwrap().events.len(),
+        }
+        // Slower than the writers: batches are of a thousand at most.
+        if !done {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert_eq!(seen, WRITERS * EACH);
+    let end = watchet::api::ResourceVersion::new(end);
+    assert_eq!(store.current_revision().await.unwrap(), end);
+    assert!(idle.until(end).await.is_empty());
+    let mut replay = Follow::open(&store, "/pods/", start).await;
+    assert_eq!(replay.until(end).await.len(), WRITERS * EACH);
+}

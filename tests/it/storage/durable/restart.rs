@@ -1,0 +1,78 @@
+//! Restarts: history, deadlines and compaction go on where they were.
+
+use std::time::Duration;
+
+use watchet::storage::embedded::Durability;
+use watchet::storage::{Expect, Outcome, Put, Storage};
+
+use super::super::model::{Model, step};
+use super::super::support::{Follow, Maintained, Random, bytes, create, key, told, update};
+use super::{open_with, reopen};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_survives_restarts() {
+    let mut random = Random::seeded(0x5eed_0002);
+    for durability in [
+        Durability::Fsync,
+        Durability::Interval(Duration::from_secs(3600)),
+        Durability::None,
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = None;
+        for round in 0..4 {
+            let store: std::sync::Arc<dyn Storage> =
+                open_with(directory.path(), durability).unwrap();
+            let revision = store.current_revision().await.unwrap();
+            let model = model.get_or_insert_with(|| Model::empty_at(revision));
+            model.check(&store).await;
+            for _ in 0..30 {
+                step(&store, model, &mut random).await;
+            }
+            if round % 2 == 1 {
+                let at = watchet::api::ResourceVersion::new(model.revision().get() - 7);
+                store.compact(at).await.unwrap();
+                model.compact(at);
+            }
+            model.check(&store).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_resumes_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path());
+    let first = create(&store, "/pods/ns/a", "one").await;
+    let second = update(&store, "/pods/ns/a", first, "two").await;
+    let mut watch = Follow::open(&store, "/pods/", second).await;
+    drop(store);
+    // A watch that nobody reads does not keep the directory; it ends with an error.
+    let store = reopen(directory.path());
+    assert!(watch.batch().await.is_err());
+    let mut resumed = Follow::open(&store, "/pods/", first).await;
+    update(&store, "/pods/ns/a", second, "three").await;
+    assert_eq!(
+        told(&resumed.events(2).await),
+        ["/pods/ns/a=two was one", "/pods/ns/a=three was two"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deadlines_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path());
+    let put = Put {
+        key: key("/events/ns/a"),
+        value: bytes("brief"),
+        expect: Expect::Absent,
+        ttl: Some(Duration::from_millis(600)),
+    };
+    let Outcome::Done(made) = store.put(put).await.unwrap() else {
+        panic!("the key was absent");
+    };
+    drop(store);
+    let store = reopen(directory.path());
+    let _maintained = Maintained::start(&store);
+    let mut watch = Follow::open(&store, "/events/", made).await;
+    assert_eq!(told(&watch.events(1).await), ["/events/ns/a=- was brief"]);
+}

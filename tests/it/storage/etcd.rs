@@ -1,0 +1,227 @@
+//! A real etcd process for tests, and the `etcd` back end over it. It is found by `scripts/etcd`,
+//! through `scripts/test`; there is no way to run these tests without one. No case is here.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use watchet::storage::Storage;
+use watchet::storage::etcd3::{Etcd3, Etcd3Config};
+
+use super::Backend;
+use super::support::PATIENCE;
+
+/// The binary to run: `WATCHET_TEST_ETCD`, else the one on `PATH`.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("WATCHET_TEST_ETCD") {
+        return path.into();
+    }
+    let on_path = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path)
+            .map(|directory| directory.join("etcd"))
+            .find(|file| file.is_file())
+    });
+    on_path.expect(
+        "these tests need an etcd: run scripts/test, or WATCHET_TEST_ETCD=$(scripts/etcd) cargo test",
+    )
+}
+
+/// Certificates for TLS to etcd, as PEM files.
+pub(crate) struct TlsFiles {
+    pub(crate) ca: PathBuf,
+    pub(crate) server_cert: PathBuf,
+    pub(crate) server_key: PathBuf,
+}
+
+/// An etcd of one member on ports and in a directory of its own. It dies with the value.
+pub(crate) struct EtcdProcess {
+    child: Child,
+    arguments: Vec<String>,
+    client_url: String,
+    directory: tempfile::TempDir,
+}
+
+impl EtcdProcess {
+    /// Starts one and waits until it serves. `extra` are further flags.
+    pub(crate) async fn start(extra: &[&str]) -> Self {
+        Self::launch(None, extra).await
+    }
+
+    /// Starts one that speaks TLS only and wants client certificates of the same authority.
+    pub(crate) async fn start_tls(files: &TlsFiles) -> Self {
+        Self::launch(Some(files), &[]).await
+    }
+
+    async fn launch(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
+        // Between choosing a port and listening on it, somebody else can take it.
+        for _ in 0..5 {
+            let mut process = Self::spawn(tls, extra);
+            if process.wait_until_it_serves().await {
+                return process;
+            }
+            println!("etcd ended while starting:\n{}", process.log());
+        }
+        panic!("etcd does not start");
+    }
+
+    fn spawn(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let [client, peer] = free_ports();
+        let client_url = format!("{scheme}://127.0.0.1:{client}");
+        let peer_url = format!("http://127.0.0.1:{peer}");
+        let data = directory.path().join("data").display().to_string();
+        let mut arguments = vec![
+            format!("--data-dir={data}"),
+            format!("--listen-client-urls={client_url}"),
+            format!("--advertise-client-urls={client_url}"),
+            format!("--listen-peer-urls={peer_url}"),
+            format!("--initial-advertise-peer-urls={peer_url}"),
+            format!("--initial-cluster=default={peer_url}"),
+            "--log-level=warn".into(),
+            // Tests kill the process, never the machine.
+            "--unsafe-no-fsync".into(),
+        ];
+        if let Some(files) = tls {
+            arguments.extend([
+                format!("--trusted-ca-file={}", files.ca.display()),
+                format!("--cert-file={}", files.server_cert.display()),
+                format!("--key-file={}", files.server_key.display()),
+                "--client-cert-auth".into(),
+            ]);
+        }
+        arguments.extend(extra.iter().map(ToString::to_string));
+        Self {
+            child: run(&arguments, &directory),
+            arguments,
+            client_url,
+            directory,
+        }
+    }
+
+    /// Waits until the port answers; false when the process ends instead.
+    async fn wait_until_it_serves(&mut self) -> bool {
+        let address = self
+            .client_url
+            .split_once("://")
+            .expect("a URL")
+            .1
+            .to_owned();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if self.child.try_wait().expect("its own child").is_some() {
+                return false;
+            }
+            // etcd listens only once it has joined its cluster.
+            if tokio::net::TcpStream::connect(&address).await.is_ok() {
+                return true;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "etcd does not serve:\n{}",
+                self.log()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Where it serves clients.
+    pub(crate) fn url(&self) -> &str {
+        &self.client_url
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("etcd can be killed");
+        self.child.wait().expect("its own child");
+    }
+
+    /// Starts it again with the same data on the same ports.
+    pub(crate) async fn restart(&mut self) {
+        self.child = run(&self.arguments, &self.directory);
+        assert!(self.wait_until_it_serves().await, "{}", self.log());
+    }
+
+    /// Stops it without closing its connections: what is sent to it is neither read nor refused.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args([signal, &id]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// A back end over it.
+    pub(crate) async fn connect(&self) -> Arc<Etcd3> {
+        Etcd3::connect(self.config()).await.expect("etcd answers")
+    }
+
+    /// How to connect; history is compacted only on request.
+    pub(crate) fn config(&self) -> Etcd3Config {
+        Etcd3Config {
+            endpoints: vec![self.client_url.clone()],
+            compaction_interval: Duration::ZERO,
+            ..Etcd3Config::default()
+        }
+    }
+}
+
+impl Drop for EtcdProcess {
+    fn drop(&mut self) {
+        // It may have ended already; there is nothing left to do about it.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn run(arguments: &[String], directory: &tempfile::TempDir) -> Child {
+    let log = std::fs::File::create(directory.path().join("log")).expect("a log file");
+    let binary = binary();
+    Command::new(&binary)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot run etcd at {binary:?}: {error}"))
+}
+
+fn free_ports() -> [u16; 2] {
+    // Both are held before either is given back, or they could be one.
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    [listen(), listen()].map(|held| held.local_addr().expect("it is bound").port())
+}
+
+/// The back end over an etcd of its own.
+pub(crate) struct EtcdStore {
+    store: Arc<Etcd3>,
+    _process: EtcdProcess,
+}
+
+impl Backend for EtcdStore {
+    async fn start() -> Self {
+        let process = EtcdProcess::start(&[]).await;
+        Self {
+            store: process.connect().await,
+            _process: process,
+        }
+    }
+
+    fn storage(&self) -> Arc<dyn Storage> {
+        self.store.clone()
+    }
+}
