@@ -46,3 +46,6 @@ pub fn router(registry: Arc<Registry>, wire: WireConfig) -> axum::Router {
     let wire = Arc::new(Wire::new(registry, wire));
     axum::Router::new().fallback(serve::serve).with_state(wire)
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,11 +41,19 @@ pub(crate) fn set(response: &mut Response, name: HeaderName, value: &str) {
 /// A response whose body is `status` and whose code is the status' own (§8.5), 200 for a success.
 /// It is also what a layer above the router answers when it refuses a request (401, 403).
 pub fn status_response(status: &Status) -> Response {
+    status_response_as(status, false)
+}
+
+/// The same, indented when a person reads it.
+pub(crate) fn status_response_as(status: &Status, pretty: bool) -> Response {
     let code = match status.code {
         0 => StatusCode::OK,
         code => StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     };
-    let mut response = json_response(code, status);
+    let mut response = match pretty {
+        true => pretty_response(code, status),
+        false => json_response(code, status),
+    };
     if let Some(details) = &status.details
         && details.retry_after_seconds > 0
     {
@@ -57,7 +65,16 @@ pub fn status_response(status: &Status) -> Response {
 
 /// A JSON document of ours.
 pub(crate) fn json_response(code: StatusCode, document: &impl Serialize) -> Response {
-    match serde_json::to_vec(document) {
+    document_response(code, serde_json::to_vec(document))
+}
+
+/// A JSON document of ours, indented.
+pub(crate) fn pretty_response(code: StatusCode, document: &impl Serialize) -> Response {
+    document_response(code, serde_json::to_vec_pretty(document))
+}
+
+fn document_response(code: StatusCode, json: Result<Vec<u8>, serde_json::Error>) -> Response {
+    match json {
         Ok(mut json) => {
             json.push(b'\n');
             response(code, Media::Json.content_type(), Body::from(json))

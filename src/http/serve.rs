@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::registry::Registry;
 
+use super::accept::wants_pretty;
 use super::config::WireConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
@@ -26,7 +27,7 @@ use super::error::WireError;
 use super::health::{self, Endpoint};
 use super::query::Query;
 use super::request_info::{RequestInfo, Verb};
-use super::response::{json_response, set, status_response};
+use super::response::{json_response, pretty_response, set, status_response_as};
 use super::verbs::{Call, accept_of};
 
 /// Names a request, in its log lines and in its response.
@@ -61,6 +62,7 @@ impl Wire {
 pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let audit_id = audit_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
+    let pretty = is_pretty(uri.query(), request.headers());
     let answered = AssertUnwindSafe(answer(&wire, request))
         .catch_unwind()
         .await;
@@ -81,7 +83,7 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
         } else {
             tracing::debug!(audit_id, %method, %uri, code = status.code, %error, "request refused");
         }
-        status_response(&status)
+        status_response_as(&status, pretty)
     });
     set(&mut response, AUDIT_ID, &audit_id);
     set(&mut response, CACHE_CONTROL, "no-cache, private");
@@ -199,7 +201,7 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
     };
     let document = found.ok_or(WireError::NoSuchPath)?;
     only_reads(parts)?;
-    plain(parts, &document)
+    Ok(plain(parts, &document))
 }
 
 fn only_reads(parts: &Parts) -> Result<(), WireError> {
@@ -209,20 +211,19 @@ fn only_reads(parts: &Parts) -> Result<(), WireError> {
     }
 }
 
+/// Whether a person reads the answer. A query that cannot be read is refused elsewhere.
+fn is_pretty(query: Option<&str>, headers: &HeaderMap) -> bool {
+    let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
+    let user_agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
+    wants_pretty(&query, user_agent)
+}
+
 /// A document of ours, for a program or for a person.
-fn plain(parts: &Parts, document: &serde_json::Value) -> Result<Response, WireError> {
-    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-    let user_agent = parts.headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
-    if super::accept::wants_pretty(&query, user_agent) {
-        let text = format!("{document:#}\n");
-        let content_type = super::accept::Media::Json.content_type();
-        return Ok(super::response::response(
-            StatusCode::OK,
-            content_type,
-            Body::from(text),
-        ));
+fn plain(parts: &Parts, document: &serde_json::Value) -> Response {
+    match is_pretty(parts.uri.query(), &parts.headers) {
+        true => pretty_response(StatusCode::OK, document),
+        false => json_response(StatusCode::OK, document),
     }
-    Ok(json_response(StatusCode::OK, document))
 }
 
 fn discover(wire: &Wire, parts: &Parts, core: bool) -> Result<Response, WireError> {
@@ -236,9 +237,9 @@ fn discover(wire: &Wire, parts: &Parts, core: bool) -> Result<Response, WireErro
             let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
             let authority = parts.uri.authority().map(|a| a.as_str());
             let address = authority.or(host).unwrap_or_default();
-            plain(parts, &discovery::api_versions(address))
+            Ok(plain(parts, &discovery::api_versions(address)))
         }
-        DiscoveryForm::Legacy => plain(parts, &discovery::group_list(&resources)),
+        DiscoveryForm::Legacy => Ok(plain(parts, &discovery::group_list(&resources))),
     }
 }
 

@@ -206,7 +206,9 @@ impl<W: WatchSource> WatchStream<W> {
         let plain = if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
             first
         } else {
-            let mut out = BytesMut::with_capacity(first.len() * (1 + self.items.len()).min(64));
+            let mut out = BytesMut::with_capacity(
+                (first.len() * (1 + self.items.len())).min(WRITE_BYTES_MAX),
+            );
             out.put_slice(&first);
             while out.len() < WRITE_BYTES_MAX
                 && let Some(item) = self.items.next()

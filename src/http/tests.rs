@@ -1,0 +1,149 @@
+//! The router end to end: requests in, responses out, over the real registry and caches on a store
+//! in memory.
+
+mod reads;
+mod streams;
+mod writes;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cacher::CacherConfig;
+use crate::storage::memory::Memory;
+use crate::tasks::Tasks;
+
+/// A server without a socket.
+struct Server {
+    router: axum::Router,
+    tasks: Tasks,
+    wire: WireConfig,
+}
+
+/// An answer that has been read.
+#[derive(Debug)]
+struct Answer {
+    code: u16,
+    headers: axum::http::HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// Asserts that it is a failure of this code and reason, and a well-formed one; its message.
+    fn failure(&self, code: u16, reason: &str) -> String {
+        let status = self.json();
+        assert_eq!(
+            (self.code, &status["code"]),
+            (code, &json!(code)),
+            "{status}"
+        );
+        assert_eq!(
+            (&status["kind"], &status["status"]),
+            (&json!("Status"), &json!("Failure"))
+        );
+        assert_eq!(status["reason"], reason, "{status}");
+        assert_eq!(self.headers["content-type"], "application/json");
+        assert!(self.headers.contains_key("audit-id"));
+        let retry = &status["details"]["retryAfterSeconds"];
+        let header = self
+            .headers
+            .get("retry-after")
+            .map(|v| v.to_str().unwrap().to_owned());
+        assert_eq!(header, retry.as_u64().map(|s| s.to_string()));
+        status["message"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Server {
+    async fn start(wire: WireConfig) -> Self {
+        let tasks = Tasks::new();
+        let storage = Memory::new(Duration::from_secs(300)).unwrap();
+        let registry = Registry::new(storage, &tasks, CacherConfig::default());
+        registry.bootstrap().await.unwrap();
+        let router = router(registry, wire.clone());
+        Self {
+            router,
+            tasks,
+            wire,
+        }
+    }
+
+    async fn new() -> Self {
+        Self::start(WireConfig::default()).await
+    }
+
+    /// Sends a request, as soon as its answer's head is there.
+    async fn send(&self, request: Request<Body>) -> Response {
+        let service = TowerToHyperService::new(self.router.clone());
+        service
+            .call(request)
+            .await
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// `METHOD uri`, headers as `name: value`, and a body.
+    async fn ask(&self, line: &str, headers: &[&str], body: impl Into<Body>) -> Answer {
+        let response = self.send(request(line, headers, body)).await;
+        let (parts, body) = response.into_parts();
+        Answer {
+            code: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    async fn get(&self, uri: &str) -> Answer {
+        self.ask(&format!("GET {uri}"), &[], "").await
+    }
+
+    async fn post(&self, uri: &str, body: &Value) -> Answer {
+        let headers = ["content-type: application/json"];
+        self.ask(&format!("POST {uri}"), &headers, body.to_string())
+            .await
+    }
+
+    /// Makes a config map in `default`, which must work.
+    async fn put_config_map(&self, name: &str, text: &str) -> Value {
+        let answer = self.post(CONFIG_MAPS, &config_map(name, text)).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+        answer.json()
+    }
+
+    async fn stop(self) {
+        self.wire.shutdown.cancel();
+        self.tasks.drain(Duration::from_secs(5)).await.unwrap();
+    }
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn config_map(name: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"app": name}}, "data": {"text": text},
+    })
+}
+
+fn request(line: &str, headers: &[&str], body: impl Into<Body>) -> Request<Body> {
+    let (method, uri) = line.split_once(' ').unwrap();
+    let mut request = Request::builder().method(method).uri(uri);
+    for header in headers {
+        let (name, value) = header.split_once(": ").unwrap();
+        request = request.header(name, value);
+    }
+    request.body(body.into()).unwrap()
+}
+
+const TABLE: &str = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";

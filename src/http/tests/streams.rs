@@ -1,0 +1,155 @@
+//! Watches through the router and over a connection.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// The next frames of a watch, until it has been silent for a moment.
+async fn frames(body: &mut Body) -> Vec<Value> {
+    let mut bytes = Vec::new();
+    let silence = Duration::from_millis(200);
+    while let Ok(Some(frame)) = tokio::time::timeout(silence, body.frame()).await {
+        bytes.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+async fn watch(server: &Server, query: &str) -> Body {
+    let line = format!("GET {CONFIG_MAPS}?watch=1&{query}");
+    let response = server.send(request(&line, &[], "")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["content-type"], "application/json");
+    response.into_body()
+}
+
+/// `TYPE name` of each frame.
+fn told(frames: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let name = |frame: &Value| text(&frame["object"]["metadata"]["name"]);
+    frames
+        .iter()
+        .map(|frame| format!("{} {}", text(&frame["type"]), name(frame)))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
+    let server = Server::new().await;
+    let made = server.put_config_map("a", "x").await;
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
+    let mut body = watch(&server, initial).await;
+    let first = frames(&mut body).await;
+    assert_eq!(told(&first), ["ADDED a", "BOOKMARK -"]);
+    let annotations = &first[1]["object"]["metadata"]["annotations"];
+    assert_eq!(annotations["k8s.io/initial-events-end"], "true");
+    server.put_config_map("b", "x").await;
+    server
+        .ask(&format!("DELETE {CONFIG_MAPS}/a"), &[], "")
+        .await;
+    assert_eq!(told(&frames(&mut body).await), ["ADDED b", "DELETED a"]);
+
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut resumed = watch(&server, &format!("resourceVersion={version}")).await;
+    assert_eq!(told(&frames(&mut resumed).await), ["ADDED b", "DELETED a"]);
+    let mut selected = watch(&server, "labelSelector=app%3Db&resourceVersion=0").await;
+    assert_eq!(told(&frames(&mut selected).await), ["ADDED b"]);
+
+    server.wire.shutdown.cancel();
+    for body in [&mut body, &mut resumed, &mut selected] {
+        assert!(
+            body.frame().await.is_none(),
+            "the body ends, without an ERROR"
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_at_its_timeout() {
+    let server = Server::new().await;
+    let begun = tokio::time::Instant::now();
+    let answer = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
+    assert_eq!((answer.code, answer.body.len()), (200, 0));
+    let lasted = begun.elapsed();
+    assert!(
+        lasted >= Duration::from_millis(900) && lasted < Duration::from_secs(5),
+        "{lasted:?}"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_fails_before_and_within_a_watch() {
+    let server = Server::new().await;
+    let bad = server.get("/api/v1/pods?watch=1&resourceVersion=abc").await;
+    bad.failure(400, "BadRequest");
+    let bad = server
+        .get("/api/v1/pods?watch=1&sendInitialEvents=true")
+        .await;
+    bad.failure(422, "Invalid");
+    let yaml = ["accept: application/yaml"];
+    let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
+    bad.failure(406, "NotAcceptable");
+    let future = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                  &resourceVersion=99999999";
+    let within = server.get(future).await;
+    assert_eq!(within.code, 200);
+    assert_eq!(within.json()["type"], "ERROR");
+    assert_eq!(within.json()["object"]["code"], 504);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_old_paths_watch_one_object() {
+    let server = Server::new().await;
+    server.put_config_map("a", "x").await;
+    server.put_config_map("b", "x").await;
+    let path = "/api/v1/watch/namespaces/default/configmaps/b?timeoutSeconds=1";
+    let answer = server.get(path).await.json();
+    assert_eq!(told(&[answer]), ["ADDED b"]);
+    let clash = server
+        .get(&format!("{path}&fieldSelector=metadata.name%3Da"))
+        .await;
+    clash.failure(400, "BadRequest");
+    server.stop().await;
+}
+
+/// Reads until `text` has come.
+async fn read_until(client: &mut tokio::io::DuplexStream, text: &str) -> String {
+    let mut all = Vec::new();
+    while !String::from_utf8_lossy(&all).contains(text) {
+        let read = tokio::time::timeout(Duration::from_secs(5), client.read_buf(&mut all)).await;
+        assert!(
+            read.expect("it comes soon").unwrap() > 0,
+            "the connection ended early"
+        );
+    }
+    String::from_utf8(all).unwrap()
+}
+
+#[tokio::test]
+async fn the_head_comes_before_the_first_event_and_each_event_at_once() {
+    let server = Server::new().await;
+    let (mut client, connection) = tokio::io::duplex(64 << 10);
+    let service = TowerToHyperService::new(server.router.clone());
+    let io = hyper_util::rt::TokioIo::new(connection);
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
+    let tasks = Tasks::new();
+    let served = tasks.spawn("connection", serving);
+    let request = format!("GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let head = read_until(&mut client, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+    server.put_config_map("a", "x").await;
+    let event = read_until(&mut client, "}\n\r\n").await;
+    assert!(event.contains(r#"{"type":"ADDED","object":{"#), "{event}");
+    server.wire.shutdown.cancel();
+    read_until(&mut client, "0\r\n\r\n").await;
+    drop(client);
+    served.await.unwrap().unwrap();
+    server.stop().await;
+}

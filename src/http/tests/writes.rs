@@ -1,0 +1,193 @@
+//! Writes, and the limits on requests.
+
+use super::*;
+
+#[tokio::test]
+async fn the_life_of_an_object() {
+    let server = Server::new().await;
+    let created = server.put_config_map("a", "one").await;
+    let uri = format!("{CONFIG_MAPS}/a");
+    let mut changed = created.clone();
+    changed["data"]["text"] = "two".into();
+    let json_type = "content-type: application/json";
+    let put = format!("PUT {uri}");
+    let answer = server.ask(&put, &[json_type], changed.to_string()).await;
+    assert_eq!(
+        (answer.code, &answer.json()["data"]["text"]),
+        (200, &json!("two"))
+    );
+    let stale = server.ask(&put, &[json_type], changed.to_string()).await;
+    let told = stale.failure(409, "Conflict");
+    assert!(
+        told.starts_with("Operation cannot be fulfilled on configmaps \"a\":"),
+        "{told}"
+    );
+
+    for (media, patch, expect) in [
+        (
+            "merge-patch+json",
+            json!({"data": {"text": "three"}}),
+            "three",
+        ),
+        (
+            "strategic-merge-patch+json",
+            json!({"data": {"text": "four"}}),
+            "four",
+        ),
+        (
+            "json-patch+json",
+            json!([{"op": "replace", "path": "/data/text", "value": "five"}]),
+            "five",
+        ),
+    ] {
+        let media = format!("content-type: application/{media}");
+        let answer = server
+            .ask(&format!("PATCH {uri}"), &[&media], patch.to_string())
+            .await;
+        assert_eq!(
+            (answer.code, &answer.json()["data"]["text"]),
+            (200, &json!(expect))
+        );
+    }
+
+    let deleted = server.ask(&format!("DELETE {uri}"), &[], "").await;
+    let status = deleted.json();
+    assert_eq!((deleted.code, &status["status"]), (200, &json!("Success")));
+    let uid = &created["metadata"]["uid"];
+    let details = json!({"name": "a", "kind": "configmaps", "uid": uid});
+    assert_eq!(status["details"], details);
+    server.get(&uri).await.failure(404, "NotFound");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn writes_that_are_refused() {
+    let server = Server::new().await;
+    let post = format!("POST {CONFIG_MAPS}");
+    let json_type = "content-type: application/json";
+    let answer = server.ask(&post, &[json_type], "{\"a\":\n1").await;
+    let told = answer.failure(400, "BadRequest");
+    assert!(told.contains("line 2 column 1"), "{told}");
+    let answer = server.ask(&post, &["content-type: text/plain"], "{}").await;
+    answer.failure(415, "UnsupportedMediaType");
+    let large = " ".repeat((3 << 20) + 1);
+    let answer = server.ask(&post, &[json_type], large).await;
+    answer.failure(413, "RequestEntityTooLarge");
+    let body = config_map("a", "x");
+    let answer = server
+        .post(&format!("{CONFIG_MAPS}?dryRun=Some"), &body)
+        .await;
+    assert!(
+        answer
+            .failure(422, "Invalid")
+            .starts_with("CreateOptions.meta.k8s.io")
+    );
+    let not_acceptable = [json_type, "accept: text/html"];
+    let answer = server.ask(&post, &not_acceptable, body.to_string()).await;
+    answer.failure(406, "NotAcceptable");
+    let list = server.get(CONFIG_MAPS).await.json();
+    assert_eq!(list["items"], json!([]), "nothing of this was written");
+
+    server.put_config_map("a", "x").await;
+    let again = server.post(CONFIG_MAPS, &body).await;
+    again.failure(409, "AlreadyExists");
+    let apply = ["content-type: application/apply-patch+yaml"];
+    let answer = server
+        .ask(&format!("PATCH {CONFIG_MAPS}/a"), &apply, "{}")
+        .await;
+    answer.failure(415, "UnsupportedMediaType");
+    let both = "?propagationPolicy=Orphan&orphanDependents=true";
+    let answer = server
+        .ask(&format!("DELETE {CONFIG_MAPS}/a{both}"), &[], "")
+        .await;
+    answer.failure(422, "Invalid");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn yaml_in_table_out_and_a_dry_run() {
+    let server = Server::new().await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  text: hi\n";
+    let headers = ["content-type: application/yaml", TABLE];
+    let dry = server
+        .ask(&format!("POST {CONFIG_MAPS}?dryRun=All"), &headers, yaml)
+        .await;
+    assert_eq!((dry.code, &dry.json()["metadata"]), (201, &json!({})));
+    server
+        .get(&format!("{CONFIG_MAPS}/m"))
+        .await
+        .failure(404, "NotFound");
+    let wet = server
+        .ask(&format!("POST {CONFIG_MAPS}"), &headers, yaml)
+        .await
+        .json();
+    assert_eq!(wet["rows"][0]["cells"][0], "m");
+    assert!(wet["metadata"]["resourceVersion"].is_string());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_by_selection() {
+    let server = Server::new().await;
+    for name in ["a", "b"] {
+        server.put_config_map(name, "x").await;
+    }
+    let line = format!("DELETE {CONFIG_MAPS}?labelSelector=app%3Da");
+    let deleted = server.ask(&line, &[], "").await.json();
+    assert_eq!(deleted["kind"], "ConfigMapList");
+    assert_eq!(deleted["items"].as_array().unwrap().len(), 1);
+    let left = server.get(CONFIG_MAPS).await.json();
+    assert_eq!(left["items"][0]["metadata"]["name"], "b");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn seats_are_limited_and_held_until_the_body_is_sent() {
+    let wire = WireConfig {
+        reads_in_flight_max: 1,
+        ..WireConfig::default()
+    };
+    let server = Server::start(wire).await;
+    let held = server.send(request("GET /api/v1/pods", &[], "")).await;
+    assert_eq!(held.status(), StatusCode::OK);
+    let refused = server.get("/api/v1/pods").await;
+    refused.failure(429, "TooManyRequests");
+    assert_eq!(refused.headers["retry-after"], "1");
+    // Watches and writes have other seats, or none.
+    let watch = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
+    assert_eq!(watch.code, 200);
+    server.put_config_map("a", "x").await;
+    drop(held);
+    assert_eq!(server.get("/api/v1/pods").await.code, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_ended() {
+    let server = Server::new().await;
+    let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
+    let answer = server
+        .ask(&format!("POST {CONFIG_MAPS}?timeout=50ms"), &[], never)
+        .await;
+    let told = answer.failure(504, "Timeout");
+    assert_eq!(told, "Timeout: the request was not completed within 50ms");
+    let answer = server.get("/api/v1/pods?timeout=soon").await;
+    answer.failure(400, "BadRequest");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_a_status() {
+    let wire = WireConfig {
+        checks: vec![HealthCheck::new("bad", || async { panic!("on purpose") })],
+        ..WireConfig::default()
+    };
+    let server = Server::start(wire).await;
+    let told = server.get("/readyz").await.failure(500, "InternalError");
+    assert!(
+        !told.contains("on purpose"),
+        "the detail is for the log: {told}"
+    );
+    assert_eq!(server.get("/livez").await.code, 200);
+    server.stop().await;
+}
