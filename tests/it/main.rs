@@ -8,7 +8,9 @@
 )]
 
 mod compose;
+mod convergence;
 mod harness;
+mod kube_client;
 mod kubectl;
 mod serve;
 mod storage;
