@@ -44,7 +44,7 @@ impl std::fmt::Debug for Data {
 impl Data {
     /// Opens the store in `directory`, making both when there is none.
     pub(super) fn open(directory: &Path) -> Result<(Self, Option<Witness>), OpenError> {
-        std::fs::create_dir_all(directory).map_err(|error| OpenError::io(directory, error))?;
+        make_directory(directory).map_err(|error| OpenError::io(directory, error))?;
         let lock = lock(directory)?;
         let path = directory.join(DATA_FILE);
         let witness_path = directory.join(WITNESS_FILE);
@@ -162,16 +162,30 @@ impl Data {
     }
 }
 
+/// Makes the data directory, for its owner alone: what is stored includes secrets. One that exists
+/// keeps the mode that it was given.
+fn make_directory(directory: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// Opens a file for reading and writing, and makes it, for its owner alone, when there is none.
+pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 /// Takes the directory for this process. The database locks its file too, but the directory is ours
 /// before there is a file, while it is made, and while the witness is read.
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_FILE);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|error| OpenError::io(&path, error))?;
+    let file = open_private(&path).map_err(|error| OpenError::io(&path, error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
@@ -191,6 +205,8 @@ fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
         }
         _ => {}
     }
+    // The database takes an empty file for a new one, and would make it readable by all.
+    open_private(&new).map_err(|error| OpenError::io(&new, error))?;
     let db = Builder::new()
         .set_cache_size(PAGE_CACHE_BYTES)
         .create(&new)

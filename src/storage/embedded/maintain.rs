@@ -11,9 +11,13 @@ use super::{Durability, Embedded};
 use crate::api::ResourceVersion;
 use crate::storage::{Storage as _, StorageError};
 
-/// Deadlines that come together expire together: rounds are at least this far apart. A fifth of
-/// the least lease slack of etcd's granularity of a second.
+/// Deadlines that come together expire together: rounds are at least this far apart. Well
+/// below the second that is the unit of a lease in etcd.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often a store that need not be durable is flushed all the same: only what is on disk frees
+/// the pages it replaced, and without that the file grows with every write.
+const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
 /// After a failed round of expiry, before the next.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
@@ -24,7 +28,8 @@ impl Embedded {
         let mut compaction = timer(self.config.compaction_interval);
         let mut flush = match self.config.durability {
             Durability::Interval(period) => timer(period),
-            Durability::Fsync | Durability::None => None,
+            Durability::None => timer(RECLAIM_PERIOD),
+            Durability::Fsync => None,
         };
         let mut remembered = None;
         let mut not_before = Instant::now();

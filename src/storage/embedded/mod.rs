@@ -57,9 +57,10 @@ pub enum Durability {
     #[default]
     Fsync,
     /// At most this long after it was acknowledged, while `maintain` runs; sooner at shutdown. A
-    /// crash loses what came after the last flush, and leaves the state of that flush.
+    /// crash loses what came after the last flush, and leaves the state of that flush. Zero is
+    /// `Fsync`.
     Interval(Duration),
-    /// At shutdown only. A crash loses what was written since the store was opened.
+    /// At shutdown, and about once a minute. A crash loses what came after the last flush.
     None,
 }
 
@@ -102,7 +103,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the store in `directory`, making it when there is none. Blocks while the data file is
-    /// verified: under 10 ms for a small store, about a second for each GiB or so.
+    /// verified: a few milliseconds for a small store, one to two seconds for each GiB.
     ///
     /// # Errors
     /// [`OpenError`]; a damaged store is not opened.
@@ -153,7 +154,10 @@ impl Embedded {
             hub: hub.clone(),
             status: status.clone(),
             witness,
-            durability: config.durability,
+            durability: match config.durability {
+                Durability::Interval(Duration::ZERO) => Durability::Fsync,
+                durability => durability,
+            },
             unflushed: false,
             collecting: uncollected,
             last_ops: 0,

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use futures_util::{FutureExt as _, StreamExt as _};
 use redb::ReadableTableMetadata as _;
 
+use super::tables::Tables;
 use super::*;
 use crate::storage::Expect;
 
@@ -102,6 +103,35 @@ async fn the_longest_ttl_is_for_ever() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     assert_eq!(store.clock.after_ms(Duration::MAX), u64::MAX - 1);
     assert!(store.clock.after_ms(Duration::from_secs(1)) > store.clock.now_ms());
+}
+
+/// Between a commit and its publication readers already see it. Progress asked for then is not
+/// answered with less than they may have seen.
+#[tokio::test]
+async fn progress_waits_for_what_is_committed_but_not_published() {
+    let data = Arc::new(Data::on(InMemoryBackend::new()).unwrap());
+    let hub = Arc::new(Hub::new(1));
+    let cursor = Cursor::new(hub.clone(), &data, Tasks::new(), key("/idle/"), 1);
+    let mut watch = cursor.into_watch();
+    let txn = data.begin_write(true).unwrap();
+    let mut tables = Tables::open(&txn).unwrap();
+    let put = Put {
+        key: key("/noise/ns/a"),
+        value: Default::default(),
+        expect: Expect::Absent,
+        ttl: None,
+    };
+    tables.put(put, 0).unwrap();
+    let (numbers, events, _) = tables.finish().unwrap();
+    txn.commit().unwrap();
+    watch.progress.request();
+    for _ in 0..3 {
+        assert!(watch.batches.next().now_or_never().is_none(), "too early");
+    }
+    hub.publish(events);
+    let batch = watch.batches.next().await.unwrap().unwrap();
+    assert_eq!(batch.revision.get(), numbers.revision);
+    assert!(batch.events.is_empty());
 }
 
 /// A disk whose writes fail on command.

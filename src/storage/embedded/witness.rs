@@ -5,11 +5,12 @@
 //! It is written after each durable commit and not synced: process death leaves the page cache, and
 //! after a power cut it may be behind the store, never ahead.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use super::codec::{decode_number, encode_number};
+use super::data::open_private;
 
 const NAME: &str = "witness";
 
@@ -21,12 +22,7 @@ impl Witness {
     /// Opens the file at `path`, or makes it, and reads the revision that it saw; `None` when it
     /// has seen none, or was torn by a power cut.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Option<u64>)> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let mut file = open_private(path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let seen = decode_number(NAME, &bytes);

@@ -22,9 +22,9 @@ pub(crate) async fn lists_are_ordered_and_bounded_by_the_prefix(store: Arc<dyn S
     ] {
         create(&store, at, "x").await;
     }
-    let foo = list(&store, "/pods/foo/", None).await.unwrap();
+    let namespace = list(&store, "/pods/foo/", None).await.unwrap();
     assert_eq!(
-        pairs(&foo),
+        pairs(&namespace),
         ["/pods/foo/a=x", "/pods/foo/a.b=x", "/pods/foo/b=x"]
     );
     let pods = list(&store, "/pods/", None).await.unwrap();

@@ -65,6 +65,7 @@ macro_rules! storage_suite {
                     history_and_live_join_without_gap_or_duplicate,
                     future_watches_wait,
                     progress_is_truthful,
+                    progress_reaches_what_readers_saw,
                     progress_answers_an_idle_watch,
                     list_then_watch_equals_a_later_list,
                     many_watches_see_the_same,

@@ -62,7 +62,7 @@ pub(crate) async fn events_carry_previous_values(store: Arc<dyn Storage>) {
 
 pub(crate) async fn prefixes_have_borders(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
-    let mut foo = Follow::open(&store, "/pods/foo/", start).await;
+    let mut namespace = Follow::open(&store, "/pods/foo/", start).await;
     let mut pods = Follow::open(&store, "/pods/", start).await;
     for at in [
         "/pods/foobar/a",
@@ -75,7 +75,7 @@ pub(crate) async fn prefixes_have_borders(store: Arc<dyn Storage>) {
     }
     let mut replay = Follow::open(&store, "/pods/foo/", start).await;
     let expected = ["/pods/foo/a=x was -", "/pods/foo/b=x was -"];
-    assert_eq!(told(&foo.events(2).await), expected);
+    assert_eq!(told(&namespace.events(2).await), expected);
     assert_eq!(told(&replay.events(2).await), expected);
     assert_eq!(pods.events(4).await.len(), 4);
 }
@@ -162,6 +162,30 @@ pub(crate) async fn progress_is_truthful(store: Arc<dyn Storage>) {
     }
 }
 
+/// A revision that a reader saw is reached by progress asked for afterwards, even when the write
+/// that made it is not acknowledged yet. Nothing touches the watch's prefix: each answer is due to
+/// its request alone.
+pub(crate) async fn progress_reaches_what_readers_saw(store: Arc<dyn Storage>) {
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/idle/", start).await;
+    let tasks = Tasks::new();
+    for writer in 0..3 {
+        let (store, token) = (store.clone(), tasks.token());
+        tasks.spawn("noise", async move {
+            let mut number = 0;
+            while !token.is_cancelled() {
+                create(&store, &format!("/noise/{writer}/{number}"), "x").await;
+                number += 1;
+            }
+        });
+    }
+    for _ in 0..300 {
+        let seen = store.current_revision().await.unwrap();
+        assert!(watch.until(seen).await.is_empty());
+    }
+    tasks.drain(PATIENCE).await.unwrap();
+}
+
 pub(crate) async fn progress_answers_an_idle_watch(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/pods/", start).await;
@@ -192,15 +216,15 @@ pub(crate) async fn list_then_watch_equals_a_later_list(store: Arc<dyn Storage>)
                     let at = format!("/pods/{writer}/{}", number % 5);
                     let (found, _) = store.get(&key(&at)).await.unwrap();
                     match found {
-                        None => drop(create(&store, &at, "new").await),
+                        None => create(&store, &at, "new").await,
                         Some(found) if number % 3 == 0 => {
-                            drop(delete(&store, &at, found.mod_revision).await);
+                            delete(&store, &at, found.mod_revision).await
                         }
                         Some(found) => {
                             let value = number.to_string();
-                            drop(update(&store, &at, found.mod_revision, &value).await);
+                            update(&store, &at, found.mod_revision, &value).await
                         }
-                    }
+                    };
                 }
             })
         })

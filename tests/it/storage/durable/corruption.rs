@@ -12,6 +12,9 @@ use super::super::model::{Model, step};
 use super::super::support::{Random, create, key};
 use super::{open, reopen};
 
+/// How long the part of the file is that says where everything else is.
+const HEADER_LEN: usize = 320;
+
 /// A store's files, as a clean end or as a kill leaves them, and what they hold.
 struct Sample {
     data: Vec<u8>,
@@ -82,18 +85,21 @@ async fn flipped_bits_are_never_served() {
     for clean in [true, false] {
         let sample = Sample::make(clean, &mut random).await;
         assert!(sample.survives(&sample.data, "untouched").await);
+        // The file's header decides what the rest means: after a kill, where an open has the most
+        // to decide, each byte of it. Then anywhere.
+        let header: Vec<_> = (0..HEADER_LEN).filter(|at| !clean || at % 5 == 0).collect();
+        let anywhere = (0..80).map(|_| random.below(sample.data.len()));
+        let places: Vec<_> = header.into_iter().chain(anywhere).collect();
         let mut refused = 0;
-        // Every byte of the file's header, which decides what the rest means; then anywhere.
-        let header = (0..320).map(|at| (at, random.below(8))).collect::<Vec<_>>();
-        let anywhere = (0..250).map(|_| (random.below(sample.data.len()), random.below(8)));
-        for (at, bit) in header.into_iter().chain(anywhere.collect::<Vec<_>>()) {
+        for at in &places {
+            let bit = random.below(8);
             let mut data = sample.data.clone();
-            data[at] ^= 1 << bit;
+            data[*at] ^= 1 << bit;
             let story = format!("clean {clean}, byte {at}, bit {bit}");
-            refused += u32::from(!sample.survives(&data, &story).await);
+            refused += usize::from(!sample.survives(&data, &story).await);
         }
-        println!("clean {clean}: {refused} of 570 refused");
-        assert!(refused > 50, "flips in live pages must be found: {refused}");
+        println!("clean {clean}: {refused} of {} refused", places.len());
+        assert!(refused > 20, "flips in live pages must be found: {refused}");
     }
 }
 

@@ -76,3 +76,24 @@ async fn deadlines_survive_a_restart() {
     let mut watch = Follow::open(&store, "/events/", made).await;
     assert_eq!(told(&watch.events(1).await), ["/events/ns/a=- was brief"]);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_can_read_the_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("made/by/open");
+    let store = reopen(&directory);
+    create(&store, "/secrets/ns/a", "secret").await;
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    let files: Vec<_> = directory
+        .read_dir()
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+}
