@@ -8,6 +8,7 @@ mod query;
 mod request_info;
 
 mod options;
+mod protobuf;
 mod request_body;
 
 mod accept;

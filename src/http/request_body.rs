@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::registry::Patch;
 
 use super::error::WireError;
+use super::protobuf::Schema;
 
 /// The largest body that is read, in bytes: upstream's, twice what etcd takes, so that a patch that
 /// makes an object smaller may itself be large.
@@ -16,7 +17,8 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 /// The most operations of one JSON patch: each may copy the object (upstream's limit).
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
-const OBJECT_TYPES: &str = "application/json, application/yaml";
+const OBJECT_TYPES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
                            application/strategic-merge-patch+json";
 
@@ -47,9 +49,16 @@ pub(crate) async fn read(mut body: Body) -> Result<Bytes, WireError> {
 }
 
 /// The object in a body.
-pub(crate) fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, WireError> {
+pub(crate) fn object(
+    schema: &Schema,
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<Value, WireError> {
     match media_type(content_type).as_str() {
         "" | "application/json" => json(body),
+        "application/vnd.kubernetes.protobuf" => schema.object(body).map_err(|error| {
+            WireError::BadRequest(format!("the body is not valid protobuf: {error}"))
+        }),
         "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(body),
         other => Err(unsupported(other, OBJECT_TYPES)),
     }
@@ -57,13 +66,14 @@ pub(crate) fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, W
 
 /// The object in a body that may be empty.
 pub(crate) fn optional_object(
+    schema: &Schema,
     content_type: Option<&str>,
     body: &[u8],
 ) -> Result<Option<Value>, WireError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    object(content_type, body).map(Some)
+    object(schema, content_type, body).map(Some)
 }
 
 /// The patch in a body.
@@ -141,6 +151,10 @@ mod tests {
         format!("{} {}", status.code, status.message)
     }
 
+    fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, WireError> {
+        super::object(&Schema::new(), content_type, body)
+    }
+
     #[tokio::test]
     async fn bodies_have_a_limit() {
         let fits = vec![b'x'; BODY_BYTES_MAX];
@@ -171,19 +185,23 @@ mod tests {
         }
         let yaml = b"a:\n- 1\n- yes\nb: x\n";
         assert_eq!(object(Some("application/yaml"), yaml).unwrap(), expect);
-        for (content_type, named) in [
-            ("application/vnd.kubernetes.protobuf", "protobuf"),
-            ("text/plain", "text/plain"),
-        ] {
-            let told = refusal(object(Some(content_type), b"{}"));
-            assert!(told.starts_with("415 ") && told.contains(named), "{told}");
-        }
+        let told = refusal(object(Some("text/plain"), b"{}"));
+        assert!(
+            told.starts_with("415 ") && told.contains("text/plain"),
+            "{told}"
+        );
+        let told = refusal(object(Some("application/vnd.kubernetes.protobuf"), b"{}"));
+        assert!(
+            told.starts_with("400 the body is not valid protobuf"),
+            "{told}"
+        );
         let told = refusal(object(None, b"{\"a\":\n  x}"));
         assert!(
             told.starts_with("400 ") && told.contains("line 2 column 3"),
             "{told}"
         );
-        assert_eq!(optional_object(None, b" \n").unwrap(), None);
+        let told = optional_object(&Schema::new(), None, b" \n");
+        assert_eq!(told.unwrap(), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::discovery::{self, DiscoveryForm};
 use super::documents;
 use super::error::WireError;
 use super::health::{self, Endpoint};
+use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{RequestInfo, Verb};
 use super::response::{json_response, pretty_response, set, status_response_as};
@@ -42,6 +43,8 @@ pub(crate) struct Wire {
     pub(crate) registry: Arc<Registry>,
     /// The limits.
     pub(crate) config: WireConfig,
+    /// The messages of protobuf bodies.
+    pub(crate) protobuf: Schema,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -54,6 +57,7 @@ impl Wire {
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
             registry,
             config,
+            protobuf: Schema::new(),
         }
     }
 }

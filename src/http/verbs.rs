@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = write_options(&self.query, WriteFor::Create, self.header(USER_AGENT))?;
         let body = body_of::read(body).await?;
-        let object = body_of::object(self.header(CONTENT_TYPE), &body)?;
+        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let created = self
             .registry()
             .create(&self.resource, self.namespace.as_deref(), object, &options)
@@ -199,7 +199,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = write_options(&self.query, WriteFor::Update, self.header(USER_AGENT))?;
         let body = body_of::read(body).await?;
-        let object = body_of::object(self.header(CONTENT_TYPE), &body)?;
+        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let (object, created) = self
             .registry()
             .update(&self.target(), object, &options)
@@ -227,7 +227,7 @@ impl<'a> Call<'a> {
     async fn delete(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
-        let body = body_of::optional_object(self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::optional_object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = delete_options(&self.query, body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
@@ -257,7 +257,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
         let body = body_of::read(body).await?;
-        let body = body_of::optional_object(self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::optional_object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = delete_options(&self.query, body)?;
         let list = self
             .registry()
