@@ -51,6 +51,43 @@ async fn a_patch_lands_on_what_the_winner_wrote() {
     assert_eq!(fixture.stored(KEY).await.unwrap()["data"], patched["data"]);
 }
 
+/// WC-045, WC-052, by many at once: every patch is in the end state, and every conditional
+/// update that was acknowledged has counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost() {
+    const WRITERS: usize = 8;
+    const ROUNDS: usize = 10;
+    let fixture = fixture().await;
+    fixture.create("configmaps", named("c")).await;
+    fixture
+        .create(
+            "configmaps",
+            json!({"metadata": {"name": "n"}, "data": {"n": "0"}}),
+        )
+        .await;
+    let writer = async |writer: usize| {
+        for round in 0..ROUNDS {
+            let patch = json!({"data": {format!("w{writer}"): round.to_string()}});
+            fixture.merge_patch("configmaps/c", patch).await;
+            loop {
+                let mut body = fixture.get("configmaps/n").await;
+                let count: usize = body["data"]["n"].as_str().unwrap().parse().unwrap();
+                body["data"]["n"] = json!((count + 1).to_string());
+                match fixture.try_update("configmaps/n", body).await {
+                    Ok(_) => break,
+                    Err(error) => assert!(conflict(error).contains("has been modified")),
+                }
+            }
+        }
+    };
+    futures::future::join_all((0..WRITERS).map(writer)).await;
+    let last = (ROUNDS - 1).to_string();
+    let all: BTreeMap<String, &str> = (0..WRITERS).map(|w| (format!("w{w}"), &*last)).collect();
+    assert_eq!(fixture.stored(KEY).await.unwrap()["data"], json!(all));
+    let count = fixture.stored("/configmaps/default/n").await.unwrap()["data"].clone();
+    assert_eq!(count, json!({"n": (WRITERS * ROUNDS).to_string()}));
+}
+
 /// WC-046
 #[tokio::test]
 async fn a_stale_suggestion_does_not_undo_a_write() {
