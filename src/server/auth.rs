@@ -19,14 +19,14 @@ const ANONYMOUS_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Tells whose a request is.
 #[derive(Debug)]
-pub struct Authenticator {
+pub(super) struct Authenticator {
     client_certificates: Arc<dyn ClientCertVerifier>,
     tokens: Option<TokenFile>,
 }
 
 /// What a connection's client certificate is worth.
 #[derive(Debug, Clone)]
-pub enum PeerCertificate {
+pub(super) enum PeerCertificate {
     /// There is none.
     Absent,
     /// It is signed by an accepted CA.
@@ -43,18 +43,18 @@ pub enum PeerCertificate {
 /// A credential is missing or wrong: 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Unauthorized")]
-pub struct Unauthorized;
+pub(super) struct Unauthorized;
 
 impl Unauthorized {
     /// The answer, which says no more than that (upstream's words too).
-    pub fn response(self) -> Response<Body> {
+    pub(super) fn response(self) -> Response<Body> {
         http_room::status_response(&Status::failure(401, "Unauthorized", self.to_string()))
     }
 }
 
 impl Authenticator {
     /// One that believes certificates which `client_certificates` verifies, and `tokens`.
-    pub fn new(
+    pub(super) fn new(
         client_certificates: Arc<dyn ClientCertVerifier>,
         tokens: Option<TokenFile>,
     ) -> Self {
@@ -71,7 +71,7 @@ impl Authenticator {
 
     /// What a client certificate with its chain is worth. That the peer has its key, the handshake
     /// has shown.
-    pub fn peer_certificate(
+    pub(super) fn peer_certificate(
         &self,
         chain: Option<&[CertificateDer<'_>]>,
         now: UnixTime,
@@ -94,7 +94,7 @@ impl Authenticator {
     /// # Errors
     /// No credential on a path that needs one, or none that is valid: a wrong credential is refused
     /// even where none is needed.
-    pub fn authenticate(
+    pub(super) fn authenticate(
         &self,
         peer: &PeerCertificate,
         path: &str,

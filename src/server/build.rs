@@ -26,7 +26,7 @@ use crate::storage::Storage;
 
 /// A server that is ready to run.
 #[derive(Debug)]
-pub struct Server {
+pub(super) struct Server {
     pub(super) secure: SecurePort,
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
@@ -46,7 +46,7 @@ pub(super) struct SecurePort {
 
 /// What building has done, to be told to whoever started the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub(super) struct Done {
     /// The directory of a CA that was made just now.
     pub new_ca: Option<PathBuf>,
     /// Which storage it is, in words.
@@ -62,7 +62,7 @@ pub struct Done {
 /// The server could not be built.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each is what its source says")]
-pub enum BuildError {
+pub(super) enum BuildError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
@@ -83,7 +83,7 @@ pub enum BuildError {
 
 impl BuildError {
     /// Whether the configuration is to blame.
-    pub fn is_config(&self) -> bool {
+    pub(super) fn is_config(&self) -> bool {
         matches!(
             self,
             Self::Config(_) | Self::Tls(TlsError::Config(_)) | Self::Storage(OpenError::Config(_))
@@ -104,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     /// The first of these that fails. A wrong configuration is found before anything is bound.
-    pub async fn build(config: &Config) -> Result<Self, BuildError> {
+    pub(super) async fn build(config: &Config) -> Result<Self, BuildError> {
         let provider = tls::provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::take(&config.data_dir)?;

@@ -12,7 +12,7 @@ use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source}
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Invocation {
+pub(super) enum Invocation {
     /// Serve, with these flags and this configuration file.
     Serve {
         /// Values given as flags.
@@ -25,7 +25,7 @@ pub enum Invocation {
 }
 
 /// The grammar.
-pub fn command() -> Command {
+pub(super) fn command() -> Command {
     let serve = Command::new("serve")
         .about("Serve the Kubernetes API (the default when no command is given)")
         .args_override_self(true)
@@ -83,7 +83,7 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
 ///
 /// # Errors
 /// An unknown flag or command, a flag without its value, text that is no UTF-8.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigError> {
+pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigError> {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
@@ -99,7 +99,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigE
 }
 
 /// Which configuration file: the flag's, or the environment's when it names one.
-pub fn config_file(
+pub(super) fn config_file(
     flag: Option<PathBuf>,
     environment: Option<OsString>,
 ) -> Option<(PathBuf, &'static str)> {

@@ -14,7 +14,7 @@ use super::settings::{ConfigError, Given, Setting, Settings};
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub(super) struct Config {
     /// `--data-dir`
     pub data_dir: PathBuf,
     /// `--write-kubeconfig`
@@ -39,7 +39,7 @@ pub struct Config {
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listen {
+pub(super) struct Listen {
     /// `--bind-address`
     pub address: IpAddr,
     /// `--secure-port`; 0 is any free one.
@@ -50,7 +50,7 @@ pub struct Listen {
 
 /// A path that a setting gave, and how the setting was spelled, for errors about the file.
 #[derive(Debug, Clone)]
-pub struct FileSetting {
+pub(super) struct FileSetting {
     /// The file.
     pub path: PathBuf,
     given: Given,
@@ -71,7 +71,7 @@ impl FileSetting {
     }
 
     /// An error about the file, under the setting's name.
-    pub fn error(&self, problem: impl fmt::Display) -> ConfigError {
+    pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
         ConfigError::new(self.given.error(problem))
     }
 
@@ -79,7 +79,7 @@ impl FileSetting {
     ///
     /// # Errors
     /// It cannot be read or is not UTF-8.
-    pub fn read(&self) -> Result<String, ConfigError> {
+    pub(super) fn read(&self) -> Result<String, ConfigError> {
         std::fs::read_to_string(&self.path)
             .map_err(|error| self.error(format_args!("cannot be read: {error}")))
     }
@@ -87,7 +87,7 @@ impl FileSetting {
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateFiles {
+pub(super) struct CertificateFiles {
     /// The chain, PEM.
     pub certificate: FileSetting,
     /// The private key, PEM.
@@ -96,7 +96,7 @@ pub struct CertificateFiles {
 
 /// Where objects are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StorageConfig {
+pub(super) enum StorageConfig {
     /// In the data directory.
     Embedded {
         /// `--durability`
@@ -110,7 +110,7 @@ pub enum StorageConfig {
 
 /// When the embedded store forces writes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DurabilityConfig {
+pub(super) enum DurabilityConfig {
     /// Before they are acknowledged.
     Fsync,
     /// In the background.
@@ -121,7 +121,7 @@ pub enum DurabilityConfig {
 
 /// Where etcd is and how to talk to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EtcdConfig {
+pub(super) struct EtcdConfig {
     /// `--etcd-servers`
     pub servers: Vec<String>,
     /// `--etcd-prefix`: begins with `/`, does not end with one.
@@ -134,7 +134,7 @@ pub struct EtcdConfig {
 
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogConfig {
+pub(super) struct LogConfig {
     /// A filter of `tracing_subscriber`.
     pub filter: String,
     /// `--log-format`
@@ -143,7 +143,7 @@ pub struct LogConfig {
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
+pub(super) enum LogFormat {
     /// For people.
     Text,
     /// For programs.
@@ -155,7 +155,7 @@ impl Config {
     ///
     /// # Errors
     /// The first value, in the order of the help, that cannot be used.
-    pub fn check(settings: &Settings) -> Result<Self, ConfigError> {
+    pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let listen = listen(settings)?;
         let serving_certificate =
             certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::settings::{ConfigError, SPECS, Setting, Settings, Source};
 
 /// The file's `apiVersion`.
-pub const API_VERSION: &str = "config.watchet.dev/v1alpha1";
+pub(super) const API_VERSION: &str = "config.watchet.dev/v1alpha1";
 /// The file's `kind`.
-pub const KIND: &str = "ServerConfiguration";
+pub(super) const KIND: &str = "ServerConfiguration";
 /// The largest file that is read; a real one has a page.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -18,7 +18,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The file cannot be read, is no such YAML, or has an unknown key.
-pub fn give(settings: &mut Settings, path: &Path, named_by: &str) -> Result<(), ConfigError> {
+pub(super) fn give(
+    settings: &mut Settings,
+    path: &Path,
+    named_by: &str,
+) -> Result<(), ConfigError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ConfigError::new(format_args!("{named_by} {path:?}: {error}"))
     };

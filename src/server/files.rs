@@ -15,7 +15,7 @@ pub(super) const PUBLIC: u32 = 0o644;
 /// A file or directory could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {path:?}: {source}")]
-pub struct FileError {
+pub(super) struct FileError {
     doing: &'static str,
     path: PathBuf,
     source: io::Error,
@@ -34,7 +34,7 @@ impl FileError {
 
 /// The data directory could not be taken.
 #[derive(Debug, thiserror::Error)]
-pub enum DataDirError {
+pub(super) enum DataDirError {
     /// Somebody else has it.
     #[error(
         "--data-dir {path:?} is in use by another watchet{pid}: stop it, or give this one its own \
@@ -53,7 +53,7 @@ pub enum DataDirError {
 
 /// The data directory, which is this process's own as long as this lives.
 #[derive(Debug)]
-pub struct DataDir {
+pub(super) struct DataDir {
     /// Its absolute path.
     pub path: PathBuf,
     /// Locked; the lock goes with the process, however that ends.
@@ -65,7 +65,7 @@ impl DataDir {
     ///
     /// # Errors
     /// It is in use, or cannot be made or written.
-    pub fn take(path: &Path) -> Result<Self, DataDirError> {
+    pub(super) fn take(path: &Path) -> Result<Self, DataDirError> {
         make_private_dir(path)?;
         let path = std::path::absolute(path).map_err(FileError::of("cannot resolve", path))?;
         let lock_path = path.join("lock");

@@ -27,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A port cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub(super) enum BindError {
     /// Somebody else does.
     #[error(
         "{flag} {port}: {address} is in use by another process: stop that, or choose another port"

@@ -27,7 +27,7 @@ const ETCD_START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Storage could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub(super) enum OpenError {
     /// A setting is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),

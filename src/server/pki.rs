@@ -18,7 +18,7 @@ use super::files::{self, FileError, PRIVATE, PUBLIC};
 use crate::api::SYSTEM_MASTERS;
 
 /// The admin credential's user, as kubeadm names it.
-pub const ADMIN_USER: &str = "kubernetes-admin";
+pub(super) const ADMIN_USER: &str = "kubernetes-admin";
 /// How long a CA lives, as kubeadm's. Nobody renews it: clients trust it by value.
 const CA_YEARS: i16 = 10;
 /// How long what it signs lives: below the 825 days that some platforms accept at most.
@@ -37,7 +37,7 @@ const SERVING_NAMES: [&str; 6] = [
 
 /// A certificate and its private key, both PEM.
 #[derive(Clone)]
-pub struct Credential {
+pub(super) struct Credential {
     /// The certificate.
     pub certificate: String,
     /// The private key.
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Credential {
 
 /// What the data directory's `pki` holds.
 #[derive(Debug)]
-pub struct Pki {
+pub(super) struct Pki {
     /// The CA's certificate, PEM.
     pub ca: String,
     /// For the server.
@@ -65,7 +65,7 @@ pub struct Pki {
 
 /// The certificates cannot be used or made.
 #[derive(Debug, thiserror::Error)]
-pub enum PkiError {
+pub(super) enum PkiError {
     /// A file is there that cannot be used, and making it again would cut off every client.
     #[error(
         "{path:?} {problem}: restore it, or remove {} to get a new CA (clients then need the new \
@@ -98,7 +98,7 @@ struct Purpose {
 ///
 /// # Errors
 /// The CA is damaged, or the directory cannot be written.
-pub fn load_or_make(
+pub(super) fn load_or_make(
     dir: &Path,
     address: IpAddr,
     hostname: Option<&str>,

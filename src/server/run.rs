@@ -30,7 +30,7 @@ const STORAGE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server whose tasks run.
 #[derive(Debug)]
-pub struct Running {
+pub(super) struct Running {
     /// What building did.
     pub done: Done,
     connections: Tasks,
@@ -43,7 +43,7 @@ pub struct Running {
 
 impl Server {
     /// Starts to serve. Must be called in a Tokio runtime.
-    pub fn spawn(self) -> Running {
+    pub(super) fn spawn(self) -> Running {
         let (connections, caches, storage_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
         let storage = self.storage;
         let maintained = Arc::clone(&storage);
@@ -87,7 +87,7 @@ impl Server {
 
 impl Running {
     /// Waits until everything a first request may need is there. Cancel safe.
-    pub async fn ready(&mut self) {
+    pub(super) async fn ready(&mut self) {
         // The sender goes only after it has said so, or when the server stops.
         if self.bootstrapped.wait_for(|done| *done).await.is_err() {
             std::future::pending::<()>().await;
@@ -102,7 +102,7 @@ impl Running {
     ///
     /// # Errors
     /// The caches or the storage had not ended in time; everything was tried.
-    pub async fn drain(self) -> Result<(), DrainTimeout> {
+    pub(super) async fn drain(self) -> Result<(), DrainTimeout> {
         let started = Instant::now();
         if let Err(error) = self.connections.drain(self.shutdown_grace).await {
             tracing::warn!(%error, "connections are cut off");

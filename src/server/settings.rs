@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
     missing_docs,
     reason = "SPECS documents each of them, for people at a terminal too"
 )]
-pub enum Setting {
+pub(super) enum Setting {
     BindAddress,
     SecurePort,
     InsecurePort,
@@ -37,7 +37,7 @@ pub enum Setting {
 
 /// What is known of a setting before anybody has given it a value.
 #[derive(Debug, Clone, Copy)]
-pub struct Spec {
+pub(super) struct Spec {
     /// Which.
     pub setting: Setting,
     /// Its name: the flag without `--`. The spellings of environment and file are made from it.
@@ -54,12 +54,12 @@ pub struct Spec {
 
 impl Spec {
     /// `WATCHET_DATA_DIR`
-    pub fn env(&self) -> String {
+    pub(super) fn env(&self) -> String {
         format!("WATCHET_{}", self.name.replace('-', "_").to_uppercase())
     }
 
     /// `dataDir`
-    pub fn file_key(&self) -> String {
+    pub(super) fn file_key(&self) -> String {
         let mut words = self.name.split('-');
         let first = words.next().unwrap_or_default().to_owned();
         words.fold(first, |key, word| {
@@ -75,7 +75,7 @@ const STORAGE: &str = "Storage";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub const SPECS: [Spec; 20] = [
+pub(super) const SPECS: [Spec; 20] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -249,7 +249,7 @@ pub const SPECS: [Spec; 20] = [
 
 impl Setting {
     /// Its row of [`SPECS`].
-    pub fn spec(self) -> &'static Spec {
+    pub(super) fn spec(self) -> &'static Spec {
         SPECS
             .iter()
             .find(|spec| spec.setting == self)
@@ -259,7 +259,7 @@ impl Setting {
 
 /// Where a value was given, weakest first: a later one wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub(super) enum Source {
     /// Nowhere.
     Default,
     /// The configuration file at this path.
@@ -272,7 +272,7 @@ pub enum Source {
 
 /// A setting's value as text, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub(super) struct Given {
     /// Which setting.
     pub setting: Setting,
     /// The value; empty when there is none.
@@ -283,7 +283,7 @@ pub struct Given {
 
 impl Given {
     /// The setting's name as the person who gave the value spelled it.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let spec = self.setting.spec();
         match &self.source {
             Source::Default | Source::Flag => format!("--{}", spec.name),
@@ -293,7 +293,7 @@ impl Given {
     }
 
     /// An error about this value.
-    pub fn error(&self, problem: impl fmt::Display) -> ConfigError {
+    pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
         let name = self.name();
         if self.text.is_empty() {
             ConfigError(format!("{name}: {problem}"))
@@ -306,18 +306,18 @@ impl Given {
 /// A wrong configuration: one line that names the key, the value and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ConfigError(String);
+pub(super) struct ConfigError(String);
 
 impl ConfigError {
     /// An error that is not about the value of a setting. Line ends, as parsers put them into their
     /// messages, become spaces.
-    pub fn new(message: impl fmt::Display) -> Self {
+    pub(super) fn new(message: impl fmt::Display) -> Self {
         let message = message.to_string();
         Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// An error about the file at `path`.
-    pub fn file(path: &Path, problem: impl fmt::Display) -> Self {
+    pub(super) fn file(path: &Path, problem: impl fmt::Display) -> Self {
         Self::new(format_args!("{}: {problem}", path.display()))
     }
 }
@@ -325,11 +325,11 @@ impl ConfigError {
 /// The values of all layers. An empty text is a value too: it takes a setting back to its default,
 /// whatever a weaker layer says.
 #[derive(Debug, Clone, Default)]
-pub struct Settings(BTreeMap<Setting, Given>);
+pub(super) struct Settings(BTreeMap<Setting, Given>);
 
 impl Settings {
     /// Adds a value, unless a stronger layer has given one. Of two in one layer the later wins.
-    pub fn give(&mut self, setting: Setting, text: impl Into<String>, source: Source) {
+    pub(super) fn give(&mut self, setting: Setting, text: impl Into<String>, source: Source) {
         let kept = self.0.get(&setting);
         if kept.is_none_or(|kept| kept.source <= source) {
             let text = text.into();
@@ -343,7 +343,7 @@ impl Settings {
     }
 
     /// Adds what the environment says; returns the variables that look like settings and are none.
-    pub fn give_environment(
+    pub(super) fn give_environment(
         &mut self,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Vec<String> {
@@ -359,7 +359,7 @@ impl Settings {
     }
 
     /// The value of `setting`: given, or the default.
-    pub fn get(&self, setting: Setting) -> Given {
+    pub(super) fn get(&self, setting: Setting) -> Given {
         match self.0.get(&setting) {
             Some(given) if !given.text.is_empty() => given.clone(),
             _ => Given {
@@ -371,13 +371,13 @@ impl Settings {
     }
 
     /// The value of `setting`, if it has one at all.
-    pub fn find(&self, setting: Setting) -> Option<Given> {
+    pub(super) fn find(&self, setting: Setting) -> Option<Given> {
         Some(self.get(setting)).filter(|given| !given.text.is_empty())
     }
 }
 
 /// The environment's spelling of `--config`, which is no setting: the file cannot name itself.
-pub const CONFIG_ENV: &str = "WATCHET_CONFIG";
+pub(super) const CONFIG_ENV: &str = "WATCHET_CONFIG";
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ use super::settings::ConfigError;
 
 /// TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub(super) enum TlsError {
     /// A given file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),

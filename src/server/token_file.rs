@@ -11,7 +11,7 @@ use crate::api::UserInfo;
 ///
 /// Keyed by a salted digest: how long a look-up takes can only tell about digests, and nobody
 /// outside can choose or know those, so no comparison of secrets needs to take constant time.
-pub struct TokenFile {
+pub(super) struct TokenFile {
     salt: [u8; 16],
     users: HashMap<[u8; 32], UserInfo>,
 }
@@ -25,7 +25,7 @@ impl std::fmt::Debug for TokenFile {
 /// A line of the file that makes no sense. It never shows the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct InvalidTokenFile {
+pub(super) struct InvalidTokenFile {
     /// Counted from 1.
     pub line: usize,
     /// What is wrong, and what to write.
@@ -37,7 +37,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// A line that is no such record, or a token that an earlier line gave to somebody else.
-    pub fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
         let mut file = Self {
             salt: *uuid::Uuid::new_v4().as_bytes(),
             users: HashMap::new(),
@@ -63,7 +63,7 @@ impl TokenFile {
     }
 
     /// Whose token it is.
-    pub fn user(&self, token: &str) -> Option<&UserInfo> {
+    pub(super) fn user(&self, token: &str) -> Option<&UserInfo> {
         self.users.get(&self.digest(token))
     }
 

@@ -83,7 +83,11 @@ async fn write(server: &Server, writer: usize, changes: usize) -> Acknowledged {
             acknowledged.remove(&name);
             break;
         };
-        assert!(status.is_success(), "{method} {path}: {:?}", body.to_bytes());
+        assert!(
+            status.is_success(),
+            "{method} {path}: {:?}",
+            body.to_bytes()
+        );
         let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let version = (method != Method::DELETE).then(|| version_of(&body));
         acknowledged.insert(name, version);
@@ -93,7 +97,10 @@ async fn write(server: &Server, writer: usize, changes: usize) -> Acknowledged {
 
 fn version_of(object: &Value) -> u64 {
     let version = object["metadata"]["resourceVersion"].as_str();
-    version.unwrap_or_else(|| panic!("{object}")).parse().unwrap()
+    version
+        .unwrap_or_else(|| panic!("{object}"))
+        .parse()
+        .unwrap()
 }
 
 async fn write_all(server: &Server, changes: usize) -> Acknowledged {
@@ -109,7 +116,10 @@ async fn list(server: &Server) -> (BTreeMap<String, u64>, u64) {
     let list = answer.json();
     let items = list["items"].as_array().unwrap().iter();
     let named = |pod: &Value| {
-        (pod["metadata"]["name"].as_str().unwrap().to_owned(), version_of(pod))
+        (
+            pod["metadata"]["name"].as_str().unwrap().to_owned(),
+            version_of(pod),
+        )
     };
     (items.map(named).collect(), version_of(&list))
 }
@@ -144,13 +154,23 @@ impl Watch {
         assert_eq!(response.status(), StatusCode::OK);
         let (unparsed, told) = Default::default();
         let body = response.into_body();
-        Self { body, _connection: connection, unparsed, state, last: from, told, gone: false }
+        Self {
+            body,
+            _connection: connection,
+            unparsed,
+            state,
+            last: from,
+            told,
+            gone: false,
+        }
     }
 
     /// Reads what comes until there is nothing for `quiet`, or the stream ends.
     async fn read(&mut self, quiet: Duration) {
         while let Ok(Some(Ok(frame))) = timeout(quiet, self.body.frame()).await {
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
             self.unparsed.extend_from_slice(&data);
             let unparsed = std::mem::take(&mut self.unparsed);
             let mut rest = &unparsed[..];
@@ -212,18 +232,26 @@ async fn kubectl_watches_a_burst_to_the_state_of_a_list(store: Store) {
     let marker = pod("marker", 0);
     let mut wire = server.plain(Protocol::Http2).await;
     assert_eq!(wire.post(PODS, &marker).await.status, StatusCode::CREATED);
-    let columns = "custom-columns=TYPE:.type,NAME:.object.metadata.name,RV:.object.metadata.resourceVersion";
+    let columns =
+        "custom-columns=TYPE:.type,NAME:.object.metadata.name,RV:.object.metadata.resourceVersion";
     let mut watch = kubectl.start(&["get", "pods", "-w", "--output-watch-events", "-o", columns]);
     watch.line_with("marker").await;
 
     let acknowledged = write_all(&server, BURST).await;
-    assert_eq!(wire.send(Method::DELETE, &format!("{PODS}/marker"), &[], "").await.status, 200);
+    assert_eq!(
+        wire.send(Method::DELETE, &format!("{PODS}/marker"), &[], "")
+            .await
+            .status,
+        200
+    );
 
     let mut state = BTreeMap::new();
     loop {
         let line = watch.line().await;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [event, name, version] = words[..] else { panic!("{line}") };
+        let [event, name, version] = words[..] else {
+            panic!("{line}")
+        };
         if (event, name) == ("DELETED", "marker") {
             break;
         }
@@ -235,7 +263,9 @@ async fn kubectl_watches_a_burst_to_the_state_of_a_list(store: Store) {
     watch.kill().await;
     let (listed, _) = list(&server).await;
     assert_eq!(state, listed);
-    let alive = acknowledged.into_iter().filter_map(|(name, version)| Some((name, version?)));
+    let alive = acknowledged
+        .into_iter()
+        .filter_map(|(name, version)| Some((name, version?)));
     assert_eq!(alive.collect::<BTreeMap<_, _>>(), listed);
     server.stop().await;
 }
@@ -256,19 +286,28 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
     let ((acknowledged, done), ()) = tokio::join!(written, reading.read(quiet));
     let (_, last_read) = *reading.told.last().expect("events");
     let late = last_read.saturating_duration_since(done);
-    assert!(late < Duration::from_secs(1), "the reading watch is {late:?} behind the last write");
+    assert!(
+        late < Duration::from_secs(1),
+        "the reading watch is {late:?} behind the last write"
+    );
 
     sleep(Duration::from_secs(30).saturating_sub(stopped.elapsed())).await;
     let (listed, _) = list(&server).await;
     assert_eq!(reading.state, listed);
-    let alive = acknowledged.into_iter().filter_map(|(name, version)| Some((name, version?)));
+    let alive = acknowledged
+        .into_iter()
+        .filter_map(|(name, version)| Some((name, version?)));
     assert_eq!(alive.collect::<BTreeMap<_, _>>(), listed);
     for stuck in [&mut stuck, &mut stuck_h2] {
         stuck.read(quiet).await;
         if !stuck.gone {
             assert_eq!(stuck.state, listed);
             let versions = |watch: &Watch| watch.told.iter().map(|(v, _)| *v).collect::<Vec<_>>();
-            assert_eq!(versions(stuck), versions(&reading), "each event, once, in order");
+            assert_eq!(
+                versions(stuck),
+                versions(&reading),
+                "each event, once, in order"
+            );
         }
     }
     server.stop().await;
@@ -299,17 +338,24 @@ async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: 
             match version {
                 // Not equal: the write that was under way when the server died may have happened.
                 Some(version) => assert!(
-                    listed.get(name).is_some_and(|now| now >= version) ,
+                    listed.get(name).is_some_and(|now| now >= version),
                     "round {round}: {name} was acknowledged at {version}, is {:?}",
                     listed.get(name)
                 ),
                 None => assert_eq!(listed.get(name), None, "round {round}: {name} was deleted"),
             }
         }
-        assert!(before.iter().all(|name| listed.contains_key(name)), "what was there is there");
+        assert!(
+            before.iter().all(|name| listed.contains_key(name)),
+            "what was there is there"
+        );
         let mut resumed = Watch::start(&server, watch.state, watch.last).await;
         resumed.read(Duration::from_secs(2)).await;
-        assert!(!resumed.gone, "round {round}: the watch resumes at {}", watch.last);
+        assert!(
+            !resumed.gone,
+            "round {round}: the watch resumes at {}",
+            watch.last
+        );
         assert_eq!(resumed.state, listed, "round {round}");
         server.stop().await;
     }

@@ -64,33 +64,67 @@ async fn the_verbs(client: Client) {
     let info = client.apiserver_version().await.expect("a version");
     assert!(info.git_version.contains("watchet"), "{}", info.git_version);
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    assert_eq!(namespaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    assert_eq!(
+        namespaces
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        4
+    );
 
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let created = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
-    let twice = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap_err();
-    assert!(matches!(&twice, kube::Error::Api(status) if status.is_already_exists()), "{twice}");
+    let created = maps
+        .create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap();
+    let twice = maps
+        .create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&twice, kube::Error::Api(status) if status.is_already_exists()),
+        "{twice}"
+    );
 
     let mut changed = config_map("a", "2");
     changed.metadata.resource_version = created.metadata.resource_version.clone();
-    let replaced = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
+    let replaced = maps
+        .replace("a", &PostParams::default(), &changed)
+        .await
+        .unwrap();
     assert_eq!(replaced.metadata.uid, created.metadata.uid);
-    let stale = maps.replace("a", &PostParams::default(), &changed).await.unwrap_err();
-    assert!(matches!(&stale, kube::Error::Api(status) if status.is_conflict()), "{stale}");
+    let stale = maps
+        .replace("a", &PostParams::default(), &changed)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&stale, kube::Error::Api(status) if status.is_conflict()),
+        "{stale}"
+    );
 
     let merge = Patch::Merge(json!({"data": {"value": "3"}}));
-    let patched = maps.patch("a", &PatchParams::default(), &merge).await.unwrap();
+    let patched = maps
+        .patch("a", &PatchParams::default(), &merge)
+        .await
+        .unwrap();
     assert_eq!(patched.data.unwrap()["value"], "3");
     let json_patch = serde_json::from_value(json!([
         {"op": "test", "path": "/data/value", "value": "3"},
         {"op": "replace", "path": "/data/value", "value": "4"},
     ]));
     let patch = Patch::<()>::Json(json_patch.unwrap());
-    let patched = maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    let patched = maps
+        .patch("a", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
     assert_eq!(patched.data.unwrap()["value"], "4");
 
     for name in ["b", "c", "d"] {
-        maps.create(&PostParams::default(), &config_map(name, "1")).await.unwrap();
+        maps.create(&PostParams::default(), &config_map(name, "1"))
+            .await
+            .unwrap();
     }
     let mut paged = Vec::new();
     let mut params = ListParams::default().limit(3).labels("app=web");
@@ -110,8 +144,16 @@ async fn the_verbs(client: Client) {
 
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(maps.get_opt("a").await.unwrap().is_none());
-    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    assert!(maps.list(&ListParams::default()).await.unwrap().items.is_empty());
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await
+        .unwrap();
+    assert!(
+        maps.list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
 }
 
 async fn a_watcher_by_list_and_watch(client: Client) {
@@ -126,12 +168,16 @@ async fn a_watcher_by_streaming_list(client: Client) {
 async fn follow(client: Client, config: watcher::Config) {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     for name in ["a", "b"] {
-        maps.create(&PostParams::default(), &config_map(name, "1")).await.unwrap();
+        maps.create(&PostParams::default(), &config_map(name, "1"))
+            .await
+            .unwrap();
     }
     let events = watcher(maps.clone(), config);
     futures::pin_mut!(events);
     let mut next = async || {
-        let event = timeout(PATIENCE, events.next()).await.expect("an event in time");
+        let event = timeout(PATIENCE, events.next())
+            .await
+            .expect("an event in time");
         match event.expect("it goes on").expect("no failure") {
             watcher::Event::Init => "init".to_owned(),
             watcher::Event::InitApply(map) => format!("initial {}", map.metadata.name.unwrap()),
@@ -143,10 +189,14 @@ async fn follow(client: Client, config: watcher::Config) {
     for expected in ["init", "initial a", "initial b", "done"] {
         assert_eq!(next().await, expected);
     }
-    maps.create(&PostParams::default(), &config_map("c", "1")).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("c", "1"))
+        .await
+        .unwrap();
     assert_eq!(next().await, "applied c");
     let patch = Patch::Merge(json!({"data": {"value": "2"}}));
-    maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    maps.patch("a", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
     assert_eq!(next().await, "applied a");
     maps.delete("b", &DeleteParams::default()).await.unwrap();
     assert_eq!(next().await, "deleted b");
@@ -171,17 +221,23 @@ async fn a_reflector_and_wait(client: Client) {
         let kubelet = async {
             let status = json!({"status": {"phase": "Running"}});
             let patch = Patch::Merge(status);
-            pods.patch_status("p", &PatchParams::default(), &patch).await.unwrap();
+            pods.patch_status("p", &PatchParams::default(), &patch)
+                .await
+                .unwrap();
         };
         let (found, ()) = tokio::join!(running, kubelet);
         let uid = found.unwrap().unwrap().metadata.uid.unwrap();
-        while reader.state().iter().all(|pod| {
-            pod.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Running")
-        }) {
+        while reader
+            .state()
+            .iter()
+            .all(|pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Running"))
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         pods.delete("p", &DeleteParams::default()).await.unwrap();
-        await_condition(pods.clone(), "p", conditions::is_deleted(&uid)).await.unwrap();
+        await_condition(pods.clone(), "p", conditions::is_deleted(&uid))
+            .await
+            .unwrap();
         while !reader.state().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -193,5 +249,12 @@ async fn a_reflector_and_wait(client: Client) {
         ended = drain => panic!("the reflector ended: {ended:?}"),
     }
     let deployments: Api<Deployment> = Api::default_namespaced(client);
-    assert!(deployments.list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert!(
+        deployments
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
 }
