@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use crate::api::{Status, StatusCause, StatusDetails};
-use crate::cacher::ReadError;
-use crate::registry::ApiError;
-use crate::storage::StorageError;
+use crate::registry::{ApiError, ReadError, StorageError};
 
 use super::query::InvalidQuery;
 use super::request_info::InvalidPath;

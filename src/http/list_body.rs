@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::api::Object;
-use crate::cacher::ObjectList;
+use crate::registry::ObjectList;
 
 use super::accept::Form;
 use super::chunks::{ChunkError, ChunkSource};

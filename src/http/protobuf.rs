@@ -358,6 +358,8 @@ struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, InvalidProtobuf> {
         let mut envelope = Self::default();
+        // Go writes the object's bytes even when there are none: without them the body was cut.
+        let mut whole = false;
         let mut reader = Reader(body);
         while let Some((number, wire)) = reader.field()? {
             let bytes = wire.bytes().ok_or(InvalidProtobuf::Malformed)?;
@@ -373,12 +375,15 @@ impl<'a> Envelope<'a> {
                         }
                     }
                 }
-                2 => envelope.raw = bytes,
+                2 => {
+                    envelope.raw = bytes;
+                    whole = true;
+                }
                 4 => envelope.content_type = bytes,
                 _ => {}
             }
         }
-        Ok(envelope)
+        whole.then_some(envelope).ok_or(InvalidProtobuf::Malformed)
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::{Object, Status};
-use crate::cacher::ObjectList;
+use crate::registry::ObjectList;
 
 use super::accept::{Media, Negotiated};
 use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};

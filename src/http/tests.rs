@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cacher::CacherConfig;
+use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 use crate::tasks::Tasks;
 

@@ -10,7 +10,7 @@ use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{EventType, Object, ResourceVersion};
-use crate::cacher::{CacheWatcher, WatchItem};
+use crate::registry::{CacheWatcher, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};

@@ -46,8 +46,11 @@ use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
     WriteOptions,
 };
-use crate::cacher::{CacheWatcher, CachedResource, Cacher, CacherConfig, ObjectList, ReadError};
+use crate::cacher::{CachedResource, Cacher};
+// What the verbs take and answer with: who calls them needs to know no room further down.
+pub use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError, WatchItem};
 use crate::storage::Storage;
+pub use crate::storage::StorageError;
 use crate::tasks::Tasks;
 
 /// One served resource, e.g. apps/v1 deployments.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::test_objects::{config_maps, event, object, pods_as};
 use super::*;
-use crate::cacher::ReadError;
+use crate::registry::ReadError;
 
 /// Says its batches, then ends, or waits for ever when `open`.
 struct Script {
