@@ -105,7 +105,7 @@ pub(super) enum StorageConfig {
     /// In memory.
     Memory,
     /// In etcd.
-    Etcd(EtcdConfig),
+    Etcd(Box<EtcdConfig>),
 }
 
 /// When the embedded store forces writes to disk.
@@ -260,7 +260,7 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
         "etcd" if etcd.servers.is_empty() => {
             Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
         }
-        "etcd" => Ok(StorageConfig::Etcd(etcd)),
+        "etcd" => Ok(StorageConfig::Etcd(Box::new(etcd))),
         _ => Err(kind.error("must be embedded, memory or etcd")),
     }
 }
