@@ -210,7 +210,7 @@ fn offences(path: &str, text: &str) -> Vec<String> {
         let used = tokens.contains(&Token::Word((*word).to_owned()));
         let room_file = format!("{room}/");
         let allowed = |place: &&str| path.starts_with(*place) || room_file == **place;
-        if used && !places.iter().any(|place| allowed(place)) {
+        if used && !places.iter().any(allowed) {
             wrong.push(format!("names `{word}`: {why}"));
         }
     }
