@@ -51,6 +51,16 @@ struct ListPlan {
     continued: bool,
 }
 
+impl ListPlan {
+    /// All there is, now.
+    const LATEST: Self = Self {
+        at: At::Latest,
+        start: String::new(),
+        limit: 0,
+        continued: false,
+    };
+}
+
 /// The table of lists.
 ///
 /// | match        | version  | limit | continue | state            |
@@ -195,7 +205,7 @@ impl Cacher {
     ///
     /// | version | sendInitialEvents | begins with                               |
     /// |---------|-------------------|-------------------------------------------|
-    /// | ""      | unset, true       | the state, as new as storage              |
+    /// | ""      | unset, true       | the state, as new as storage (or storage's, when the cache cannot tell) |
     /// | ""      | false             | what follows storage's present version    |
     /// | "0"     | unset, true       | the state as it is                        |
     /// | "0"     | false             | what follows the state as it is           |
@@ -211,7 +221,7 @@ impl Cacher {
         options: &ListOptions,
     ) -> Result<CacheWatcher, ReadError> {
         let generation = self.snapshot().await?.generation;
-        let start = match self.watch_start(options).await {
+        let start = match self.watch_start(&predicate, options).await {
             Ok(start) => start,
             Err(error @ (ReadError::NotReady { .. } | ReadError::Stopped)) => return Err(error),
             Err(error) => Start::Failed(error),
@@ -229,12 +239,19 @@ impl Cacher {
         ))
     }
 
-    async fn watch_start(&self, options: &ListOptions) -> Result<Start, ReadError> {
+    async fn watch_start(
+        &self,
+        predicate: &SelectionPredicate,
+        options: &ListOptions,
+    ) -> Result<Start, ReadError> {
         let any = options
             .resource_version
             .is_none_or(ResourceVersion::is_zero);
         if options.send_initial_events.unwrap_or(any) {
             match options.resource_version {
+                None if !self.storage.progress_supported() => {
+                    return self.start_from_storage(predicate, options).await;
+                }
                 None => {
                     let version = self.current_revision().await?;
                     self.not_older_than(version).await?;
@@ -258,6 +275,24 @@ impl Cacher {
                 Ok(Start::After(version))
             }
         }
+    }
+
+    /// The state as storage has it, when the cache cannot prove that it is as new. (Upstream refuses,
+    /// and its clients fall back to a list, which storage then answers: the same for more work.)
+    async fn start_from_storage(
+        &self,
+        predicate: &SelectionPredicate,
+        options: &ListOptions,
+    ) -> Result<Start, ReadError> {
+        let list = self.list_from_storage(predicate, &ListPlan::LATEST).await?;
+        let objects = list.items.into_iter();
+        Ok(Start::Initial {
+            objects: objects
+                .map(|object| (object.key().clone(), object))
+                .collect(),
+            at: list.resource_version,
+            end_bookmark: options.allow_watch_bookmarks,
+        })
     }
 
     /// Waits until the cache holds every write acknowledged before the call. False when it cannot

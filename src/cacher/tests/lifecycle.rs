@@ -328,6 +328,11 @@ async fn storage_that_cannot_tell_progress_answers_consistent_reads_itself() {
         (vec!["ns/a".to_owned()], rv(3))
     );
     assert_eq!(*f.storage.lists.lock(), before + 1);
+    // A streaming list does not wait for a version that the cache cannot know it has reached.
+    let mut watch = f.watch(everything(), watch_list()).await;
+    assert_eq!(said(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @3 end"]);
+    f.put("ns/a", "web", "n2");
+    assert_eq!(said(&mut watch).await, ["MODIFIED ns/a@4"]);
     let filtered = predicate(Some("ns"), "app=web", "");
     let limited = ListOptions {
         limit: 1,
