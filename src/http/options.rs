@@ -16,6 +16,9 @@ use super::query::Query;
 
 /// The longest field manager, in bytes (upstream's limit).
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
+/// The longest `timeoutSeconds` that is told from "for ever": a year. Clocks cannot add what a
+/// client may ask for (2^63 seconds are more than they hold).
+const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
 fn bad_request(error: impl std::fmt::Display) -> WireError {
     WireError::BadRequest(error.to_string())
@@ -126,7 +129,7 @@ pub(crate) fn list_options(
         timeout: u64::try_from(seconds)
             .ok()
             .filter(|&s| s > 0)
-            .map(Duration::from_secs),
+            .map(|s| Duration::from_secs(s.min(TIMEOUT_SECONDS_MAX))),
     })
 }
 

@@ -31,6 +31,10 @@ const KEPT_FIELDS: &[&str] = &[
     "namespace",
 ];
 
+/// How deeply an object's lists and maps may nest: what `serde_json` reads back, so that no object
+/// can be stored that could then not be read, changed or deleted.
+const DEPTH_MAX: usize = 127;
+
 /// Now, as Kubernetes writes times: UTC, whole seconds.
 pub(super) fn now() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).expect("the present is in range")
@@ -75,6 +79,9 @@ pub(super) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), A
         )));
     };
     check_type(resource, object)?;
+    for member in object.values() {
+        check_depth(member, 1)?;
+    }
     let metadata = object.entry("metadata").or_insert(Value::Null);
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
@@ -87,6 +94,25 @@ pub(super) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), A
         check_member(member, value)?;
     }
     Ok(())
+}
+
+/// Checks that `value` may stand `depth` levels below the top of an object.
+///
+/// # Errors
+/// 400 when it nests too deeply for that.
+pub(super) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
+    let fits = match value {
+        Value::Array(_) | Value::Object(_) if depth >= DEPTH_MAX => false,
+        Value::Array(items) => items.iter().all(|v| check_depth(v, depth + 1).is_ok()),
+        Value::Object(members) => members.values().all(|v| check_depth(v, depth + 1).is_ok()),
+        _ => true,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(ApiError::BadRequest(format!(
+            "the object nests lists and maps more than {DEPTH_MAX} levels deep"
+        ))),
+    }
 }
 
 fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<(), ApiError> {

@@ -20,6 +20,7 @@ mod create;
 mod delete;
 mod error;
 mod events;
+mod json_patch;
 mod metadata;
 mod names;
 mod namespaces;
@@ -135,7 +136,7 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub enum Patch {
     /// RFC 6902
-    Json(json_patch::Patch),
+    Json(::json_patch::Patch),
     /// RFC 7396
     Merge(Value),
     /// Kubernetes' own, for built-ins

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::strategic::{self, StrategicError};
 use super::write::{Current, Place, Written};
-use super::{ApiError, Patch, Registry, Target, events, update};
+use super::{ApiError, Patch, Registry, Target, events, json_patch, update};
 use crate::api::{Object, WriteOptions};
 
 /// How many operations a JSON patch may have (§8.3).
@@ -52,14 +52,8 @@ fn apply(target: &Target, patch: &Patch, current: &Current) -> Result<Value, Api
     let mut object = events::from_storage(&target.resource, current.value.clone());
     object["metadata"]["resourceVersion"] = current.at.to_string().into();
     match patch {
-        Patch::Json(operations) => {
-            json_patch::patch(&mut object, operations).map_err(|error| {
-                ApiError::Unprocessable(format!(
-                    "the server rejected our request due to an error in our request: {error}"
-                ))
-            })?;
-        }
-        Patch::Merge(patch) => json_patch::merge(&mut object, patch),
+        Patch::Json(operations) => json_patch::apply(&mut object, operations)?,
+        Patch::Merge(patch) => ::json_patch::merge(&mut object, patch),
         Patch::Strategic(patch) => {
             let schema = strategic::schema(&target.resource);
             strategic::merge(&mut object, patch, schema).map_err(|error| match error {

@@ -113,6 +113,15 @@ fn lists_and_watches_that_pass() {
     assert!(options.allow_watch_bookmarks);
     assert_eq!(options.timeout, Some(Duration::from_secs(3)));
     assert_eq!(options.fields.exact("metadata.name"), Some("a"));
+    // What no clock can add is as long as can be told.
+    let options = list_options(
+        &query("timeoutSeconds=9223372036854775807"),
+        ListFor::Watch,
+        None,
+    );
+    let timeout = options.unwrap().timeout.unwrap();
+    assert!(timeout >= Duration::from_secs(24 * 60 * 60), "{timeout:?}");
+    assert!(std::time::Instant::now().checked_add(timeout).is_some());
     let clash = list_options(
         &query("fieldSelector=metadata.name%3Db"),
         ListFor::Watch,

@@ -83,3 +83,23 @@ async fn a_version_in_a_patch_is_a_condition() {
     let patched = fixture.try_patch("pods/a", test).await.unwrap();
     assert_eq!(patched["metadata"]["labels"], json!({"a": "3"}));
 }
+
+/// An object that could be stored but not read back could never be changed or deleted again.
+#[tokio::test]
+async fn no_write_makes_an_object_that_cannot_be_deleted() {
+    let fixture = fixture().await;
+    let list = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+    let mut body = pod("a");
+    body["spec"]["deep"] = list(125);
+    fixture.create("pods", body.clone()).await;
+    let deepest = format!("/spec/deep{}", "/0".repeat(125));
+    for value in [json!([1]), list(100)] {
+        let deeper = json_patch(json!([{"op": "add", "path": deepest, "value": value}]));
+        bad_request(fixture.try_patch("pods/a", deeper).await.unwrap_err());
+    }
+    let shallower = json_patch(json!([{"op": "remove", "path": "/spec/deep"}]));
+    fixture.try_patch("pods/a", shallower).await.unwrap();
+    body["metadata"]["name"] = "b".into();
+    body["spec"]["deep"] = list(126);
+    bad_request(fixture.try_create("pods", body).await.unwrap_err());
+}

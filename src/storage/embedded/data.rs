@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
+use parking_lot::RwLock;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
 
 use super::codec::decode_number;
@@ -25,10 +26,15 @@ const LOCK_FILE: &str = "store.lock";
 /// the process grow by as much, and the whole server is to stay below 25 MiB when it holds little.
 const PAGE_CACHE_BYTES: usize = 16 << 20;
 
+/// How a database that has failed is opened again.
+type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
+
 /// An open store's file.
 pub(super) struct Data {
     /// Before the lock: fields are dropped in order, and the file must be closed when it is free.
-    db: Database,
+    /// `None` after a failure, until it could be opened again.
+    db: RwLock<Option<Database>>,
+    opener: Option<Opener>,
     /// How errors call it.
     name: String,
     on_disk: bool,
@@ -67,8 +73,10 @@ impl Data {
             (Some(0), _) => return Err(OpenError::corrupt(&path, "it is empty")),
             (Some(_), _) => open_file(&path)?,
         };
+        let again = path.clone();
         let data = Self {
-            db,
+            db: RwLock::new(Some(db)),
+            opener: Some(Box::new(move || open_file(&again))),
             name: path.display().to_string(),
             on_disk: true,
             _lock: Some(lock),
@@ -84,14 +92,59 @@ impl Data {
             .set_cache_size(PAGE_CACHE_BYTES)
             .create_with_backend(backend)
             .map_err(|error| OpenError::from_fault(path, error.into()))?;
-        let data = Self {
-            db,
+        initialize(&db).map_err(|fault| OpenError::from_fault(path, fault))?;
+        Ok(Self {
+            db: RwLock::new(Some(db)),
+            opener: None,
             name: "memory".to_owned(),
             on_disk: false,
             _lock: None,
-        };
-        initialize(&data.db).map_err(|fault| OpenError::from_fault(path, fault))?;
-        Ok(data)
+        })
+    }
+
+    /// The same, opened again by `opener` after a failure.
+    #[cfg(test)]
+    pub(super) fn opened_again_by(mut self, opener: Opener) -> Self {
+        self.opener = Some(opener);
+        self
+    }
+
+    /// Does `work` on the database. It does not wait while that is opened again, which takes as
+    /// long as verifying the file does.
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, Fault> {
+        let guard = self.db.try_read();
+        match guard.as_ref().and_then(|db| db.as_ref()) {
+            Some(db) => work(db),
+            None => {
+                let detail = format!("{}: it is being opened again after a failure", self.name);
+                Err(Fault::Told(StorageError::Unavailable(detail)))
+            }
+        }
+    }
+
+    /// Opens the database again after a failure, which it does not survive, and says at which
+    /// revision it is: what was being written when it failed may be there or not.
+    ///
+    /// # Errors
+    /// It cannot be opened (yet), or not at all.
+    pub(super) fn reopen(&self) -> Result<u64, Fault> {
+        let opener = self.opener.as_ref().ok_or_else(|| {
+            Fault::Failed("it is not in a file that could be opened again".to_owned())
+        })?;
+        // Waits for the reads under way, which are short.
+        let mut db = self.db.write();
+        guarded(|| {
+            // The file must be closed first: only one handle may have it.
+            *db = None;
+            let opened = opener().map_err(|error| match error {
+                OpenError::Corrupt { detail, .. } => Fault::Damaged(detail),
+                error => Fault::Failed(error.to_string()),
+            })?;
+            let snapshot = Snapshot::take(&opened)?;
+            snapshot.check_newest()?;
+            *db = Some(opened);
+            Ok(snapshot.revision)
+        })
     }
 
     /// Reads from the store as it is now.
@@ -102,12 +155,13 @@ impl Data {
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
     ) -> Result<T, StorageError> {
-        guarded(|| read(&Snapshot::take(&self.db)?)).map_err(|fault| fault.name_file(&self.name))
+        guarded(|| self.with(|db| read(&Snapshot::take(db)?)))
+            .map_err(|fault| fault.name_file(&self.name))
     }
 
     /// Begins a write transaction; `durable` ones are on disk when their commit returns.
     pub(super) fn begin_write(&self, durable: bool) -> Result<redb::WriteTransaction, Fault> {
-        let mut txn = self.db.begin_write()?;
+        let mut txn = self.with(|db| Ok(db.begin_write()?))?;
         if self.on_disk && durable {
             // The flag that chooses the commit is only flipped after the commit's pages are on
             // disk. Quick-repair is this plus a saved allocator state that lets an open skip its
@@ -127,7 +181,7 @@ impl Data {
     /// What an opened file must satisfy beyond the checksums of its pages.
     fn check(&self, path: &Path, seen: Option<u64>) -> Result<(), OpenError> {
         let format = guarded(|| {
-            let txn = self.db.begin_read()?;
+            let txn = self.with(|db| Ok(db.begin_read()?))?;
             let meta = txn.open_table(META)?;
             let bytes = meta.get(FORMAT)?;
             bytes
@@ -143,9 +197,11 @@ impl Data {
             });
         }
         let revision = guarded(|| {
-            let snapshot = Snapshot::take(&self.db)?;
-            snapshot.check_newest()?;
-            Ok(snapshot.revision)
+            self.with(|db| {
+                let snapshot = Snapshot::take(db)?;
+                snapshot.check_newest()?;
+                Ok(snapshot.revision)
+            })
         });
         let revision = revision.map_err(|fault| OpenError::from_fault(path, fault))?;
         match seen {

@@ -127,6 +127,11 @@ impl Hub {
         id
     }
 
+    /// The last revision that watches know of.
+    pub(super) fn published(&self) -> u64 {
+        self.0.lock().published
+    }
+
     /// Takes a watch out.
     pub(super) fn remove(&self, id: SlotId, prefix: &StorageKey) {
         let mut state = self.0.lock();

@@ -22,6 +22,10 @@ const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 /// After a failed round of expiry, before the next.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
 
+/// Between a failure and the next attempt to open the file again: an operator who frees space does
+/// not notice it, and verifying a big file over and over costs little.
+pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
 impl Embedded {
     /// Works until `cancel`, then flushes.
     pub(super) async fn maintain_until(&self, cancel: CancellationToken) {
@@ -34,11 +38,13 @@ impl Embedded {
         let mut remembered = None;
         let mut not_before = Instant::now();
         loop {
-            // To stop comes first; flushing and compaction are rare and short, so expiry, which
+            // To stop comes first, then to go on after a failure, which the writer does, and tells
+            // of, when it is asked for anything; flushing and compaction are rare and short, so expiry, which
             // can be busy for long, comes after them.
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
+                () = self.reopening_due() => drop(self.ask(Op::Reopen).await),
                 () = tick(&mut flush) => self.flush().await,
                 () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
                 () = self.deadline(not_before) => {
@@ -48,6 +54,14 @@ impl Embedded {
             }
         }
         self.flush().await;
+    }
+
+    /// Waits until a store that has failed should be opened again.
+    async fn reopening_due(&self) {
+        while self.status.failed().is_none() {
+            self.status.has_failed.notified().await;
+        }
+        sleep(REOPEN_PAUSE).await;
     }
 
     async fn flush(&self) {

@@ -187,7 +187,7 @@ impl Embedded {
     /// away before it was queued is not made; once queued it is.
     async fn ask<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, StorageError> {
         let stopped = || {
-            let failed = self.status.failed.get().cloned();
+            let failed = self.status.failed();
             failed.unwrap_or_else(|| StorageError::Unavailable("the store has closed".to_owned()))
         };
         let (reply, answer) = oneshot::channel();

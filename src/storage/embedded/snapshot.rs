@@ -121,6 +121,16 @@ impl Snapshot {
         from: u64,
         to: u64,
     ) -> Result<(Vec<StorageEvent>, u64), Fault> {
+        self.history_of(|key| prefix.covers(key), from, to)
+    }
+
+    /// The same of the keys that `covers` says.
+    pub(super) fn history_of(
+        &self,
+        covers: impl Fn(&str) -> bool,
+        from: u64,
+        to: u64,
+    ) -> Result<(Vec<StorageEvent>, u64), Fault> {
         self.readable(from - 1)?;
         let from = from.max(FIRST_REVISION + 1);
         let (mut events, mut bytes, mut read) = (Vec::new(), 0, from - 1);
@@ -135,7 +145,7 @@ impl Snapshot {
             }
             read = revision;
             let record = Record::decode(revision, record.value())?;
-            if !prefix.covers(record.key) {
+            if !covers(record.key) {
                 continue;
             }
             let event = self.event(revision, &record)?;

@@ -135,9 +135,9 @@ async fn progress_waits_for_what_is_committed_but_not_published() {
 }
 
 /// A disk whose writes fail on command.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct FailingDisk {
-    disk: InMemoryBackend,
+    disk: Arc<InMemoryBackend>,
     failing: Arc<AtomicBool>,
 }
 
@@ -179,7 +179,7 @@ impl StorageBackend for FailingDisk {
 async fn a_failing_disk_acknowledges_nothing() {
     let failing = Arc::new(AtomicBool::new(false));
     let disk = FailingDisk {
-        disk: InMemoryBackend::new(),
+        disk: Arc::default(),
         failing: failing.clone(),
     };
     let store = Embedded::on(disk, Duration::ZERO).unwrap();
@@ -195,7 +195,7 @@ async fn a_failing_disk_acknowledges_nothing() {
     failing.store(false, Ordering::SeqCst);
     let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
     match refused {
-        Err(StorageError::Failed(text)) => assert!(text.contains("restarted"), "{text}"),
+        Err(StorageError::Failed(text)) => assert!(text.contains("opened again"), "{text}"),
         other => panic!("{other:?}"),
     }
     let refused = store.delete(&key("/pods/ns/a"), first).await;
@@ -214,4 +214,55 @@ async fn a_failing_disk_acknowledges_nothing() {
         "{end:?}"
     );
     assert!(watch.batches.next().await.is_none());
+}
+
+/// A full disk passes: the store goes on by itself, without what it did not acknowledge or with it,
+/// and then its watches hear of it.
+#[tokio::test(start_paused = true)]
+async fn a_store_goes_on_once_its_disk_works_again() {
+    let failing = Arc::new(AtomicBool::new(false));
+    let disk = FailingDisk {
+        disk: Arc::default(),
+        failing: failing.clone(),
+    };
+    let again = disk.clone();
+    let opener = move || {
+        let opened = redb::Builder::new().create_with_backend(again.clone());
+        opened.map_err(|error| OpenError::io(Path::new("disk"), io::Error::other(error)))
+    };
+    let data = Data::on(disk).unwrap().opened_again_by(Box::new(opener));
+    let store = Embedded::start("test", EmbeddedConfig::default(), data, None).unwrap();
+    let store = Arc::new(store);
+    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+    let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+    let tasks = Tasks::new();
+    let (maintained, stop) = (store.clone(), tasks.token());
+    tasks.spawn("maintain", async move { maintained.maintain(stop).await });
+
+    failing.store(true, Ordering::SeqCst);
+    put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
+    put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+    // It is tried in vain.
+    tokio::time::sleep(3 * maintain::REOPEN_PAUSE).await;
+    put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+    failing.store(false, Ordering::SeqCst);
+    let mut reads = 0;
+    while let Err(error) = store.get(&key("/pods/ns/a")).await {
+        tokio::time::sleep(maintain::REOPEN_PAUSE).await;
+        // The writer's thread knows nothing of the paused clock.
+        std::thread::sleep(Duration::from_millis(1));
+        reads += 1;
+        assert!(reads < 5000, "it never comes back: {error}");
+    }
+    let (a, _) = store.get(&key("/pods/ns/a")).await.unwrap();
+    assert_eq!(a.unwrap().mod_revision, first);
+    let (b, _) = store.get(&key("/pods/ns/b")).await.unwrap();
+    let c = done(&store, "/pods/ns/c", Expect::Absent).await;
+    let mut heard = Vec::new();
+    while heard.last() != Some(&c) {
+        let batch = watch.batches.next().await.unwrap().unwrap();
+        heard.extend(batch.events.into_iter().map(|event| event.revision));
+    }
+    let expect: Vec<_> = b.map(|b| b.mod_revision).into_iter().chain([c]).collect();
+    assert_eq!(heard, expect, "each change, once, in order");
 }

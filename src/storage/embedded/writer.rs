@@ -3,10 +3,11 @@
 //! Answers go out after the commit, so that what was acknowledged is as durable as configured.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use super::Durability;
 use super::data::Data;
 use super::error::{Fault, guarded};
 use super::hub::Hub;
+use super::maintain::REOPEN_PAUSE;
 use super::tables::{Numbers, Tables};
 use super::witness::Witness;
 use crate::api::{ResourceVersion, StorageKey};
@@ -45,6 +47,8 @@ pub(super) enum Op {
     Expire(u64, Reply<usize>),
     /// Bring everything to disk.
     Flush(Reply<()>),
+    /// Open the file again, if the system has failed.
+    Reopen(Reply<()>),
 }
 
 impl Op {
@@ -82,8 +86,17 @@ pub(super) struct WriterStatus {
     pub(super) next_deadline_ms: AtomicU64,
     /// Told when the first deadline has become earlier.
     pub(super) deadline_changed: Notify,
-    /// Why the writer takes no more writes.
-    pub(super) failed: OnceLock<StorageError>,
+    /// Why the writer takes no writes now.
+    pub(super) failed: Mutex<Option<StorageError>>,
+    /// Told when the writer has failed.
+    pub(super) has_failed: Notify,
+}
+
+impl WriterStatus {
+    /// Why the writer takes no writes now.
+    pub(super) fn failed(&self) -> Option<StorageError> {
+        self.failed.lock().clone()
+    }
 }
 
 /// The writer thread's state.
@@ -149,9 +162,12 @@ impl Writer {
 
     /// Makes `ops` in one transaction, publishes and answers.
     fn batch(&mut self, mut ops: VecDeque<Op>) {
+        if ops.iter().any(|op| matches!(op, Op::Reopen(_))) {
+            self.recover();
+        }
         let mut settled = Vec::with_capacity(ops.len());
-        let made = match self.status.failed.get() {
-            Some(error) => Err(error.clone()),
+        let made = match self.status.failed() {
+            Some(error) => Err(error),
             None => {
                 guarded(|| self.transact(&mut ops, &mut settled)).map_err(|fault| self.fail(fault))
             }
@@ -174,16 +190,62 @@ impl Writer {
     }
 
     /// A transaction that failed leaves the file as it was at best: only a new open can tell what
-    /// is in it, so nothing more is written.
+    /// is in it, so nothing more is written until there was one. See [`Self::recover`].
     fn fail(&mut self, fault: Fault) -> StorageError {
         let error = match fault.name_file(self.data.name()) {
             StorageError::Failed(detail) => StorageError::Failed(format!(
-                "{detail}; nothing more is written until the server is restarted"
+                "{detail}; nothing is written until the store could be opened again, which is \
+                 tried every {REOPEN_PAUSE:?}"
             )),
             error => error,
         };
         tracing::error!(error = %error, "the store's writer has failed");
-        self.status.failed.get_or_init(|| error).clone()
+        *self.status.failed.lock() = Some(error.clone());
+        self.status.has_failed.notify_one();
+        error
+    }
+
+    /// After a failure of the system (disk full, I/O error), opens the file again and goes on if
+    /// nothing that was published is missing there: without `fsync` there can be. Damage stays.
+    fn recover(&mut self) {
+        if !matches!(self.status.failed(), Some(StorageError::Failed(_))) {
+            return;
+        }
+        match guarded(|| self.reopen()) {
+            Ok(events) => {
+                tracing::info!(
+                    found = events.len(),
+                    "the store is open again after a failure"
+                );
+                *self.status.failed.lock() = None;
+                self.unflushed = false;
+                // Perhaps it was due, perhaps not; the next transaction finds out.
+                self.collecting = true;
+                self.hub.publish(events);
+            }
+            Err(fault) => drop(self.fail(fault)),
+        }
+    }
+
+    /// Opens the file again, and returns what is in it that was never published: the transaction
+    /// that failed, when it came as far as the disk.
+    fn reopen(&self) -> Result<Vec<StorageEvent>, Fault> {
+        let revision = self.data.reopen()?;
+        let published = self.hub.published();
+        if revision < published {
+            return Err(Fault::Damaged(format!(
+                "after a failure it is at revision {revision}, but {published} was acknowledged"
+            )));
+        }
+        let (mut events, mut read) = (Vec::new(), published);
+        while read < revision {
+            let found = self
+                .data
+                .read(|snapshot| snapshot.history_of(|_| true, read + 1, revision))?;
+            events.extend(found.0);
+            read = found.1;
+        }
+        Ok(events)
     }
 
     /// One transaction. What it took from `ops` and is not in `settled` was answered.
@@ -246,7 +308,7 @@ impl Writer {
                 let result = tables.expire(now_ms);
                 self.settle(result, reply, settled, Settled::Expired)
             }
-            Op::Flush(reply) => {
+            Op::Flush(reply) | Op::Reopen(reply) => {
                 settled.push(Settled::Done(reply));
                 Ok(())
             }
@@ -307,7 +369,9 @@ impl Writer {
 fn refuse(op: Op, error: StorageError) {
     match op {
         Op::Put(_, _, reply) | Op::Delete(_, _, reply) => drop(reply.send(Err(error))),
-        Op::Compact(_, reply) | Op::Flush(reply) => drop(reply.send(Err(error))),
+        Op::Compact(_, reply) | Op::Flush(reply) | Op::Reopen(reply) => {
+            drop(reply.send(Err(error)))
+        }
         Op::Expire(_, reply) => drop(reply.send(Err(error))),
     }
 }

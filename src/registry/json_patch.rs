@@ -1,0 +1,168 @@
+//! JSON patch (RFC 6902) within bounds: a few hundred bytes of `copy` operations can double an
+//! object over and over, in size or in depth. It is not a library of its own: each operation is
+//! applied by the crate of that name, after its cost is known.
+
+use ::json_patch::{PatchOperation, patch_unsafe};
+use serde_json::Value;
+
+use super::{ApiError, metadata};
+
+/// What the `copy` operations of one patch may copy together, in bytes of JSON: as much as a body
+/// may have (upstream's limit), so that patching costs no more than sending the object.
+const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// Applies `operations` to `object`, which after an error is in no state to be used.
+///
+/// # Errors
+/// 422 when an operation cannot be applied, 413 when the patch copies too much, 400 when the object
+/// would nest deeper than it may.
+pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
+    let mut budget = COPIED_BYTES_MAX;
+    for (index, operation) in operations.iter().enumerate() {
+        check_cost(object, operation, &mut budget)?;
+        patch_unsafe(object, std::slice::from_ref(operation)).map_err(|mut error| {
+            error.operation = index;
+            ApiError::Unprocessable(format!(
+                "the server rejected our request due to an error in our request: {error}"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses an operation that makes too much of what is there; one that will fail costs nothing.
+fn check_cost(
+    object: &Value,
+    operation: &PatchOperation,
+    budget: &mut usize,
+) -> Result<(), ApiError> {
+    let (value, path) = match operation {
+        PatchOperation::Add(add) => (Some(&add.value), &add.path),
+        PatchOperation::Replace(replace) => (Some(&replace.value), &replace.path),
+        PatchOperation::Copy(copy) => {
+            let value = object.pointer(copy.from.as_str());
+            charge(value, budget)?;
+            (value, &copy.path)
+        }
+        // Measuring what moves deeper is work like copying it; what stays as deep needs none.
+        PatchOperation::Move(moved) if moved.path.count() > moved.from.count() => {
+            let value = object.pointer(moved.from.as_str());
+            charge(value, budget)?;
+            (value, &moved.path)
+        }
+        PatchOperation::Move(_) | PatchOperation::Remove(_) | PatchOperation::Test(_) => {
+            return Ok(());
+        }
+    };
+    match value {
+        Some(value) => metadata::check_depth(value, path.count()),
+        None => Ok(()),
+    }
+}
+
+fn charge(value: Option<&Value>, budget: &mut usize) -> Result<(), ApiError> {
+    let left = value.map_or(Some(*budget), |value| spend(value, *budget));
+    *budget = left.ok_or_else(|| {
+        ApiError::TooLarge(format!(
+            "unable to complete the JSON patch: its copy operations may copy at most \
+             {COPIED_BYTES_MAX} bytes together"
+        ))
+    })?;
+    Ok(())
+}
+
+/// What is left of `budget` after copying `value`; it stops counting once nothing is.
+fn spend(value: &Value, budget: usize) -> Option<usize> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => budget.checked_sub(4),
+        Value::String(text) => budget.checked_sub(text.len() + 2),
+        Value::Array(items) => items.iter().try_fold(budget.checked_sub(2)?, |left, item| {
+            spend(item, left.checked_sub(1)?)
+        }),
+        Value::Object(members) => {
+            let left = budget.checked_sub(2)?;
+            members.iter().try_fold(left, |left, (name, member)| {
+                spend(member, left.checked_sub(name.len() + 4)?)
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(mut object: Value, operations: Value) -> Result<Value, ApiError> {
+        let patch: ::json_patch::Patch = serde_json::from_value(operations).unwrap();
+        apply(&mut object, &patch.0).map(|()| object)
+    }
+
+    #[test]
+    fn operations_are_applied_in_order_and_the_failing_one_is_named() {
+        let operations = json!([
+            {"op": "copy", "from": "/a", "path": "/b"},
+            {"op": "move", "from": "/b", "path": "/c/d"},
+            {"op": "add", "path": "/c/e", "value": [1]},
+        ]);
+        let told = patched(json!({"a": 1, "c": {}}), operations);
+        assert_eq!(told.unwrap(), json!({"a": 1, "c": {"d": 1, "e": [1]}}));
+        let operations = json!([
+            {"op": "test", "path": "/a", "value": 1},
+            {"op": "copy", "from": "/none", "path": "/b"},
+        ]);
+        let error = patched(json!({"a": 1}), operations).unwrap_err();
+        assert!(matches!(error, ApiError::Unprocessable(_)), "{error}");
+        assert!(error.to_string().contains("'/1'"), "{error}");
+    }
+
+    /// Thirty doublings of a kilobyte would be a terabyte.
+    #[test]
+    fn copies_that_double_the_object_are_refused_before_they_fill_the_memory() {
+        let double =
+            |n: usize| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
+        let object = json!({"data": {"a": "x".repeat(1000)}});
+        let bomb: Value = (0..30).map(double).collect();
+        let error = patched(object.clone(), bomb).unwrap_err();
+        assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
+        let few: Value = (0..8).map(double).collect();
+        let told = patched(object, few).unwrap().to_string();
+        assert!(told.len() > 256 * 1000, "{}", told.len());
+    }
+
+    /// What nests too deeply could be stored and then never be read again, and so never deleted;
+    /// far deeper, the stack would not hold what recurses over it.
+    #[test]
+    fn what_would_nest_too_deeply_is_refused() {
+        let list = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+        let at = |depth: usize| format!("/x{}", "/0".repeat(depth));
+        let object = json!({"x": list(60), "y": list(60), "z": 1});
+        for operation in [
+            json!({"op": "add", "path": at(30), "value": list(120)}),
+            json!({"op": "replace", "path": at(30), "value": list(120)}),
+        ] {
+            let error = patched(object.clone(), json!([operation])).unwrap_err();
+            assert!(matches!(error, ApiError::BadRequest(_)), "{error}");
+        }
+        // Twice deeper each time, by copying or by moving what was copied before.
+        let copies: Value = (0..20)
+            .map(|n| json!({"op": "copy", "from": "/x", "path": at(59 * (n + 1))}))
+            .collect();
+        let moves: Value = (0..20)
+            .flat_map(|n| {
+                let kept = json!({"op": "copy", "from": "/x", "path": "/y"});
+                [
+                    kept,
+                    json!({"op": "move", "from": "/y", "path": at(59 * (n + 1))}),
+                ]
+            })
+            .collect();
+        for operations in [copies, moves] {
+            let error = patched(object.clone(), operations).unwrap_err();
+            assert!(matches!(error, ApiError::BadRequest(_)), "{error}");
+        }
+        let shallow = json!([{"op": "move", "from": "/y", "path": at(60)}]);
+        assert!(patched(object, shallow).is_ok());
+    }
+}
