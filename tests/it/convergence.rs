@@ -3,6 +3,7 @@
 //! what was acknowledged or is listed in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -60,8 +61,14 @@ fn pod(name: &str, n: usize) -> Value {
 /// What one writer was told was done: the last version of each of its pods, `None` when deleted.
 type Acknowledged = BTreeMap<String, Option<u64>>;
 
-/// Creates, changes and deletes pods of its own, `changes` times or until the server is gone.
-async fn write(server: &Server, writer: usize, changes: usize) -> Acknowledged {
+/// Creates, changes and deletes pods of its own, `changes` times or until the server is gone. Each
+/// that was acknowledged is counted in `total`.
+async fn write(
+    server: &Server,
+    writer: usize,
+    changes: usize,
+    total: &AtomicUsize,
+) -> Acknowledged {
     let mut acknowledged = Acknowledged::new();
     let mut wire = server.plain(Protocol::Http2).await;
     for n in 0..changes {
@@ -91,6 +98,7 @@ async fn write(server: &Server, writer: usize, changes: usize) -> Acknowledged {
         let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let version = (method != Method::DELETE).then(|| version_of(&body));
         acknowledged.insert(name, version);
+        total.fetch_add(1, Ordering::Relaxed);
     }
     acknowledged
 }
@@ -104,8 +112,17 @@ fn version_of(object: &Value) -> u64 {
 }
 
 async fn write_all(server: &Server, changes: usize) -> Acknowledged {
-    let writers = (0..WRITERS).map(|writer| write(server, writer, changes / WRITERS));
+    let total = AtomicUsize::new(0);
+    let writers = (0..WRITERS).map(|writer| write(server, writer, changes / WRITERS, &total));
     join_all(writers).await.into_iter().flatten().collect()
+}
+
+/// Creates one more pod, so that a watch that has told of it has told of all before it.
+async fn write_last(server: &Server, name: &str) -> u64 {
+    let mut wire = server.plain(Protocol::Http2).await;
+    let answer = wire.post(PODS, &pod(name, 0)).await;
+    assert_eq!(answer.status, StatusCode::CREATED);
+    version_of(&answer.json())
 }
 
 /// The pods by name with their versions, and the version of the list.
@@ -165,12 +182,23 @@ impl Watch {
         }
     }
 
-    /// Reads what comes until there is nothing for `quiet`, or the stream ends.
-    async fn read(&mut self, quiet: Duration) {
-        while let Ok(Some(Ok(frame))) = timeout(quiet, self.body.frame()).await {
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
+    /// Reads until the pod `last` was told of, or the stream ends.
+    async fn read_to(&mut self, last: &str) {
+        while !self.state.contains_key(last) && self.read_frame().await {}
+    }
+
+    /// Reads until the stream ends.
+    async fn read_all(&mut self) {
+        while self.read_frame().await {}
+    }
+
+    /// Reads what comes next; false when the stream has ended.
+    async fn read_frame(&mut self) -> bool {
+        let frame = timeout(PATIENCE, self.body.frame()).await;
+        let Some(Ok(frame)) = frame.expect("the watch tells something or ends") else {
+            return false;
+        };
+        if let Ok(data) = frame.into_data() {
             self.unparsed.extend_from_slice(&data);
             let unparsed = std::mem::take(&mut self.unparsed);
             let mut rest = &unparsed[..];
@@ -180,6 +208,7 @@ impl Watch {
             }
             self.unparsed = rest.to_vec();
         }
+        true
     }
 
     fn take(&mut self, event: &Value) {
@@ -278,16 +307,19 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
     let mut reading = Watch::start(&server, state, from).await;
     let stopped = Instant::now();
 
-    let quiet = Duration::from_secs(3);
     let written = async {
-        let acknowledged = write_all(&server, BURST).await;
+        let mut acknowledged = write_all(&server, BURST).await;
+        let version = write_last(&server, "last").await;
+        acknowledged.insert("last".to_owned(), Some(version));
         (acknowledged, Instant::now())
     };
-    let ((acknowledged, done), ()) = tokio::join!(written, reading.read(quiet));
+    let ((acknowledged, done), ()) = tokio::join!(written, reading.read_to("last"));
     let (_, last_read) = *reading.told.last().expect("events");
     let late = last_read.saturating_duration_since(done);
+    // A slow machine takes longer to write and to read alike.
+    let allowed = Duration::from_secs(1).max((done - stopped) / 10);
     assert!(
-        late < Duration::from_secs(1),
+        late < allowed,
         "the reading watch is {late:?} behind the last write"
     );
 
@@ -299,7 +331,7 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
         .filter_map(|(name, version)| Some((name, version?)));
     assert_eq!(alive.collect::<BTreeMap<_, _>>(), listed);
     for stuck in [&mut stuck, &mut stuck_h2] {
-        stuck.read(quiet).await;
+        stuck.read_to("last").await;
         if !stuck.gone {
             assert_eq!(stuck.state, listed);
             let versions = |watch: &Watch| watch.told.iter().map(|(v, _)| *v).collect::<Vec<_>>();
@@ -321,18 +353,27 @@ async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: 
         let (state, from) = list(&server).await;
         let before: BTreeSet<String> = state.keys().cloned().collect();
         let mut watch = Watch::start(&server, state, from).await;
-        let delay = Duration::from_millis(random.u64(300..1500));
+        let total = AtomicUsize::new(0);
+        let before_the_kill = random.usize(100..1000);
         let kill = async {
-            sleep(delay).await;
+            let burst = async {
+                while total.load(Ordering::Relaxed) < before_the_kill {
+                    sleep(Duration::from_micros(random.u64(100..3000))).await;
+                }
+            };
+            timeout(PATIENCE, burst).await.expect("they write");
             server.signal("KILL");
         };
-        let names = (0..WRITERS).map(|writer| write(&server, round * WRITERS + writer, BURST));
-        let (writers, (), ()) = tokio::join!(join_all(names), kill, watch.read(PATIENCE));
+        let first = round * WRITERS;
+        let names = (first..first + WRITERS).map(|writer| write(&server, writer, BURST, &total));
+        let (writers, (), ()) = tokio::join!(join_all(names), kill, watch.read_all());
         let acknowledged: Acknowledged = writers.into_iter().flatten().collect();
         assert!(!acknowledged.is_empty(), "the burst was under way");
         server.kill().await;
 
         let server = store.serve().await;
+        let last = format!("last-{round}");
+        write_last(&server, &last).await;
         let (listed, _) = list(&server).await;
         for (name, version) in &acknowledged {
             match version {
@@ -350,7 +391,7 @@ async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: 
             "what was there is there"
         );
         let mut resumed = Watch::start(&server, watch.state, watch.last).await;
-        resumed.read(Duration::from_secs(2)).await;
+        resumed.read_to(&last).await;
         assert!(
             !resumed.gone,
             "round {round}: the watch resumes at {}",

@@ -2,6 +2,7 @@
 //! the last version its client saw.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -16,9 +17,15 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// How many writers there are; more than one, so that commits are grouped.
 const WRITERS: usize = 4;
+/// How many of their writes are acknowledged when the server is killed.
+const BEFORE_THE_KILL: usize = 100;
 
 /// Creates objects until the server is gone; returns the acknowledged ones with their versions.
-async fn write_until_it_dies(mut wire: Wire, writer: usize) -> BTreeMap<String, u64> {
+async fn write_until_it_dies(
+    mut wire: Wire,
+    writer: usize,
+    total: &AtomicUsize,
+) -> BTreeMap<String, u64> {
     let mut acknowledged = BTreeMap::new();
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -38,6 +45,7 @@ async fn write_until_it_dies(mut wire: Wire, writer: usize) -> BTreeMap<String, 
             Err(_) => 0,
         };
         acknowledged.insert(name, version);
+        total.fetch_add(1, Ordering::Relaxed);
     }
     acknowledged
 }
@@ -90,10 +98,11 @@ async fn acknowledged_writes_survive_and_watches_resume() {
     let start = wire.get(CONFIG_MAPS).await.json();
     let start = version(&start);
     let mut events = Events::open(&server, start).await;
+    let total = AtomicUsize::new(0);
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
         let wire = server.plain(Protocol::Http1).await;
-        writers.push(write_until_it_dies(wire, writer));
+        writers.push(write_until_it_dies(wire, writer, &total));
     }
     let watched = async {
         let mut seen = BTreeMap::new();
@@ -107,13 +116,21 @@ async fn acknowledged_writes_survive_and_watches_resume() {
         seen
     };
     let killed = async {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        let burst = async {
+            while total.load(Ordering::Relaxed) < BEFORE_THE_KILL {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, burst).await.expect("they write");
         server.kill().await;
     };
     let (acknowledged, mut seen, ()) =
         tokio::join!(futures::future::join_all(writers), watched, killed);
     let acknowledged: BTreeMap<String, u64> = acknowledged.into_iter().flatten().collect();
-    assert!(acknowledged.len() > WRITERS, "it was killed during a burst");
+    assert!(
+        acknowledged.len() >= BEFORE_THE_KILL,
+        "each has a name of its own"
+    );
 
     let server = Server::start_in(directory.path(), &[]).await;
     let mut wire = server.plain(Protocol::Http1).await;

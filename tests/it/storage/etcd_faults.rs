@@ -2,6 +2,7 @@
 //! time and by its name, and what was promised still holds afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -73,9 +74,10 @@ async fn acknowledged_writes_survive_crashes() {
     let mut process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let tasks = Tasks::new();
+    let made = Arc::new(AtomicUsize::new(0));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            let (store, token) = (store.clone(), tasks.token());
+            let (store, token, made) = (store.clone(), tasks.token(), made.clone());
             tasks.spawn("writer", async move {
                 let mut acknowledged = Vec::new();
                 let mut unknown = 0;
@@ -84,7 +86,10 @@ async fn acknowledged_writes_survive_crashes() {
                     let at = format!("/pods/{writer}/{number}");
                     number += 1;
                     match put(&store, &at, "x", Expect::Absent).await {
-                        Ok(Outcome::Done(revision)) => acknowledged.push((at, revision)),
+                        Ok(Outcome::Done(revision)) => {
+                            acknowledged.push((at, revision));
+                            made.fetch_add(1, Ordering::Relaxed);
+                        }
                         // A second try of a write that was made would be refused.
                         Ok(refused) => panic!("{at} was made twice: {refused:?}"),
                         Err(StorageError::Unavailable(_)) => unknown += 1,
@@ -95,12 +100,19 @@ async fn acknowledged_writes_survive_crashes() {
             })
         })
         .collect();
-    for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        process.kill();
-        process.restart().await;
+    // Before, between and after the crashes they write.
+    for crash in 1..=4 {
+        let written = async {
+            while made.load(Ordering::Relaxed) < 100 * crash {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, written).await.expect("they write");
+        if crash < 4 {
+            process.kill();
+            process.restart().await;
+        }
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
     tasks.cancel();
     let mut total = 0;
     for writer in writers {
@@ -112,7 +124,7 @@ async fn acknowledged_writes_survive_crashes() {
         }
         total += acknowledged.len();
     }
-    assert!(total > 100, "writers wrote: {total}");
+    assert!(total >= 400, "writers wrote: {total}");
 }
 
 /// A peer that is stopped closes nothing: only keepalive can tell.

@@ -6,6 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use watchet::api::{ResourceVersion, StorageKey};
 use watchet::storage::{
     Expect, KeyValue, ListRequest, Outcome, Storage, StorageError, StorageEvent,
@@ -25,6 +26,10 @@ const KEYS: [&str; 8] = [
     "/secrets/foo/a",
     "/secrets/foo/b",
 ];
+
+/// How many places of history are compared at a time: etcd serves watches that start in the past in
+/// rounds of 100 ms, and one round serves many.
+const CHECKED_AT_ONCE: usize = 64;
 
 type State = BTreeMap<StorageKey, KeyValue>;
 
@@ -136,17 +141,20 @@ impl Model {
     /// Compares every list at every live revision, and a watch from each.
     pub(crate) async fn check(&self, store: &Arc<dyn Storage>) {
         assert_eq!(store.current_revision().await.unwrap(), self.revision());
-        for prefix in PREFIXES {
-            for revision in self.states.keys() {
-                let listed = list(store, prefix, Some(*revision)).await.unwrap();
-                let expected = self.expected(*revision, prefix, "");
+        let places = PREFIXES
+            .into_iter()
+            .flat_map(|prefix| self.states.keys().map(move |revision| (prefix, *revision)));
+        stream::iter(places)
+            .for_each_concurrent(CHECKED_AT_ONCE, |(prefix, revision)| async move {
+                let listed = list(store, prefix, Some(revision)).await.unwrap();
+                let expected = self.expected(revision, prefix, "");
                 assert_eq!(listed.items, expected, "{prefix} at {revision}");
-                let mut replay = Follow::open(store, prefix, *revision).await;
+                let mut replay = Follow::open(store, prefix, revision).await;
                 let events = replay.until(self.revision()).await;
-                let expected = self.events_of(prefix, *revision);
+                let expected = self.events_of(prefix, revision);
                 assert_eq!(events, expected, "{prefix} after {revision}");
-            }
-        }
+            })
+            .await;
         for at in KEYS {
             let (found, _) = store.get(&key(at)).await.unwrap();
             assert_eq!(found.as_ref(), self.state().get(&key(at)), "{at}");

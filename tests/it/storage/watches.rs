@@ -279,12 +279,15 @@ pub(crate) async fn many_watches_see_the_same(store: Arc<dyn Storage>) {
     }
 }
 
+/// Longer than a busy machine pauses between two steps of a case, or what should be alive is not.
+const TTL: Duration = Duration::from_secs(4);
+
 async fn put_for(store: &Arc<dyn Storage>, at: &str, expect: Expect) -> ResourceVersion {
     let put = Put {
         key: key(at),
         value: bytes("brief"),
         expect,
-        ttl: Some(Duration::from_secs(1)),
+        ttl: Some(TTL),
     };
     match store.put(put).await.unwrap() {
         Outcome::Done(revision) => revision,
