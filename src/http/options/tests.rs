@@ -121,7 +121,7 @@ fn lists_and_watches_that_pass() {
     );
     let timeout = options.unwrap().timeout.unwrap();
     assert!(timeout >= Duration::from_secs(24 * 60 * 60), "{timeout:?}");
-    assert!(std::time::Instant::now().checked_add(timeout).is_some());
+    assert!(tokio::time::Instant::now().checked_add(timeout).is_some());
     let clash = list_options(
         &query("fieldSelector=metadata.name%3Db"),
         ListFor::Watch,
