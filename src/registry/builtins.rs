@@ -12,7 +12,7 @@ struct Row {
     kind: &'static str,
     short_names: &'static [&'static str],
     flags: &'static [Flag],
-    /// Selectable fields; see [`column`] for the notation.
+    /// Selectable fields; see [`column()`] for the notation.
     fields: &'static [&'static str],
 }
 

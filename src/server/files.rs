@@ -113,7 +113,7 @@ pub(super) fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileE
     replace(path, contents, mode, false)
 }
 
-/// As [`write`], and on disk when it returns.
+/// As [`write()`], and on disk when it returns.
 pub(super) fn write_synced(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
     replace(path, contents, mode, true)
 }

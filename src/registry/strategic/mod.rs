@@ -1,5 +1,5 @@
 //! Strategic merge patch: a merge patch that knows which lists are maps in disguise. It works on
-//! JSON and a [`schema`]; it knows no resource beyond that, and no storage.
+//! JSON and a [`mod@schema`]; it knows no resource beyond that, and no storage.
 //!
 //! # Definitions
 //!
