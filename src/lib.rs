@@ -14,4 +14,5 @@ pub mod http;
 
 pub mod server;
 
+pub mod metrics;
 pub mod tasks;

@@ -1,0 +1,232 @@
+//! The text that a scrape gets, in Prometheus' own format 0.0.4 or in OpenMetrics 1.0.0. It writes
+//! what it is given, in that order; what there is to tell is not known here.
+
+use std::fmt::{Display, Write as _};
+
+use super::value::Histogram;
+
+/// The two text formats, which differ in counters' headers, in bounds and at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus 0.0.4, what the servers of Kubernetes speak.
+    Prometheus,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// Its Content-Type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// What a family's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A label and its value.
+pub(super) type Label<'a> = (&'static str, &'a str);
+
+/// A text in the making.
+#[derive(Debug)]
+pub(super) struct Exposition {
+    format: Format,
+    text: String,
+}
+
+/// A family in the making: it writes its header before its first sample, and nothing without one.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    exposition: &'a mut Exposition,
+    name: &'a str,
+    kind: Kind,
+    help: &'a str,
+    begun: bool,
+}
+
+impl Exposition {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            text: String::new(),
+        }
+    }
+
+    pub(super) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &'a str) -> Family<'a> {
+        // OpenMetrics knows counters by this suffix.
+        debug_assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        Family {
+            exposition: self,
+            name,
+            kind,
+            help,
+            begun: false,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+
+    fn push(&mut self, part: impl Display) {
+        write!(self.text, "{part}").expect("a String takes what is written");
+    }
+}
+
+impl Family<'_> {
+    /// A counter's or gauge's value.
+    pub(super) fn value(&mut self, labels: &[&[Label<'_>]], value: impl Display) {
+        self.begin();
+        self.sample("", labels, None, value);
+    }
+
+    /// A histogram; nothing as long as nothing was observed, so that what never happens costs no
+    /// twenty lines in each scrape.
+    pub(super) fn histogram(&mut self, labels: &[&[Label<'_>]], histogram: &Histogram) {
+        if histogram.count() == 0 {
+            return;
+        }
+        self.begin();
+        let mut count = 0;
+        for (bound, cumulative) in histogram.cumulative() {
+            count = cumulative;
+            let bound = match (bound == f64::INFINITY, self.exposition.format) {
+                (true, _) => "+Inf".to_owned(),
+                (false, Format::Prometheus) => bound.to_string(),
+                (false, Format::OpenMetrics) => format!("{bound:?}"),
+            };
+            self.sample("_bucket", labels, Some(&bound), cumulative);
+        }
+        self.sample("_sum", labels, None, histogram.sum());
+        self.sample("_count", labels, None, count);
+    }
+
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let (kind, help) = (self.kind.as_str(), self.help);
+        let name = match self.exposition.format {
+            Format::OpenMetrics => self.name.strip_suffix("_total").unwrap_or(self.name),
+            Format::Prometheus => self.name,
+        };
+        self.exposition
+            .push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    fn sample(
+        &mut self,
+        suffix: &str,
+        labels: &[&[Label<'_>]],
+        bound: Option<&str>,
+        value: impl Display,
+    ) {
+        let out = &mut *self.exposition;
+        out.push(self.name);
+        out.push(suffix);
+        let mut opened = false;
+        let bound = bound.map(|bound| ("le", bound));
+        for (label, value) in labels.iter().copied().flatten().chain(&bound) {
+            out.push(if opened { "," } else { "{" });
+            opened = true;
+            out.push(format_args!("{label}=\"{}\"", Escaped(value)));
+        }
+        if opened {
+            out.push("}");
+        }
+        out.push(format_args!(" {value}\n"));
+    }
+}
+
+/// A label's value as it stands between quotation marks.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(format: Format) -> String {
+        let mut out = Exposition::new(format);
+        let labels: &[Label<'_>] = &[("group", ""), ("resource", "a\"b\\c\nd")];
+        let mut counted = out.family("done_total", Kind::Counter, "What was done.");
+        counted.value(&[labels, &[("more", "x")]], 3);
+        counted.value(&[], 4);
+        out.family("silent", Kind::Gauge, "Nothing to tell.");
+        let histogram = Histogram::new(&[0.5, 1.0]);
+        let mut family = out.family("took_seconds", Kind::Histogram, "How long.");
+        family.histogram(&[], &Histogram::new(&[1.0]));
+        histogram.observe(0.75);
+        family.histogram(&[&labels[..1]], &histogram);
+        out.finish()
+    }
+
+    #[test]
+    fn prometheus() {
+        let expected = r#"# HELP done_total What was done.
+# TYPE done_total counter
+done_total{group="",resource="a\"b\\c\nd",more="x"} 3
+done_total 4
+# HELP took_seconds How long.
+# TYPE took_seconds histogram
+took_seconds_bucket{group="",le="0.5"} 0
+took_seconds_bucket{group="",le="1"} 1
+took_seconds_bucket{group="",le="+Inf"} 1
+took_seconds_sum{group=""} 0.75
+took_seconds_count{group=""} 1
+"#;
+        assert_eq!(written(Format::Prometheus), expected);
+    }
+
+    #[test]
+    fn open_metrics() {
+        let expected = r#"# HELP done What was done.
+# TYPE done counter
+done_total{group="",resource="a\"b\\c\nd",more="x"} 3
+done_total 4
+# HELP took_seconds How long.
+# TYPE took_seconds histogram
+took_seconds_bucket{group="",le="0.5"} 0
+took_seconds_bucket{group="",le="1.0"} 1
+took_seconds_bucket{group="",le="+Inf"} 1
+took_seconds_sum{group=""} 0.75
+took_seconds_count{group=""} 1
+# EOF
+"#;
+        assert_eq!(written(Format::OpenMetrics), expected);
+    }
+}
