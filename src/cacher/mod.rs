@@ -41,6 +41,7 @@ use self::snapshot::Snapshot;
 use self::source::{ProgressSlot, StorageSource};
 use self::watch_cache::{Published, SourceState, WatchCache};
 use crate::api::{ColumnSet, FieldRef, Object, ObjectKey, ResourceVersion, StorageKey, WatchEvent};
+use crate::metrics::ResourceMetrics;
 use crate::reflector::{Backoff, Reflector};
 use crate::storage::{ProgressRequester, Storage};
 use crate::tasks::Tasks;
@@ -48,7 +49,7 @@ use crate::tasks::Tasks;
 /// What a Cacher needs to know of its resource.
 #[derive(Debug, Clone)]
 pub struct CachedResource {
-    /// For logs and metrics: `pods`, `deployments.apps`.
+    /// For logs: `pods`, `deployments.apps`.
     pub name: String,
     /// Where the objects are: a prefix ending in `/`.
     pub prefix: StorageKey,
@@ -57,6 +58,8 @@ pub struct CachedResource {
     /// Fields that watches often pin (`spec.nodeName`): an event is only shown to watchers of its
     /// values.
     pub triggers: Vec<FieldRef>,
+    /// Where what happens to it is counted; group and plural name are known there.
+    pub metrics: Arc<ResourceMetrics>,
 }
 
 /// Limits of a Cacher.

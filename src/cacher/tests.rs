@@ -17,6 +17,7 @@ use crate::api::{
     ContinueToken, EventType, FieldColumn, FieldSelector, GetOptions, ListOptions,
     ResolvedFieldSelector, ResourceVersionMatch, SelectionPredicate,
 };
+use crate::metrics::Metrics;
 
 fn rv(n: u64) -> ResourceVersion {
     ResourceVersion::new(n)
@@ -28,6 +29,7 @@ fn resource() -> CachedResource {
         prefix: StorageKey::new("/pods/").unwrap(),
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
+        metrics: Metrics::new().resource("", "pods"),
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
+
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// One named check of `/healthz` and `/readyz`.
@@ -68,6 +70,8 @@ pub struct WireConfig {
     pub request_timeout: Duration,
     /// The same for writes: shorter, so that the outcome is told before a client gives up.
     pub write_timeout: Duration,
+    /// What `/metrics` tells, and where requests are counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Default for WireConfig {
@@ -79,6 +83,7 @@ impl Default for WireConfig {
             writes_in_flight_max: 200,
             request_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(34),
+            metrics: Metrics::new(),
         }
     }
 }

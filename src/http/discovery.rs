@@ -304,7 +304,7 @@ pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) 
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
     }
-    for endpoint in ["healthz", "livez", "readyz"] {
+    for endpoint in ["healthz", "livez", "metrics", "readyz"] {
         paths.push(format!("/{endpoint}"));
     }
     paths.extend(health_checks.iter().map(|name| format!("/readyz/{name}")));

@@ -15,6 +15,7 @@ mod accept;
 mod error;
 
 mod chunks;
+mod held_body;
 mod indent;
 mod list_body;
 mod render;
@@ -24,6 +25,7 @@ mod watch_body;
 mod discovery;
 mod documents;
 mod health;
+mod monitor;
 
 mod serve;
 mod verbs;

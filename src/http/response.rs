@@ -153,6 +153,16 @@ impl Outgoing {
     }
 }
 
+/// A text of ours, compressed when it is large and the client takes that.
+pub(crate) fn text(content_type: &str, text: String, gzip: bool) -> Result<Response, WireError> {
+    let encoded = encode(Box::new(Whole::new(text.into())), gzip)?;
+    let mut response = response(StatusCode::OK, content_type, encoded.body);
+    if encoded.gzip {
+        mark_gzip(&mut response);
+    }
+    Ok(response)
+}
+
 /// Says that the body is compressed.
 pub(crate) fn mark_gzip(response: &mut Response) {
     set(response, CONTENT_ENCODING, "gzip");

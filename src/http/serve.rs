@@ -2,9 +2,7 @@
 //! carries. A failure of any kind, a panic included, ends as a `Status`.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,10 +10,8 @@ use axum::http::header::{CACHE_CONTROL, HOST, HeaderName, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
-use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http_body::{Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::registry::Registry;
 
@@ -25,9 +21,11 @@ use super::discovery::{self, DiscoveryForm};
 use super::documents;
 use super::error::WireError;
 use super::health::{self, Endpoint};
+use super::held_body::HeldBody;
+use super::monitor::{self, Monitored};
 use super::protobuf::Schema;
 use super::query::Query;
-use super::request_info::{RequestInfo, Verb};
+use super::request_info::{InvalidPath, RequestInfo, Verb};
 use super::response::{json_response, pretty_response, set, status_response_as};
 use super::verbs::{Call, accept_of};
 
@@ -60,14 +58,27 @@ impl Wire {
             protobuf: Schema::new(),
         }
     }
+
+    /// Reads in progress, other than watches.
+    pub(crate) fn reads_in_flight(&self) -> usize {
+        self.config.reads_in_flight_max - self.reads.available_permits()
+    }
+
+    /// Writes in progress.
+    pub(crate) fn writes_in_flight(&self) -> usize {
+        self.config.writes_in_flight_max - self.writes.available_permits()
+    }
 }
 
 /// Answers one request, whatever it is.
 pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Response {
-    let audit_id = audit_id(request.headers());
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let pretty = is_pretty(uri.query(), request.headers());
-    let answered = AssertUnwindSafe(answer(&wire, request))
+    let (parts, body) = request.into_parts();
+    let audit_id = audit_id(&parts.headers);
+    let (method, uri) = (&parts.method, &parts.uri);
+    let pretty = is_pretty(uri.query(), &parts.headers);
+    let info = RequestInfo::parse(method, uri.path(), uri.query());
+    let monitored = Monitored::begin(&wire, &parts, &info);
+    let answered = AssertUnwindSafe(answer(&wire, &parts, info, body))
         .catch_unwind()
         .await;
     let result = answered.unwrap_or_else(|panic| {
@@ -94,7 +105,7 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
-    response
+    monitored.answered(response)
 }
 
 /// The client's name for the request if it gave one, else a new one.
@@ -106,14 +117,18 @@ fn audit_id(headers: &HeaderMap) -> String {
     }
 }
 
-async fn answer(wire: &Wire, request: Request) -> Result<Response, WireError> {
-    let (parts, body) = request.into_parts();
-    match RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query())? {
+async fn answer(
+    wire: &Wire,
+    parts: &Parts,
+    info: Result<RequestInfo, InvalidPath>,
+    body: Body,
+) -> Result<Response, WireError> {
+    match info? {
         RequestInfo::NonResource(segments) => {
             let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-            document(wire, &parts, &segments).await
+            document(wire, parts, &segments).await
         }
-        RequestInfo::Resource(request) => objects(wire, &parts, request, body).await,
+        RequestInfo::Resource(request) => objects(wire, parts, request, body).await,
     }
 }
 
@@ -141,38 +156,8 @@ async fn objects(
     let response = tokio::time::timeout(limit, call.run(body))
         .await
         .map_err(|_| WireError::Timeout(limit))??;
-    Ok(response.map(|inner| {
-        Body::new(SeatedBody {
-            inner,
-            _permit: permit,
-        })
-    }))
-}
-
-/// A body that counts as in flight until it has been sent.
-struct SeatedBody {
-    inner: Body,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl http_body::Body for SeatedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+    // It counts as in flight until it has been sent.
+    Ok(response.map(|body| HeldBody::around(body, permit)))
 }
 
 /// Everything that is not about objects: discovery, health, version.
@@ -184,6 +169,10 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
             let query = Query::parse(parts.uri.query().unwrap_or_default())?;
             let name = rest.join("/");
             return health::answer(endpoint, &name, &query, &wire.registry, &wire.config).await;
+        }
+        ["metrics"] => {
+            only_reads(parts)?;
+            return monitor::scrape(wire, parts);
         }
         ["openapi", "v2"] => {
             only_reads(parts)?;

@@ -1,6 +1,7 @@
 //! The router end to end: requests in, responses out, over the real registry and caches on a store
 //! in memory.
 
+mod monitor;
 mod reads;
 mod streams;
 mod writes;
@@ -70,7 +71,12 @@ impl Server {
     async fn start(wire: WireConfig) -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
-        let registry = Registry::new(storage, &tasks, CacherConfig::default());
+        let registry = Registry::new(
+            storage,
+            &tasks,
+            CacherConfig::default(),
+            wire.metrics.clone(),
+        );
         registry.bootstrap().await.unwrap();
         let router = router(registry, wire.clone());
         Self {

@@ -9,6 +9,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
+use tokio::time::Instant;
 
 use crate::api::{Object, Status, StatusDetails};
 use crate::registry::{Deleted, Registry, Resource, Target};
@@ -17,6 +18,7 @@ use super::Wire;
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::discovery::SUBRESOURCE_VERBS;
 use super::error::WireError;
+use super::monitor::{WatchMeter, scope_of};
 use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
 use super::query::Query;
 use super::render::Renderer;
@@ -163,6 +165,7 @@ impl<'a> Call<'a> {
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
+        let meter = self.watch_meter();
         let (_, renderer) = self.negotiate(AnswerKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
@@ -174,12 +177,22 @@ impl<'a> Call<'a> {
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
         let shutdown = self.wire.config.shutdown.clone();
-        let body = watch_body(watcher, FrameEncoder::new(renderer), shutdown, gzip);
+        let body = watch_body(watcher, FrameEncoder::new(renderer, meter), shutdown, gzip);
         let mut response = response(StatusCode::OK, Media::Json.content_type(), body);
         if gzip {
             mark_gzip(&mut response);
         }
         Ok(response)
+    }
+
+    fn watch_meter(&self) -> WatchMeter {
+        let resource = &self.resource;
+        let http = self.wire.config.metrics.http();
+        WatchMeter {
+            metrics: http.watches(&resource.group, &resource.version, &resource.plural),
+            scope: scope_of(self.name.is_some(), self.namespace.is_some()),
+            began: Instant::now(),
+        }
     }
 
     async fn create(&self, body: Body) -> Result<Response, WireError> {

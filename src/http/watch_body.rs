@@ -15,6 +15,7 @@ use crate::registry::{CacheWatcher, WatchItem};
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
 use super::error::{WireError, read_status};
+use super::monitor::WatchMeter;
 use super::render::Renderer;
 
 /// A write is at most about this large: a batch of many events goes out in several, so that a slow
@@ -39,15 +40,17 @@ pub(crate) struct FrameEncoder {
     renderer: Renderer,
     /// The next Table must name its columns: only the first does.
     columns_due: bool,
+    meter: WatchMeter,
 }
 
 impl FrameEncoder {
-    /// Frames as `renderer` shows objects.
-    pub(crate) fn new(renderer: Renderer) -> Self {
+    /// Frames as `renderer` shows objects, counted by `meter`.
+    pub(crate) fn new(renderer: Renderer, meter: WatchMeter) -> Self {
         let columns_due = matches!(renderer.form(), Form::Table(_));
         Self {
             renderer,
             columns_due,
+            meter,
         }
     }
 
@@ -82,14 +85,23 @@ impl FrameEncoder {
         }
     }
 
-    /// Appends the frame of one item to others.
+    /// The frame of one item, which is to be sent.
+    fn next(&mut self, item: &WatchItem) -> Result<Bytes, ChunkError> {
+        let frame = self.frame(item)?;
+        self.meter.sent(item, frame.len());
+        Ok(frame)
+    }
+
+    /// Appends the frame of one item to others, to be sent.
     fn append(&mut self, item: &WatchItem, out: &mut BytesMut) -> Result<(), ChunkError> {
+        let before = out.len();
         match item {
             WatchItem::Initial(object) if self.renderer.is_verbatim() => {
                 object.write_json_frame(EventType::Added, out);
             }
             _ => out.put_slice(&self.frame(item)?),
         }
+        self.meter.sent(item, out.len() - before);
         Ok(())
     }
 
@@ -202,7 +214,7 @@ impl<W: WatchSource> WatchStream<W> {
         let Some(first) = self.items.next() else {
             return Ok(Bytes::new());
         };
-        let first = self.encoder.frame(&first)?;
+        let first = self.encoder.next(&first)?;
         let plain = if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
             first
         } else {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::write::{Current, Place};
 use super::{ApiError, Registry, Resource, events, metadata, names, namespaces, strategy};
 use crate::api::{Object, ResourceVersion, WriteOptions};
-use crate::storage::{Expect, Outcome};
+use crate::storage::{Expect, Outcome, Storage as _};
 
 /// How often a name is made from `generateName` before the collisions are the client's (§1.4).
 const GENERATE_NAME_TRIES_MAX: usize = 8;
@@ -81,7 +81,7 @@ async fn store(
             return registry.answer(&place, &object, at);
         }
     }
-    match registry.storage.get(&place.storage_key).await? {
+    match registry.store(resource).get(&place.storage_key).await? {
         (None, _) if options.dry_run => registry.answer(&place, &object, ResourceVersion::ZERO),
         (existing, _) => {
             // It may be gone again by now; that it was there is still the answer.

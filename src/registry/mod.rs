@@ -50,8 +50,9 @@ use crate::api::{
 use crate::cacher::{CachedResource, Cacher};
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError, WatchItem};
-use crate::storage::Storage;
+use crate::metrics::Metrics;
 pub use crate::storage::StorageError;
+use crate::storage::{Metered, Storage};
 use crate::tasks::Tasks;
 
 /// One served resource, e.g. apps/v1 deployments.
@@ -160,6 +161,7 @@ pub struct Registry {
     /// For the tasks that outlive a request.
     this: Weak<Self>,
     storage: Arc<dyn Storage>,
+    metrics: Arc<Metrics>,
     tasks: Tasks,
     config: CacherConfig,
     resources: Vec<Arc<Resource>>,
@@ -167,12 +169,20 @@ pub struct Registry {
     namespaces: Arc<Resource>,
     /// By storage prefix: resources that share one share a cache. Bounded by the table.
     caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
+    /// The storage as each prefix's resource uses it, likewise.
+    stores: Mutex<BTreeMap<String, Arc<Metered>>>,
     terminating: namespaces::Terminating,
 }
 
 impl Registry {
-    /// The built-in resources over `storage`; caches start on first use, in tasks of `tasks`.
-    pub fn new(storage: Arc<dyn Storage>, tasks: &Tasks, config: CacherConfig) -> Arc<Self> {
+    /// The built-in resources over `storage`; caches start on first use, in tasks of `tasks`. What
+    /// they do is counted in `metrics`.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        tasks: &Tasks,
+        config: CacherConfig,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         let resources = builtins::resources();
         let namespaces = resources
             .iter()
@@ -182,11 +192,13 @@ impl Registry {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             storage,
+            metrics,
             tasks: tasks.child(),
             config,
             resources,
             namespaces,
             caches: Mutex::default(),
+            stores: Mutex::default(),
             terminating: namespaces::Terminating::default(),
         })
     }
@@ -320,26 +332,40 @@ impl Registry {
         if let Some(cache) = caches.get(&resource.storage_prefix) {
             return Ok(cache.clone());
         }
-        // Of resources that share a prefix the first in the table names the cache and its columns.
-        let owner = self
-            .resources
-            .iter()
-            .find(|r| r.storage_prefix == resource.storage_prefix)
-            .map_or(resource, |r| r);
+        let owner = self.owner(resource);
+        let store = self.store(resource);
         let cached = CachedResource {
             name: owner.qualified(),
             prefix,
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),
+            metrics: store.metrics().clone(),
         };
-        let cache = Cacher::start(
-            cached,
-            self.storage.clone(),
-            &self.tasks,
-            self.config.clone(),
-        );
+        let cache = Cacher::start(cached, store, &self.tasks, self.config.clone());
         caches.insert(resource.storage_prefix.clone(), cache.clone());
         Ok(cache)
+    }
+
+    /// The storage, as `resource` uses it.
+    fn store(&self, resource: &Resource) -> Arc<Metered> {
+        let mut stores = self.stores.lock();
+        if let Some(store) = stores.get(&resource.storage_prefix) {
+            return store.clone();
+        }
+        let owner = self.owner(resource);
+        let metrics = self.metrics.resource(&owner.group, &owner.plural);
+        let store = Metered::new(self.storage.clone(), metrics);
+        stores.insert(resource.storage_prefix.clone(), store.clone());
+        store
+    }
+
+    /// Of the resources that share its prefix the first in the table, which names their cache and
+    /// metrics and has the columns.
+    fn owner<'a>(&'a self, resource: &'a Resource) -> &'a Resource {
+        self.resources
+            .iter()
+            .find(|r| r.storage_prefix == resource.storage_prefix)
+            .map_or(resource, |r| r)
     }
 
     /// The object as a cache that has been started happens to have it.

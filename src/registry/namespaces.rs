@@ -23,7 +23,7 @@ use super::{ApiError, Registry, Resource, Target, create, delete, metadata, stra
 use crate::api::{
     DeleteOptions, FieldRef, GetOptions, PropagationPolicy, StatusCause, WriteOptions,
 };
-use crate::storage::ListRequest;
+use crate::storage::{ListRequest, Storage as _};
 
 /// What exists from the first request on.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -69,7 +69,10 @@ pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
         limit: PAGE,
     };
     loop {
-        let page = registry.storage.list(request.clone()).await?;
+        let page = registry
+            .store(&registry.namespaces)
+            .list(request.clone())
+            .await?;
         for stored in &page.items {
             let current = Current::stored(stored)?;
             let name = metadata::text(&current.value, "name").to_owned();
@@ -293,7 +296,7 @@ async fn empty_of(
     };
     let end = format!("{namespace}/");
     loop {
-        let page = registry.storage.list(request.clone()).await?;
+        let page = registry.store(resource).list(request.clone()).await?;
         let names: Vec<String> = page
             .items
             .iter()

@@ -31,7 +31,12 @@ async fn fixture() -> Fixture {
     let memory = Memory::new(std::time::Duration::from_secs(300)).unwrap();
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
-    let registry = Registry::new(storage.clone(), &tasks, CacherConfig::default());
+    let registry = Registry::new(
+        storage.clone(),
+        &tasks,
+        CacherConfig::default(),
+        Metrics::new(),
+    );
     registry.bootstrap().await.unwrap();
     Fixture {
         registry,

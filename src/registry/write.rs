@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{ApiError, Registry, Resource, Target, names, strategy};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
-use crate::storage::{Expect, KeyValue, Outcome, Put};
+use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
 
 /// How long one write may go on losing against others (§8.3).
 pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(34);
@@ -200,7 +200,10 @@ impl Registry {
                     outcome
                 }
                 Change::Delete(value) => {
-                    let outcome = self.storage.delete(&place.storage_key, current.at).await?;
+                    let outcome = self
+                        .store(&place.resource)
+                        .delete(&place.storage_key, current.at)
+                        .await?;
                     if let Outcome::Done(at) = outcome {
                         return Ok(Written::Deleted(self.answer(place, &value, at)?));
                     }
@@ -216,7 +219,7 @@ impl Registry {
 
     /// The object as storage has it.
     pub(super) async fn read_stored(&self, place: &Place) -> Result<Current, ApiError> {
-        match self.storage.get(&place.storage_key).await? {
+        match self.store(&place.resource).get(&place.storage_key).await? {
             (Some(stored), _) => Current::stored(&stored),
             (None, _) => Err(place.not_found()),
         }
@@ -235,7 +238,7 @@ impl Registry {
             expect,
             ttl: strategy::ttl(&place.resource),
         };
-        Ok(self.storage.put(put).await?)
+        Ok(self.store(&place.resource).put(put).await?)
     }
 
     /// The object that `value` is once it is at revision `at`; zero, which no object has, is a dry

@@ -22,6 +22,7 @@ use super::pki::{self, Pki, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_file::TokenFile;
+use crate::metrics::Metrics;
 use crate::storage::Storage;
 
 /// A server that is ready to run.
@@ -30,6 +31,7 @@ pub(super) struct Server {
     pub(super) secure: SecurePort,
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -115,8 +117,10 @@ impl Server {
         let address = config.listen.address;
         let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let authenticator = authenticator(&provider, &pki, material.client_cas, material.tokens)?;
+        let metrics = Metrics::new();
+        let interval = config.compaction_interval;
         let storage =
-            open_storage::open(&config.storage, config.compaction_interval, &data_dir.path).await?;
+            open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
 
         let (secure, insecure) = bind(&config.listen)?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);
@@ -155,6 +159,7 @@ impl Server {
             },
             insecure,
             storage,
+            metrics,
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

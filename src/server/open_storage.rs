@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::config::{DurabilityConfig, EtcdConfig, StorageConfig};
 use super::settings::ConfigError;
+use crate::metrics::Metrics;
 use crate::storage::Storage;
 use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
 use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
@@ -44,7 +45,7 @@ pub(super) enum OpenError {
     },
 }
 
-/// Opens the store that `config` asks for; `data_dir` is for the embedded one.
+/// Opens the store that `config` asks for; `data_dir` is for the embedded one, `metrics` for leases.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -52,6 +53,7 @@ pub(super) async fn open(
     config: &StorageConfig,
     compaction_interval: Duration,
     data_dir: &Path,
+    metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
     match config {
         StorageConfig::Embedded { durability } => {
@@ -69,13 +71,14 @@ pub(super) async fn open(
             Ok(opened?)
         }
         StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
-        StorageConfig::Etcd(etcd) => Ok(connect(etcd, compaction_interval).await?),
+        StorageConfig::Etcd(etcd) => Ok(connect(etcd, compaction_interval, metrics).await?),
     }
 }
 
 async fn connect(
     config: &EtcdConfig,
     compaction_interval: Duration,
+    metrics: &Metrics,
 ) -> Result<Arc<Etcd3>, OpenError> {
     let identity = config.identity.as_ref();
     let etcd = Etcd3Config {
@@ -85,6 +88,7 @@ async fn connect(
         cert_file: identity.map(|files| files.certificate.path.clone()),
         key_file: identity.map(|files| files.key.path.clone()),
         compaction_interval,
+        lease_keys: metrics.lease_keys(),
     };
     let deadline = Instant::now() + ETCD_START_MAX;
     loop {

@@ -50,7 +50,12 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        let registry = Registry::new(Arc::clone(&storage), &caches, CacherConfig::default());
+        let registry = Registry::new(
+            Arc::clone(&storage),
+            &caches,
+            CacherConfig::default(),
+            Arc::clone(&self.metrics),
+        );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
         let bootstrap = bootstrap(Arc::clone(&registry), bootstrapped, caches.token());
         caches.spawn("bootstrap", bootstrap);
@@ -61,6 +66,7 @@ impl Server {
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
+            metrics: self.metrics,
             ..WireConfig::default()
         };
         let router = http::router(registry, wire);

@@ -18,6 +18,7 @@
 pub mod embedded;
 pub mod etcd3;
 pub mod memory;
+mod metered;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
+
+pub use metered::Metered;
 
 use crate::api::{ResourceVersion, StorageKey};
 

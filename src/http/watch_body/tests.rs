@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::test_objects::{config_maps, event, object, pods_as};
 use super::*;
+use crate::metrics::scrape::Scrape;
+use crate::metrics::{Format, Metrics, RequestScope};
 use crate::registry::ReadError;
 
 /// Says its batches, then ends, or waits for ever when `open`.
@@ -38,13 +40,21 @@ fn script(batches: Vec<Vec<WatchItem>>) -> Script {
 
 /// The writes of a watch.
 async fn writes(batches: Vec<Vec<WatchItem>>, renderer: Renderer, gzip: bool) -> Vec<Bytes> {
-    let encoder = FrameEncoder::new(renderer);
+    let encoder = FrameEncoder::new(renderer, meter(&Metrics::new()));
     let mut body = watch_body(script(batches), encoder, CancellationToken::new(), gzip);
     let mut writes = Vec::new();
     while let Some(frame) = body.frame().await {
         writes.push(frame.unwrap().into_data().unwrap());
     }
     writes
+}
+
+fn meter(metrics: &Metrics) -> WatchMeter {
+    WatchMeter {
+        metrics: metrics.http().watches("", "v1", "pods"),
+        scope: RequestScope::Cluster,
+        began: tokio::time::Instant::now(),
+    }
 }
 
 fn modified(name: &str, at: u64) -> WatchItem {
@@ -196,7 +206,7 @@ async fn a_drain_ends_the_body_and_a_drop_ends_the_watcher() {
         ..script(vec![vec![modified("a", 7)]])
     };
     let shutdown = CancellationToken::new();
-    let encoder = || FrameEncoder::new(pods_as(Form::Object));
+    let encoder = || FrameEncoder::new(pods_as(Form::Object), meter(&Metrics::new()));
     let mut body = watch_body(open(), encoder(), shutdown.clone(), false);
     assert!(body.frame().await.unwrap().is_ok());
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(60), body.frame());
@@ -211,4 +221,35 @@ async fn a_drain_ends_the_body_and_a_drop_ends_the_watcher() {
     assert_eq!(Arc::strong_count(&dropped), 2);
     drop(body);
     assert_eq!(Arc::strong_count(&dropped), 1);
+}
+
+#[tokio::test]
+async fn frames_are_counted_as_they_are_sent() {
+    let metrics = Metrics::new();
+    let bookmark = |initial_events_end| WatchItem::Bookmark {
+        resource_version: ResourceVersion::new(7),
+        initial_events_end,
+    };
+    let initial = WatchItem::Initial(object("a", 5, EventType::Added, 0));
+    let batches = vec![
+        vec![initial, bookmark(true)],
+        vec![modified("a", 8), modified("a", 9), bookmark(false)],
+    ];
+    let encoder = FrameEncoder::new(pods_as(Form::Object), meter(&metrics));
+    let mut body = watch_body(script(batches), encoder, CancellationToken::new(), false);
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        bytes += frame.unwrap().into_data().unwrap().len();
+    }
+    let told = Scrape::parse(&metrics.render(Format::Prometheus));
+    let check = |name: &str, expect: f64| {
+        let series = format!("{name}{{group=\"\",version=\"v1\",resource=\"pods\"}}");
+        assert_eq!(told.get(&series), Some(expect), "{series}");
+    };
+    check("apiserver_watch_events_total", 5.0);
+    check("apiserver_watch_events_sizes_count", 5.0);
+    check("apiserver_watch_events_sizes_sum", bytes as f64);
+    let ended = "apiserver_watch_list_duration_seconds_count";
+    assert_eq!(told.sum(ended, &[r#"scope="cluster""#]), 1.0);
+    assert_eq!(told.sum(ended, &[]), 1.0);
 }

@@ -46,7 +46,7 @@ async fn the_system_namespaces_exist_whoever_starts() {
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
     let config = CacherConfig::default();
-    let server = || Registry::new(storage.clone(), &tasks, config.clone());
+    let server = || Registry::new(storage.clone(), &tasks, config.clone(), Metrics::new());
     let (one, two) = (server(), server());
     let both = tokio::join!(one.bootstrap(), two.bootstrap());
     both.0.unwrap();
@@ -193,7 +193,12 @@ async fn a_restart_goes_on_with_what_was_being_deleted() {
     assert!(fixture.stored("/pods/left/p").await.is_some());
 
     let tasks = Tasks::new();
-    let next = Registry::new(fixture.storage.clone(), &tasks, CacherConfig::default());
+    let next = Registry::new(
+        fixture.storage.clone(),
+        &tasks,
+        CacherConfig::default(),
+        Metrics::new(),
+    );
     next.bootstrap().await.unwrap();
     fixture.eventually_gone("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);

@@ -220,7 +220,12 @@ async fn who_always_loses_is_told_so_in_time() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
-    let registry = Registry::new(storage.clone(), &tasks, CacherConfig::default());
+    let registry = Registry::new(
+        storage.clone(),
+        &tasks,
+        CacherConfig::default(),
+        Metrics::new(),
+    );
     let nodes = registry.resource("", "v1", "nodes").unwrap();
     let place = write::Place::new(&nodes, None, "n").unwrap();
     storage.meddle(Before::Put("/minions/n", named("n"))).await;

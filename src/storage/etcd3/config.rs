@@ -2,6 +2,7 @@
 //! dialled. It opens no connection.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::pem::PemObject as _;
@@ -9,6 +10,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::keys::Layout;
+use crate::metrics::Histogram;
 
 /// How long a TCP connection and its TLS handshake may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,6 +52,8 @@ pub struct Etcd3Config {
     pub key_file: Option<PathBuf>,
     /// `--etcd-compaction-interval`: history lives one to two of these; zero never compacts.
     pub compaction_interval: Duration,
+    /// Told of each lease that is replaced: how many keys it has.
+    pub lease_keys: Arc<Histogram>,
 }
 
 impl Default for Etcd3Config {
@@ -61,6 +65,7 @@ impl Default for Etcd3Config {
             cert_file: None,
             key_file: None,
             compaction_interval: Duration::from_secs(300),
+            lease_keys: Arc::new(Histogram::new(&[])),
         }
     }
 }

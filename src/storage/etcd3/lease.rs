@@ -1,6 +1,7 @@
 //! Leases for keys with a TTL, shared between keys that expire at nearly the same time: a burst of
 //! events costs one lease, not one each (§2.5). It grants and hands out; expiry is etcd's work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use super::cluster::{Cluster, Repeat};
 use super::failure::Failure;
+use crate::metrics::Histogram;
 
 /// A key may live longer than asked by this part of its TTL, so that keys can share a lease.
 const SLACK_PERCENT: u32 = 5;
@@ -38,13 +40,22 @@ impl Granted {
 }
 
 /// Hands out leases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leases {
+    /// How many keys each had when the next one took its place.
+    keys: Arc<Histogram>,
     /// An async lock, held while one is granted: those who wait are to share it.
     last: Mutex<Option<Granted>>,
 }
 
 impl Leases {
+    pub(super) fn new(keys: Arc<Histogram>) -> Self {
+        Self {
+            keys,
+            last: Mutex::default(),
+        }
+    }
+
     /// A lease under which a key lives for `ttl`, or a little longer.
     pub(super) async fn get(&self, cluster: &Cluster, ttl: Duration) -> Result<i64, Failure> {
         let mut last = self.last.lock().await;
@@ -67,11 +78,14 @@ impl Leases {
         let lifetime = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
         let id = answer.id();
         let expires = asked + lifetime;
-        *last = Some(Granted {
+        let replaced = last.replace(Granted {
             id,
             expires,
             keys: 1,
         });
+        if let Some(replaced) = replaced {
+            self.keys.observe(f64::from(replaced.keys));
+        }
         Ok(id)
     }
 

@@ -80,7 +80,7 @@ impl Etcd3 {
         Ok(Arc::new(Self {
             cluster,
             layout: checked.layout,
-            leases: Leases::default(),
+            leases: Leases::new(config.lease_keys),
             compaction_interval: config.compaction_interval,
         }))
     }

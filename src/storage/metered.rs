@@ -1,0 +1,211 @@
+//! `Metered`: a storage that counts what one resource asks of it and how that goes, over any back
+//! end. It changes nothing of what it passes on.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+};
+use crate::api::{ResourceVersion, StorageKey};
+use crate::metrics::{Operation, ResourceMetrics};
+
+/// A storage as one resource uses it.
+#[derive(Debug)]
+pub struct Metered {
+    storage: Arc<dyn Storage>,
+    metrics: Arc<ResourceMetrics>,
+}
+
+impl Metered {
+    /// Counts in `metrics` what `storage` is asked.
+    pub fn new(storage: Arc<dyn Storage>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
+        Arc::new(Self { storage, metrics })
+    }
+
+    /// Where it counts.
+    pub fn metrics(&self) -> &Arc<ResourceMetrics> {
+        &self.metrics
+    }
+
+    /// Awaits the answer to a request. One that is given up is not counted.
+    async fn measured<T>(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = Result<T, StorageError>>,
+    ) -> Result<T, StorageError> {
+        let began = Instant::now();
+        let answer = request.await;
+        self.metrics
+            .requested(operation, began.elapsed(), answer.is_err());
+        answer
+    }
+}
+
+#[async_trait]
+impl Storage for Metered {
+    fn name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.measured(Operation::Get, self.storage.get(key)).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.measured(Operation::List, self.storage.list(request))
+            .await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        let operation = match put.expect {
+            Expect::Absent => Operation::Create,
+            Expect::At(_) => Operation::Update,
+        };
+        self.measured(operation, self.storage.put(put)).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        self.measured(Operation::Delete, self.storage.delete(key, expect))
+            .await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        let watch = self.storage.watch(prefix, after).await?;
+        let metrics = self.metrics.clone();
+        let batches = watch.batches.inspect(move |batch| match batch {
+            Ok(batch) if batch.events.is_empty() => metrics.storage_bookmarks.inc(),
+            Ok(batch) => metrics.storage_events.add(batch.events.len()),
+            Err(_) => {}
+        });
+        Ok(StorageWatch {
+            batches: Box::pin(batches),
+            progress: watch.progress,
+        })
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        let answer = self.storage.current_revision();
+        self.measured(Operation::CurrentRevision, answer).await
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.storage.compact(at).await
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.storage.progress_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.storage.maintain(cancel).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::metrics::scrape::Scrape;
+    use crate::metrics::{Format, Metrics};
+    use crate::storage::memory::Memory;
+
+    fn check(metrics: &Metrics, series: &str, labels: &str, expect: f64) {
+        let told = Scrape::parse(&metrics.render(Format::Prometheus));
+        let series = format!("{series}{{group=\"apps\",resource=\"deployments\"{labels}}}");
+        assert_eq!(told.get(&series).unwrap_or(0.0), expect, "{series}");
+    }
+
+    #[tokio::test]
+    async fn requests_and_events_are_counted_and_passed_on() {
+        let metrics = Metrics::new();
+        let memory = Memory::new(Duration::from_secs(300)).unwrap();
+        let of_deployments = metrics.resource("apps", "deployments");
+        let storage = Metered::new(memory.clone(), of_deployments);
+        let requests = |operation: &str, failed: bool, expect: u64| {
+            let labels = format!(",operation=\"{operation}\"");
+            let expect = expect as f64;
+            match failed {
+                true => check(&metrics, "etcd_request_errors_total", &labels, expect),
+                false => {
+                    check(&metrics, "etcd_requests_total", &labels, expect);
+                    let durations = "etcd_request_duration_seconds_count";
+                    check(&metrics, durations, &labels, expect);
+                }
+            }
+        };
+        let prefix = StorageKey::new("/deployments/").unwrap();
+        let key = StorageKey::new("/deployments/a/b").unwrap();
+        let put = |expect| Put {
+            key: key.clone(),
+            value: Bytes::from_static(b"{}"),
+            expect,
+            ttl: None,
+        };
+        let began = memory.current_revision().await.unwrap();
+        let Outcome::Done(made) = storage.put(put(Expect::Absent)).await.unwrap() else {
+            panic!("the key is new");
+        };
+        let refused = storage.put(put(Expect::Absent)).await.unwrap();
+        assert!(matches!(refused, Outcome::Refused(_)));
+        requests("create", false, 2);
+        requests("create", true, 0);
+        let Outcome::Done(changed) = storage.put(put(Expect::At(made))).await.unwrap() else {
+            panic!("nobody else writes");
+        };
+        requests("update", false, 1);
+        storage.get(&key).await.unwrap();
+        requests("get", false, 1);
+        storage.current_revision().await.unwrap();
+        requests("currentRevision", false, 1);
+        let mut list = ListRequest {
+            prefix: prefix.clone(),
+            start: String::new(),
+            at: None,
+            limit: 0,
+        };
+        assert_eq!(storage.list(list.clone()).await.unwrap().items.len(), 1);
+        list.at = Some(ResourceVersion::new(changed.get() + 100));
+        storage.list(list).await.unwrap_err();
+        requests("list", false, 2);
+        requests("list", true, 1);
+        storage.delete(&key, changed).await.unwrap();
+        requests("delete", false, 1);
+
+        let mut watch = storage.watch(&prefix, began).await.unwrap();
+        let mut events = 0;
+        while events < 3 {
+            events += watch.batches.next().await.unwrap().unwrap().events.len();
+        }
+        check(&metrics, "apiserver_storage_events_received_total", "", 3.0);
+        watch.progress.request();
+        while !watch
+            .batches
+            .next()
+            .await
+            .unwrap()
+            .unwrap()
+            .events
+            .is_empty()
+        {}
+        check(&metrics, "etcd_bookmark_total", "", 1.0);
+    }
+}
