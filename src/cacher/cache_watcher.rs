@@ -29,6 +29,7 @@ use super::snapshot::{ObjectMap, TooOld, select};
 use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
+use crate::metrics::{Held, ResourceMetrics, Stage};
 
 /// Initial objects returned at a time, so that a client that reads slowly holds no second copy of a
 /// large collection, and one that leaves early wastes little.
@@ -63,6 +64,7 @@ pub(super) struct WatchContext {
     pub(super) backfill: Arc<Backfill>,
     pub(super) stop: CancellationToken,
     pub(super) bookmark_period: Duration,
+    pub(super) metrics: Arc<ResourceMetrics>,
 }
 
 /// One client's watch.
@@ -81,6 +83,9 @@ pub struct CacheWatcher {
     next_bookmark: Instant,
     /// Wakes at the deadline or at the next bookmark, whichever comes first.
     timer: std::pin::Pin<Box<Sleep>>,
+    /// It has been told something, or that there is nothing yet.
+    begun: bool,
+    _counted: Held,
 }
 
 #[derive(Debug)]
@@ -128,6 +133,8 @@ impl CacheWatcher {
         };
         let deadline = Instant::now() + timeout;
         let mut watcher = Self {
+            begun: false,
+            _counted: context.metrics.watchers.hold(),
             context,
             predicate: Arc::new(predicate),
             generation,
@@ -180,6 +187,8 @@ impl CacheWatcher {
         };
         let page = select(objects, &self.predicate, next_key, INITIAL_ITEMS_MAX);
         let mut items: Vec<_> = page.items.into_iter().map(WatchItem::Initial).collect();
+        self.context.metrics.init_events.add(items.len());
+        self.begun = true;
         match page.more_after {
             Some(last) => *next_key = format!("{last}\0"),
             None => {
@@ -247,7 +256,12 @@ impl CacheWatcher {
                             older = events;
                             (&mut older.iter(), up_to)
                         }
-                        Err(TooOld(oldest)) => return expired(self.position, oldest),
+                        Err(TooOld(oldest)) => {
+                            // One that only asks for too much has not read too slowly.
+                            let slow = usize::from(self.begun);
+                            self.context.metrics.terminated_watchers.add(slow);
+                            return expired(self.position, oldest);
+                        }
                     }
                 }
             };
@@ -261,6 +275,7 @@ impl CacheWatcher {
         if !more {
             self.position = self.position.max(covered);
         }
+        self.begun = true;
         Ok((items, more || covered < snapshot.at))
     }
 
@@ -280,6 +295,7 @@ impl CacheWatcher {
         match taken {
             Taken::Batches(batches) => self.receive(batches),
             Taken::Parked => {
+                self.context.metrics.parked_watchers.inc();
                 tracing::debug!(position = %self.position, "watch parked, reading from history");
                 self.phase = Phase::CatchUp;
                 Vec::new()
@@ -288,6 +304,13 @@ impl CacheWatcher {
     }
 
     fn receive(&mut self, batches: VecDeque<EventBatch>) -> Vec<WatchItem> {
+        let now = Instant::now();
+        let metrics = &self.context.metrics;
+        for batch in &batches {
+            let (received, events) = (batch.received, batch.len());
+            metrics.dispatched(Stage::CacheToWatcher, now - received.at, events);
+            metrics.dispatched(Stage::Total, now - received.arrived, events);
+        }
         let mut items = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
         for event in batches.iter().flat_map(|batch| batch.iter()) {
             // Joining overlaps with the history read after it.

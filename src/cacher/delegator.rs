@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::cache_watcher::{CacheWatcher, Start};
 use super::freshness::NotReached;
 use super::snapshot::{Page, select};
@@ -13,6 +15,7 @@ use crate::api::{
     ContinueToken, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     ResourceVersionMatch, SelectionPredicate,
 };
+use crate::metrics::ListCost;
 use crate::storage::ListRequest;
 
 /// While a read waits for the cache, storage is asked this often how far the watch is; the answer to
@@ -133,7 +136,8 @@ impl Cacher {
         }
         match options.resource_version {
             None if !self.consistent().await? => {
-                return self.get_from_storage(key, ResourceVersion::ZERO).await;
+                let answer = self.get_from_storage(key, ResourceVersion::ZERO).await;
+                return self.fallen_back(answer);
             }
             None => {}
             Some(version) => self.not_older_than(version).await?,
@@ -160,7 +164,8 @@ impl Cacher {
         let snapshot = self.snapshot().await?;
         match plan.at {
             At::Latest if !self.consistent().await? => {
-                return self.list_from_storage(predicate, &plan).await;
+                let answer = self.list_from_storage(predicate, &plan).await;
+                return self.fallen_back(answer);
             }
             At::Latest | At::Any => {}
             At::NotOlderThan(version) => self.not_older_than(version).await?,
@@ -172,6 +177,7 @@ impl Cacher {
         drop(snapshot);
         let snapshot = self.snapshot().await?;
         let page = select(&snapshot.objects, predicate, &plan.start, plan.limit);
+        self.listed(&page);
         Ok(object_list(page, snapshot.at, plan.limit))
     }
 
@@ -195,6 +201,7 @@ impl Cacher {
         match snapshot.objects_at(version) {
             Ok(objects) => {
                 let page = select(&objects, predicate, &plan.start, plan.limit);
+                self.listed(&page);
                 Ok(object_list(page, version, plan.limit))
             }
             Err(_) => self.list_from_storage(predicate, plan).await,
@@ -302,7 +309,11 @@ impl Cacher {
             return Ok(false);
         }
         let version = self.current_revision().await?;
-        Ok(self.wait_for(version).await.is_ok())
+        let reached = self.wait_for(version).await.is_ok();
+        if reached {
+            self.resource.metrics.read_consistently(true, false);
+        }
+        Ok(reached)
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, ReadError> {
@@ -325,10 +336,14 @@ impl Cacher {
     async fn wait_for(&self, version: ResourceVersion) -> Result<(), NotReached> {
         let ask = || self.progress.load().request();
         let timeout = self.config.freshness_timeout;
-        self.published
+        let began = Instant::now();
+        let waited = self
+            .published
             .freshness
             .wait(version, timeout, ASK_PROGRESS_EVERY, ask)
-            .await
+            .await;
+        self.resource.metrics.waited(began.elapsed());
+        waited
     }
 
     async fn get_from_storage(
@@ -376,7 +391,10 @@ impl Cacher {
         } else {
             STORAGE_PAGE_MAX
         };
+        let began = Instant::now();
+        let mut cost = ListCost::default();
         let mut page = Page {
+            examined: 0,
             items: Vec::new(),
             more_after: None,
             remaining: None,
@@ -408,6 +426,9 @@ impl Cacher {
                     }
                 }
             }
+            cost.fetched += part.items.len();
+            cost.evaluated += examined as usize;
+            cost.returned = page.items.len();
             let rest = part.remaining + fetched - examined;
             let full = plan.limit > 0 && page.items.len() == plan.limit;
             match last {
@@ -421,6 +442,8 @@ impl Cacher {
                         page.more_after = last;
                         page.remaining = predicate.selects_all().then_some(rest);
                     }
+                    let metrics = &self.resource.metrics;
+                    metrics.listed_from_storage(cost, began.elapsed());
                     return self.checked(object_list(page, part.revision, plan.limit), plan.at);
                 }
             }

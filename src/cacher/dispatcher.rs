@@ -11,12 +11,13 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::event::CacheEvent;
+use super::event::{CacheEvent, Received};
 use super::inbox::{EventBatch, Inbox, Offer};
 use super::snapshot::{Gap, Snapshot};
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
+use crate::metrics::ResourceMetrics;
 
 /// Events dispatched under one hold of the index's lock, and so at most the size of one batch to an
 /// inbox. Joining watchers wait no longer than that takes.
@@ -35,6 +36,7 @@ pub(super) type MemberId = u64;
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     triggers: Vec<FieldRef>,
+    metrics: Arc<ResourceMetrics>,
     index: Mutex<Index>,
 }
 
@@ -84,9 +86,10 @@ enum Route {
 }
 
 impl Dispatcher {
-    pub(super) fn new(triggers: Vec<FieldRef>) -> Arc<Self> {
+    pub(super) fn new(triggers: Vec<FieldRef>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
         Arc::new(Self {
             triggers,
+            metrics,
             index: Mutex::default(),
         })
     }
@@ -178,14 +181,22 @@ impl Dispatcher {
                 }
             };
             let mut left = events.len();
+            // Progress without an event counts for one.
+            let progress = left == 0 && snapshot.at > after;
+            let dispatched = left.min(BATCH_EVENTS_MAX).max(progress.into());
+            self.metrics.events_dispatched.add(dispatched);
             let mut touched = Vec::new();
+            let mut received = None;
             let mut last = after;
             for event in events.take(BATCH_EVENTS_MAX) {
                 last = event.resource_version();
+                received.get_or_insert(event.received);
                 self.offer_to_groups(&mut index, event, &mut touched);
                 left -= 1;
             }
-            index.flush(touched);
+            if let Some(received) = received {
+                index.flush(touched, received);
+            }
             if left == 0 {
                 index.dispatched = snapshot.at.max(last);
                 return;
@@ -284,10 +295,10 @@ impl Index {
     }
 
     /// Offers each touched group its part of the batch. Who parks leaves.
-    fn flush(&mut self, touched: Vec<GroupId>) {
+    fn flush(&mut self, touched: Vec<GroupId>, received: Received) {
         for id in touched {
             let group = self.groups.get_mut(&id).expect("touched in this batch");
-            let batch: EventBatch = std::mem::take(&mut group.pending).into();
+            let batch = EventBatch::new(std::mem::take(&mut group.pending), received);
             group
                 .members
                 .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);

@@ -7,6 +7,21 @@ use tokio::time::Instant;
 
 use crate::api::{EventType, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
+/// When a change came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    /// From storage.
+    pub(super) arrived: Instant,
+    /// And the cache took it in.
+    pub(super) at: Instant,
+}
+
+impl From<Instant> for Received {
+    fn from(at: Instant) -> Self {
+        Self { arrived: at, at }
+    }
+}
+
 /// A change of the cached collection. Immutable; shared by history and every inbox.
 #[derive(Debug)]
 pub(super) struct CacheEvent {
@@ -15,8 +30,7 @@ pub(super) struct CacheEvent {
     /// The state before; `None` for a creation.
     previous: Option<Arc<Object>>,
     deleted: bool,
-    /// When the cache learned of it.
-    pub(super) received: Instant,
+    pub(super) received: Received,
     /// Each view is made when the first watcher needs it and shared by all: `object` as ADDED or
     /// MODIFIED, and the deletion.
     added: OnceLock<Arc<WatchEvent>>,
@@ -28,20 +42,24 @@ impl CacheEvent {
     pub(super) fn put(
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
-        received: Instant,
+        received: impl Into<Received>,
     ) -> Self {
-        Self::new(object, previous, false, received)
+        Self::new(object, previous, false, received.into())
     }
 
-    pub(super) fn delete(object: Arc<Object>, previous: Arc<Object>, received: Instant) -> Self {
-        Self::new(object, Some(previous), true, received)
+    pub(super) fn delete(
+        object: Arc<Object>,
+        previous: Arc<Object>,
+        received: impl Into<Received>,
+    ) -> Self {
+        Self::new(object, Some(previous), true, received.into())
     }
 
     fn new(
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
         deleted: bool,
-        received: Instant,
+        received: Received,
     ) -> Self {
         debug_assert!(
             previous

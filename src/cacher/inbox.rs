@@ -10,15 +10,39 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
+use super::event::Received;
 use crate::api::WatchEvent;
 
 /// Events that all watchers of a group see, in order; shared between their inboxes.
-pub(super) type EventBatch = Arc<[Arc<WatchEvent>]>;
+#[derive(Debug, Clone)]
+pub(super) struct EventBatch {
+    events: Arc<[Arc<WatchEvent>]>,
+    /// When the oldest change came that was dispatched with them.
+    pub(super) received: Received,
+}
+
+impl EventBatch {
+    pub(super) fn new(events: Vec<Arc<WatchEvent>>, received: Received) -> Self {
+        Self {
+            events: events.into(),
+            received,
+        }
+    }
+}
+
+impl Deref for EventBatch {
+    type Target = [Arc<WatchEvent>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.events
+    }
+}
 
 /// Events that an inbox holds before it parks. More costs memory for each client that reads slowly
 /// (what is queued is kept alive although history may have let go of it); fewer parks healthy clients

@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod freshness;
 mod inbox;
+mod metered;
 mod probe;
 mod relist;
 mod snapshot;
@@ -36,12 +37,13 @@ pub use error::ReadError;
 use self::backfill::Backfill;
 use self::cache_watcher::WatchContext;
 use self::dispatcher::Dispatcher;
+use self::metered::{Arrival, MeteredSource};
 use self::probe::RevisionProbe;
 use self::snapshot::Snapshot;
 use self::source::{ProgressSlot, StorageSource};
 use self::watch_cache::{Published, SourceState, WatchCache};
 use crate::api::{ColumnSet, FieldRef, Object, ObjectKey, ResourceVersion, StorageKey, WatchEvent};
-use crate::metrics::ResourceMetrics;
+use crate::metrics::{CacheState, ResourceMetrics};
 use crate::reflector::{Backoff, Reflector};
 use crate::storage::{ProgressRequester, Storage};
 use crate::tasks::Tasks;
@@ -155,7 +157,7 @@ impl Cacher {
         let cacher = Arc::new(Self {
             published: Arc::new(Published::new()),
             probe: RevisionProbe::new(storage.clone(), tasks.clone()),
-            dispatcher: Dispatcher::new(resource.triggers.clone()),
+            dispatcher: Dispatcher::new(resource.triggers.clone(), resource.metrics.clone()),
             backfill: Backfill::new(),
             stop: tasks.token(),
             resource,
@@ -163,6 +165,8 @@ impl Cacher {
             config,
             progress,
         });
+        let looked_at: Arc<dyn CacheState> = cacher.clone();
+        cacher.resource.metrics.look_at(Arc::downgrade(&looked_at));
         cacher.clone().spawn(tasks);
         cacher
     }
@@ -173,10 +177,17 @@ impl Cacher {
             storage: self.storage.clone(),
             progress: self.progress.clone(),
         };
+        let arrival = Arrival::new();
+        let source = MeteredSource {
+            source,
+            resource: self.resource.clone(),
+            arrival: arrival.clone(),
+        };
         let cache = WatchCache::new(
             self.resource.clone(),
             self.config.clone(),
             self.published.clone(),
+            arrival,
         );
         let reflector = Reflector::new(source, cache, Backoff::new(BACKOFF_INITIAL, BACKOFF_MAX));
         tasks.spawn("reflector", reflector.run(self.stop.clone()));
@@ -283,6 +294,7 @@ impl Cacher {
             backfill: self.backfill.clone(),
             stop: self.stop.clone(),
             bookmark_period: self.config.bookmark_period,
+            metrics: self.resource.metrics.clone(),
         }
     }
 }

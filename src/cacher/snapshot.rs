@@ -45,6 +45,8 @@ pub(super) struct Snapshot {
     reaches_back_to: ResourceVersion,
     /// Sum of the events' memory.
     history_bytes: usize,
+    /// Sum of the objects' JSON.
+    objects_bytes: usize,
     /// Where history tells the changes but not each state in between. Rare, and few at a time.
     gaps: Vec<Gap>,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
@@ -75,6 +77,7 @@ impl Snapshot {
         Self {
             generation,
             at,
+            objects_bytes: objects.values().map(json_bytes).sum(),
             objects,
             history: Vector::new(),
             reaches_back_to: at,
@@ -83,6 +86,16 @@ impl Snapshot {
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
+    }
+
+    /// How many bytes of JSON the objects are.
+    pub(super) fn objects_bytes(&self) -> usize {
+        self.objects_bytes
+    }
+
+    /// How many events history holds.
+    pub(super) fn history_len(&self) -> usize {
+        self.history.len()
     }
 
     pub(super) fn reaches_back_to(&self) -> ResourceVersion {
@@ -104,10 +117,12 @@ impl Snapshot {
             self.checkpoints.push_back((self.at, self.objects.clone()));
             self.events_since_checkpoint = 0;
         }
-        match event.current() {
+        let before = match event.current() {
             Some(object) => self.objects.insert(object.key().clone(), object.clone()),
             None => self.objects.remove(event.object().key()),
         };
+        self.objects_bytes += event.current().map_or(0, json_bytes);
+        self.objects_bytes -= before.as_ref().map_or(0, json_bytes);
         self.at = version;
         self.history_bytes += event.memory();
         self.history.push_back(Arc::new(event));
@@ -209,9 +224,15 @@ impl Snapshot {
     }
 }
 
+fn json_bytes(object: &Arc<Object>) -> usize {
+    object.body_slice().len()
+}
+
 /// Part of a list.
 #[derive(Debug)]
 pub(super) struct Page {
+    /// Objects looked at.
+    pub(super) examined: usize,
     pub(super) items: Vec<Arc<Object>>,
     /// The last key examined, when objects of the scope come after it.
     pub(super) more_after: Option<ObjectKey>,
@@ -227,6 +248,7 @@ pub(super) fn select(
     limit: usize,
 ) -> Page {
     let mut page = Page {
+        examined: 0,
         items: Vec::new(),
         more_after: None,
         remaining: None,
@@ -235,6 +257,7 @@ pub(super) fn select(
     let mut last = None;
     for (key, object) in scan.by_ref() {
         last = Some(key);
+        page.examined += 1;
         if predicate.matches(object) {
             page.items.push(object.clone());
             if page.items.len() == limit {

@@ -96,7 +96,9 @@ impl CachedResource {
                 .unwrap_or(item.key.as_str()),
         );
         let at = item.mod_revision;
-        Object::decode(key, at, EventType::Added, &item.value, &self.columns).map(Arc::new)
+        Object::decode(key, at, EventType::Added, &item.value, &self.columns)
+            .inspect_err(|_| self.metrics.decode_errors.inc())
+            .map(Arc::new)
     }
 
     /// Where the object of this key is stored.
@@ -146,6 +148,7 @@ impl CachedResource {
                 bytes,
                 &self.columns,
             )
+            .inspect_err(|_| self.metrics.decode_errors.inc())
             .map(Arc::new)
             .map_err(undecodable)
         };

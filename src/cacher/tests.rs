@@ -3,6 +3,7 @@
 
 mod fake;
 mod lifecycle;
+mod metrics;
 mod model;
 mod watches;
 
@@ -58,6 +59,7 @@ fn everything() -> SelectionPredicate {
 struct Fixture {
     storage: Arc<FakeStorage>,
     tasks: Tasks,
+    metrics: Arc<Metrics>,
     cacher: Arc<Cacher>,
 }
 
@@ -67,11 +69,22 @@ impl Fixture {
     }
 
     fn over(storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
+        Self::on(storage.clone(), storage, config)
+    }
+
+    /// A Cacher on `stood_on`, which passes on what `storage` has.
+    fn on(storage: Arc<FakeStorage>, stood_on: Arc<dyn Storage>, config: CacherConfig) -> Self {
         let tasks = Tasks::new();
-        let cacher = Cacher::start(resource(), storage.clone(), &tasks, config);
+        let metrics = Metrics::new();
+        let resource = CachedResource {
+            metrics: metrics.resource("", "pods"),
+            ..resource()
+        };
+        let cacher = Cacher::start(resource, stood_on, &tasks, config);
         Self {
             storage,
             tasks,
+            metrics,
             cacher,
         }
     }

@@ -8,12 +8,14 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::event::CacheEvent;
+use super::event::{CacheEvent, Received};
 use super::freshness::Freshness;
+use super::metered::Arrival;
 use super::relist;
 use super::snapshot::{ObjectMap, Snapshot};
 use super::{CachedResource, CacherConfig};
 use crate::api::{Object, ResourceVersion};
+use crate::metrics::Stage;
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
 
 /// What the writer publishes and everyone else reads.
@@ -69,6 +71,8 @@ pub(super) struct WatchCache {
     resource: Arc<CachedResource>,
     config: CacherConfig,
     published: Arc<Published>,
+    /// Of what is taken in next.
+    arrival: Arrival,
     current: Option<Snapshot>,
 }
 
@@ -77,11 +81,13 @@ impl WatchCache {
         resource: Arc<CachedResource>,
         config: CacherConfig,
         published: Arc<Published>,
+        arrival: Arrival,
     ) -> Self {
         Self {
             resource,
             config,
             published,
+            arrival,
             current: None,
         }
     }
@@ -93,7 +99,7 @@ impl WatchCache {
         let window = self.config.history_window;
         let now = Instant::now();
         snapshot.trim(self.config.history_bytes_max, |event| {
-            now - event.received > window
+            now - event.received.at > window
         });
         self.published.publish(snapshot);
     }
@@ -142,6 +148,8 @@ impl ReflectorStore for WatchCache {
             }
         }
         self.trim_and_publish();
+        let taken = self.arrival.get().elapsed();
+        self.resource.metrics.initialized(taken);
         self.following();
     }
 
@@ -150,7 +158,15 @@ impl ReflectorStore for WatchCache {
             .current
             .as_mut()
             .expect("a Reflector lists before it watches");
-        let received = Instant::now();
+        let received = Received {
+            arrived: self.arrival.get(),
+            at: Instant::now(),
+        };
+        let metrics = &self.resource.metrics;
+        let events = batch.changes.len();
+        metrics.events_received.add(events);
+        let waited = received.at - received.arrived;
+        metrics.dispatched(Stage::StorageToCache, waited, events);
         for change in batch.changes {
             let event = match change {
                 Change::Added(object) | Change::Modified(object) => {

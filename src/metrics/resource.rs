@@ -168,7 +168,7 @@ pub struct ResourceMetrics {
     pub events_dispatched: Counter,
     /// Watchers that read too slowly for history and were ended.
     pub terminated_watchers: Counter,
-    /// Times that a watcher's inbox was full.
+    /// Times that a live watcher went on from history.
     pub parked_watchers: Counter,
     /// Watchers, live or not.
     pub watchers: Gauge,
@@ -478,7 +478,7 @@ pub(super) const TABLE: &[Row] = &[
             out.gauge(look.live_watchers as u64);
         }),
     counter("watchet_parked_watchers_total",
-        "Times that a watcher's inbox was full and it went on from history.",
+        "Times that a live watcher went on from history: it was too slow, or storage was listed anew.",
         |r, out| out.count(&r.metrics.parked_watchers)),
     gauge("watchet_watchers",
         "Watchers, live or reading history.",
