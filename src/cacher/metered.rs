@@ -3,6 +3,7 @@
 //! nothing of what it passes on.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
@@ -100,13 +101,19 @@ impl<L: ListerWatcher<Object = Object>> ListerWatcher for MeteredSource<L> {
 
     async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<Object>, SourceError> {
         let mut changes = self.source.watch(after).await?;
-        let arrival = self.arrival.clone();
+        let (arrival, resource) = (self.arrival.clone(), self.resource.clone());
         Ok(Box::pin(futures_util::stream::poll_fn(move |cx| {
             // The poll that finds something has been woken by its arrival, and decodes it.
             let polled = Instant::now();
             let found = changes.poll_next_unpin(cx);
             if found.is_ready() {
                 *arrival.0.lock() = polled;
+            }
+            if let Poll::Ready(Some(Ok(batch))) = &found {
+                let metrics = &resource.metrics;
+                metrics.storage_events.add(batch.changes.len());
+                let progress = usize::from(batch.changes.is_empty());
+                metrics.storage_bookmarks.add(progress);
             }
             found
         })))

@@ -11,6 +11,7 @@ mod request;
 mod resource;
 #[cfg(test)]
 pub(crate) mod scrape;
+mod table;
 mod value;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub use value::{Counter, Gauge, Held, Histogram};
 
 use exposition::{Exposition, Kind};
 use process::Process;
-use resource::Seen;
+use table::Seen;
 
 /// Upper bounds of the keys on a lease.
 const LEASE_KEYS: &[f64] = &[10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0];
@@ -94,8 +95,8 @@ impl Metrics {
         // Looking at a cache takes locks of its own, so not under ours.
         let resources: Vec<_> = resources.into_iter().map(Seen::new).collect();
         let mut out = Exposition::new(format);
-        for row in resource::TABLE {
-            resource::write(row, &resources, &mut out);
+        for row in table::TABLE {
+            table::write(row, &resources, &mut out);
         }
         self.http.write(&mut out);
         let mut family = out.family(

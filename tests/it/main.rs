@@ -12,6 +12,7 @@ mod convergence;
 mod harness;
 mod kube_client;
 mod kubectl;
+mod metrics;
 mod serve;
 mod storage;
 mod tidy;

@@ -239,6 +239,7 @@ async fn events_count_on_their_way_and_gauges_tell_the_state() {
     f.check(&[
         ("apiserver_watch_cache_events_received_total", "", 4.0),
         ("apiserver_watch_cache_events_dispatched_total", "", 5.0),
+        ("apiserver_storage_events_received_total", "", 4.0),
         ("apiserver_watch_cache_resource_version", "", 7.0),
         ("watchet_watchers", "", 1.0),
         ("watchet_live_watchers", "", 1.0),

@@ -2,6 +2,8 @@
 //! it is dropped. No case is here.
 
 mod kubectl;
+#[path = "../../../src/metrics/scrape.rs"]
+mod scrape;
 mod wire;
 
 use std::net::SocketAddr;
@@ -15,6 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 pub(crate) use kubectl::Kubectl;
+pub(crate) use scrape::Scrape;
 pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Wire, full, request};
 
 /// How long anything may take that takes milliseconds on an idle machine.

@@ -144,6 +144,7 @@ async fn without_a_credential_only_health_is_told() {
             "/api/v1/namespaces",
             "/nowhere",
             "/healthzz",
+            "/metrics",
         ] {
             let answer = stranger.get(path).await;
             assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");

@@ -1,0 +1,354 @@
+//! `/metrics` of the real binary on both back ends: after known traffic the numbers are the right
+//! ones, a client that does not read shows, and a scrape of everything stays small.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use crate::harness::{PATIENCE, Protocol, Scrape, Server, Wire, full, request};
+use crate::storage::etcd::EtcdProcess;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+async fn scrape(wire: &mut Wire) -> Scrape {
+    let answer = wire.get("/metrics").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    Scrape::parse(std::str::from_utf8(&answer.body).unwrap())
+}
+
+/// Asserts what series of this name and these labels add up to. Labels are written with `'`.
+fn check(told: &Scrape, name: &str, labels: &str, expect: f64) {
+    let labels = labels.replace('\'', "\"");
+    let each: Vec<&str> = labels.split(' ').filter(|l| !l.is_empty()).collect();
+    let value = told.sum(name, &each);
+    assert_eq!(value, expect, "{name} {labels}");
+}
+
+fn config_map(name: &str, app: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"app": app}}, "data": {"text": text},
+    })
+}
+
+/// An open watch, read frame by frame.
+struct Watch {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Watch {
+    async fn open(wire: &mut Wire, query: &str) -> Self {
+        let path = format!("{CONFIG_MAPS}?{query}");
+        let request = request(Method::GET, &path, &[], full(""));
+        let response = wire.open(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        Self {
+            body: response.into_body(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// The types of the next `count` events, and the bytes of their frames.
+    async fn next(&mut self, count: usize) -> (Vec<String>, usize) {
+        let (mut types, mut bytes) = (Vec::new(), 0);
+        while types.len() < count {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                bytes += line.len();
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                types.push(event["type"].as_str().unwrap().to_owned());
+                continue;
+            }
+            let frame = timeout(PATIENCE, self.body.frame()).await.unwrap();
+            let data = frame.expect("an open watch").unwrap().into_data().unwrap();
+            self.rest.extend_from_slice(&data);
+        }
+        (types, bytes)
+    }
+}
+
+/// Creates, changes, deletes, reads in every way and watches; the numbers follow from that.
+async fn known_traffic(server: Server) {
+    let mut wire = server.plain(Protocol::Http2).await;
+    let list = async |wire: &mut Wire, query: &str| -> Value {
+        let answer = wire.get(&format!("{CONFIG_MAPS}{query}")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{query}");
+        answer.json()
+    };
+    list(&mut wire, "").await;
+    for (name, app) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("e", "y")] {
+        let made = wire.post(CONFIG_MAPS, &config_map(name, app, "1")).await;
+        assert_eq!(made.status, StatusCode::CREATED);
+    }
+    let again = wire.post(CONFIG_MAPS, &config_map("a", "x", "1")).await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    let whole = list(&mut wire, "").await;
+    let version = whole["metadata"]["resourceVersion"].as_str().unwrap();
+    let put = config_map("b", "x", "2").to_string();
+    let headers = [("content-type", "application/json")];
+    let (b, e) = (format!("{CONFIG_MAPS}/b"), format!("{CONFIG_MAPS}/e"));
+    let changed = wire.send(Method::PUT, &b, &headers, &put).await;
+    assert_eq!(changed.status, StatusCode::OK);
+    let deleted = wire.send(Method::DELETE, &e, &[], "").await;
+    assert_eq!(deleted.status, StatusCode::OK);
+    let got = wire.get(&b).await;
+    assert_eq!(got.json()["data"]["text"], "2");
+    let absent = wire.get(&e).await;
+    assert_eq!(absent.status, StatusCode::NOT_FOUND);
+    list(&mut wire, "?labelSelector=app%3Dx").await;
+    list(&mut wire, "?resourceVersion=0").await;
+    list(
+        &mut wire,
+        &format!("?resourceVersion={version}&resourceVersionMatch=Exact"),
+    )
+    .await;
+    let page = list(&mut wire, "?limit=3").await;
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    list(&mut wire, &format!("?limit=3&continue={token}")).await;
+
+    let mut watch = Watch::open(&mut wire, WATCH_LIST).await;
+    let (initial, initial_bytes) = watch.next(5).await;
+    assert_eq!(initial.concat(), "ADDEDADDEDADDEDADDEDBOOKMARK");
+    let mut writer = server.plain(Protocol::Http1).await;
+    let made = writer.post(CONFIG_MAPS, &config_map("f", "x", "1")).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    let (_, event_bytes) = watch.next(1).await;
+
+    let told = scrape(&mut wire).await;
+    let check = |name: &str, labels: &str, expect: f64| {
+        check(
+            &told,
+            name,
+            &format!("resource='configmaps' {labels}"),
+            expect,
+        );
+    };
+    // Storage: six creations and one in vain, whose key was then read to see why.
+    check("etcd_requests_total", "operation='create' group=''", 7.0);
+    check("etcd_requests_total", "operation='get'", 1.0);
+    check("etcd_requests_total", "operation='update'", 1.0);
+    check("etcd_requests_total", "operation='delete'", 1.0);
+    check("etcd_requests_total", "operation='list'", 1.0);
+    // Four lists, two gets and a watch were to be consistent.
+    check("etcd_requests_total", "operation='currentRevision'", 7.0);
+    check("etcd_request_errors_total", "", 0.0);
+    check(
+        "etcd_request_duration_seconds_count",
+        "operation='create'",
+        7.0,
+    );
+    check("apiserver_storage_events_received_total", "", 8.0);
+    // The cache: of nothing, of 5, of 4 with two that match, of 4, of 5 back then, and 4 in two pages.
+    check("apiserver_cache_list_total", "", 7.0);
+    check("apiserver_cache_list_fetched_objects_total", "", 22.0);
+    check("apiserver_cache_list_returned_objects_total", "", 20.0);
+    check("apiserver_storage_list_total", "storage='watchcache'", 7.0);
+    check("apiserver_storage_list_total", "storage='etcd'", 1.0);
+    let consistent = "apiserver_watch_cache_consistent_read_total";
+    check(consistent, "success='true' fallback='false'", 6.0);
+    check(consistent, "", 6.0);
+    check("apiserver_watch_cache_events_received_total", "", 8.0);
+    check("apiserver_watch_cache_initializations_total", "", 1.0);
+    check("apiserver_init_events_total", "", 4.0);
+    check("apiserver_resource_objects", "", 5.0);
+    check("watch_cache_capacity", "", 8.0);
+    let stages = "apiserver_watch_events_dispatch_duration_seconds_count";
+    check(stages, "stage='storage_to_cache'", 8.0);
+    check(stages, "stage='total'", 1.0);
+    // The wire.
+    check("apiserver_request_total", "verb='POST' code='201'", 6.0);
+    check("apiserver_request_total", "verb='POST' code='409'", 1.0);
+    check("apiserver_request_total", "verb='PUT' code='200'", 1.0);
+    check("apiserver_request_total", "verb='DELETE' code='200'", 1.0);
+    check("apiserver_request_total", "verb='GET' code='200'", 1.0);
+    check("apiserver_request_total", "verb='GET' code='404'", 1.0);
+    check(
+        "apiserver_request_total",
+        "verb='LIST' scope='namespace'",
+        7.0,
+    );
+    check("apiserver_request_total", "verb='WATCH'", 0.0);
+    check("apiserver_longrunning_requests", "verb='WATCH'", 1.0);
+    check("apiserver_watch_events_total", "version='v1'", 6.0);
+    let bytes = (initial_bytes + event_bytes) as f64;
+    check("apiserver_watch_events_sizes_sum", "", bytes);
+    check(
+        "apiserver_watch_list_duration_seconds_count",
+        "scope='namespace'",
+        1.0,
+    );
+    check("watchet_live_watchers", "", 1.0);
+    drop((watch, wire));
+    let mut wire = server.plain(Protocol::Http1).await;
+    // The server hears of it when it next looks at the connection.
+    timeout(PATIENCE, async {
+        let gone = ["verb=\"WATCH\"", "resource=\"configmaps\""];
+        while scrape(&mut wire)
+            .await
+            .sum("apiserver_longrunning_requests", &gone)
+            > 0.0
+        {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let told = scrape(&mut wire).await;
+    check_gone(&told);
+    server.stop().await;
+}
+
+fn check_gone(told: &Scrape) {
+    check(
+        told,
+        "apiserver_request_total",
+        "verb='WATCH' code='200'",
+        1.0,
+    );
+    check(told, "watchet_watchers", "resource='configmaps'", 0.0);
+}
+
+/// Changes while a client does not read: more than its inbox and what is on the way hold.
+const CHANGES: usize = 3200;
+const WRITERS: usize = 8;
+
+/// A watch that is not read is parked, and live again after it has read on.
+async fn a_slow_watcher(server: Server) {
+    let mut wire = server.plain(Protocol::Http2).await;
+    let mut watch = Watch::open(&mut wire, WATCH_LIST).await;
+    let mut writer = server.plain(Protocol::Http1).await;
+    let made = writer
+        .post(CONFIG_MAPS, &config_map("first", "x", ""))
+        .await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    watch.next(2).await;
+    // A watch of a resource that nobody has asked for before may be parked once to begin with.
+    let parked = "watchet_parked_watchers_total";
+    let parked_before = scrape(&mut writer).await.sum(parked, &[]);
+    let text = "x".repeat(8 << 10);
+    join_all((0..WRITERS).map(|writer| {
+        let (server, text) = (&server, &text);
+        async move {
+            let mut wire = server.plain(Protocol::Http1).await;
+            for n in 0..CHANGES / WRITERS {
+                let object = config_map(&format!("w{writer}-{n}"), "x", text);
+                let made = wire.post(CONFIG_MAPS, &object).await;
+                assert_eq!(made.status, StatusCode::CREATED);
+            }
+        }
+    }))
+    .await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let config_maps = "resource='configmaps'";
+    let told = scrape(&mut wire).await;
+    check(&told, "watchet_watchers", config_maps, 1.0);
+    check(&told, "watchet_live_watchers", config_maps, 0.0);
+    let (types, bytes) = watch.next(CHANGES).await;
+    assert!(types.iter().all(|kind| kind == "ADDED"));
+    let told = scrape(&mut wire).await;
+    check(&told, parked, "", parked_before + 1.0);
+    check(
+        &told,
+        "apiserver_terminated_watchers_total",
+        config_maps,
+        0.0,
+    );
+    let frames = 2.0 + CHANGES as f64;
+    check(&told, "apiserver_watch_events_total", config_maps, frames);
+    let sum = told.sum(
+        "apiserver_watch_events_sizes_sum",
+        &["resource=\"configmaps\""],
+    );
+    assert!(sum > bytes as f64, "the first two as well");
+    let made = wire.post(CONFIG_MAPS, &config_map("last", "x", "")).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    watch.next(1).await;
+    let told = scrape(&mut wire).await;
+    check(&told, "watchet_live_watchers", config_maps, 1.0);
+    check(&told, parked, "", parked_before + 1.0);
+    server.stop().await;
+}
+
+async fn on_etcd(etcd: &EtcdProcess) -> Server {
+    let servers = format!("--etcd-servers={}", etcd.url());
+    Server::start(&["--storage=etcd", &servers]).await
+}
+
+#[tokio::test]
+async fn known_traffic_counts_embedded() {
+    known_traffic(Server::start(&[]).await).await;
+}
+
+#[tokio::test]
+async fn known_traffic_counts_etcd() {
+    let etcd = EtcdProcess::start(&[]).await;
+    known_traffic(on_etcd(&etcd).await).await;
+}
+
+#[tokio::test]
+async fn a_slow_watcher_shows_embedded() {
+    a_slow_watcher(Server::start(&[]).await).await;
+}
+
+#[tokio::test]
+async fn a_slow_watcher_shows_etcd() {
+    let etcd = EtcdProcess::start(&[]).await;
+    a_slow_watcher(on_etcd(&etcd).await).await;
+}
+
+/// Each resource costs a scrape a few lines, whatever else is asked of it.
+#[tokio::test]
+async fn a_scrape_of_all_resources_is_small() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let empty = wire.get("/metrics").await.body.len();
+    assert!(empty < 50_000, "{empty} bytes before anything was asked");
+    let groups = wire.get("/apis").await.json();
+    let groups = groups["groups"].as_array().unwrap().iter();
+    let mut roots = vec!["/api/v1".to_owned()];
+    roots.extend(groups.map(|group| {
+        let version = group["preferredVersion"]["groupVersion"].as_str().unwrap();
+        format!("/apis/{version}")
+    }));
+    let mut listed = 0;
+    for root in roots {
+        let resources = wire.get(&root).await.json();
+        for resource in resources["resources"].as_array().unwrap() {
+            let verbs = resource["verbs"].as_array().unwrap();
+            if verbs.contains(&json!("list")) {
+                let name = resource["name"].as_str().unwrap();
+                let answer = wire.get(&format!("{root}/{name}")).await;
+                assert_eq!(answer.status, StatusCode::OK, "{root}/{name}");
+                listed += 1;
+            }
+        }
+    }
+    assert!(listed > 50, "{listed}");
+    let answer = wire.get("/metrics").await;
+    let bytes = answer.body.len();
+    assert!(
+        bytes < listed * 25_000,
+        "{bytes} bytes for {listed} resources"
+    );
+    let gzip = [("accept-encoding", "gzip")];
+    let packed = wire.send(Method::GET, "/metrics", &gzip, "").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    let bytes = packed.body.len();
+    assert!(bytes < listed * 2_000, "{bytes} bytes, compressed");
+    let told = Scrape::parse(std::str::from_utf8(&answer.body).unwrap());
+    assert_eq!(told.families()["process_open_fds"].0, "gauge");
+    let version = format!(
+        "watchet_build_info{{version=\"{}\"}}",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(told.get(&version), Some(1.0));
+    server.stop().await;
+}
