@@ -2,6 +2,7 @@
 //! and the scrape that tells of them. What is answered is not known here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::Method;
 use axum::http::request::Parts;
@@ -9,7 +10,7 @@ use axum::response::Response;
 use tokio::time::Instant;
 
 use crate::metrics::{Format, Held, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
-use crate::registry::WatchItem;
+use crate::registry::{StorageError, WatchItem};
 
 use super::accept::clauses;
 use super::error::WireError;
@@ -19,6 +20,9 @@ use super::request_info::{InvalidPath, RequestInfo, Verb};
 use super::response::{accepts_gzip, text};
 use super::serve::Wire;
 use super::verbs::accept_of;
+
+/// How long storage may take to say how large it is; a scrape does not wait for one that is away.
+const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The documents that count each for itself; other paths that are no resources count as one.
 const DOCUMENTS: [&str; 9] = [
@@ -184,10 +188,17 @@ fn dry_run_label(query: Option<&str>) -> &'static str {
 }
 
 /// Answers `/metrics`.
-pub(crate) fn scrape(wire: &Wire, parts: &Parts) -> Result<Response, WireError> {
+pub(crate) async fn scrape(wire: &Wire, parts: &Parts) -> Result<Response, WireError> {
     let http = wire.config.metrics.http();
     http.reads_in_flight.set(wire.reads_in_flight() as i64);
     http.writes_in_flight.set(wire.writes_in_flight() as i64);
+    let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, wire.registry.storage_bytes()).await;
+    let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no answer".to_owned())));
+    let size = size.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a scrape goes without the storage's size");
+        None
+    });
+    wire.config.metrics.storage_size(size);
     let format = format(accept_of(parts)?.as_deref());
     let told = wire.config.metrics.render(format);
     text(format.content_type(), told, accepts_gzip(&parts.headers))

@@ -172,7 +172,7 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
         }
         ["metrics"] => {
             only_reads(parts)?;
-            return monitor::scrape(wire, parts);
+            return monitor::scrape(wire, parts).await;
         }
         ["openapi", "v2"] => {
             only_reads(parts)?;

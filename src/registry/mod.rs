@@ -234,6 +234,14 @@ impl Registry {
             .collect()
     }
 
+    /// How many bytes of disk the storage takes, if it takes any.
+    ///
+    /// # Errors
+    /// Storage's.
+    pub async fn storage_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.storage.size_bytes().await
+    }
+
     /// The representation of an object of `resource`, where that is not the stored form: events are
     /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
     ///

@@ -98,6 +98,10 @@ impl Storage for Metered {
         self.storage.compact(at).await
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.storage.size_bytes().await
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
     }

@@ -246,6 +246,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// start after `at` or later.
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;
 
+    /// How many bytes of disk the store takes, history included; `None` when it takes none.
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
+    }
+
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
     /// is not, a cache cannot prove that it is fresh.
     fn progress_supported(&self) -> bool;

@@ -38,6 +38,8 @@ pub(super) struct Data {
     /// How errors call it.
     name: String,
     on_disk: bool,
+    /// `None` when it is not a file.
+    path: Option<PathBuf>,
     _lock: Option<File>,
 }
 
@@ -79,6 +81,7 @@ impl Data {
             opener: Some(Box::new(move || open_file(&again))),
             name: path.display().to_string(),
             on_disk: true,
+            path: Some(path.clone()),
             _lock: Some(lock),
         };
         data.check(&path, seen)?;
@@ -98,6 +101,7 @@ impl Data {
             opener: None,
             name: "memory".to_owned(),
             on_disk: false,
+            path: None,
             _lock: None,
         })
     }
@@ -107,6 +111,13 @@ impl Data {
     pub(super) fn opened_again_by(mut self, opener: Opener) -> Self {
         self.opener = Some(opener);
         self
+    }
+
+    /// How large the file is.
+    pub(super) fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        let told = self.path.as_ref().map(std::fs::metadata).transpose();
+        let told = told.map_err(|error| StorageError::Failed(format!("{}: {error}", self.name)))?;
+        Ok(told.map(|file| file.len()))
     }
 
     /// Does `work` on the database. It does not wait while that is opened again, which takes as

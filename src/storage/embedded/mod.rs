@@ -278,6 +278,10 @@ impl Storage for Embedded {
         self.ask(|reply| Op::Compact(at, reply)).await
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.data.size_bytes()
+    }
+
     fn progress_supported(&self) -> bool {
         true
     }

@@ -50,7 +50,7 @@ pub(super) enum Repeat {
 pub(super) struct Calls {
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
-    maintenance: MaintenanceClient,
+    pub(super) maintenance: MaintenanceClient,
 }
 
 impl Calls {

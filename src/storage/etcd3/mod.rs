@@ -267,6 +267,19 @@ impl Storage for Etcd3 {
         }
     }
 
+    /// Of whichever member answers: they hold the same.
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        let status = self
+            .cluster
+            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+                let mut maintenance = member.calls().maintenance;
+                async move { Ok(maintenance.status().await?) }
+            })
+            .await
+            .map_err(Failure::into_storage_error)?;
+        Ok(u64::try_from(status.db_size()).ok())
+    }
+
     fn progress_supported(&self) -> bool {
         self.cluster.progress_is_truthful()
     }
