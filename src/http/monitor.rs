@@ -47,10 +47,10 @@ impl Monitored {
         info: &Result<RequestInfo, InvalidPath>,
     ) -> Self {
         let labels = labels(wire, parts, info);
-        let watch = labels.verb == "WATCH";
+        let watch = labels.is_watch();
         let metrics = wire.config.metrics.http().requests(labels);
         Self {
-            _long_running: watch.then(|| metrics.long_running.hold()),
+            _long_running: watch.then(|| metrics.long_running()),
             metrics,
             began: Instant::now(),
             code: None,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::exposition::{Exposition, Kind, Label};
 use super::resource::REQUEST_SECONDS;
-use super::value::{Counter, Gauge, Histogram};
+use super::value::{Counter, Gauge, Held, Histogram};
 
 /// Upper bounds of a frame's size, in bytes.
 const FRAME_BYTES: &[f64] = &[
@@ -19,6 +19,12 @@ const FRAME_BYTES: &[f64] = &[
 /// Upper bounds of what an initial state takes, in seconds.
 const WATCH_LIST_SECONDS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+
+/// Upper bounds of what a request takes of whom a service level is asked, in seconds.
+const LEVEL_SECONDS: &[f64] = &[
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
+    30.0, 45.0, 60.0,
 ];
 
 /// What part of a resource a request is about.
@@ -68,17 +74,25 @@ pub struct RequestLabels {
     pub component: &'static str,
 }
 
-/// The requests of one kind.
+/// The requests with the same labels.
 #[derive(Debug)]
 pub struct RequestMetrics {
     /// From the head to the end of the answer.
     duration: Histogram,
     /// How many ended with which code. Bounded by the codes that there are.
     codes: Mutex<BTreeMap<u16, u64>>,
+    /// Those of which nobody asks whether they are dry runs.
+    kind: Arc<KindMetrics>,
+}
+
+#[derive(Debug)]
+struct KindMetrics {
+    /// The same again under another name, for whoever measures a service level.
+    level: Histogram,
     /// Clients that left before they got the answer's head.
     aborts: Counter,
     /// Requests that last, like watches.
-    pub long_running: Gauge,
+    long_running: Gauge,
 }
 
 impl RequestMetrics {
@@ -86,11 +100,18 @@ impl RequestMetrics {
     pub fn answered(&self, code: u16, elapsed: Duration) {
         *self.codes.lock().entry(code).or_default() += 1;
         self.duration.observe_duration(elapsed);
+        self.kind.level.observe_duration(elapsed);
     }
 
     /// One was given up by its client before there was an answer.
     pub fn aborted(&self) {
-        self.aborts.inc();
+        self.kind.aborts.inc();
+    }
+
+    /// One goes on until the answer is dropped.
+    #[must_use]
+    pub fn long_running(&self) -> Held {
+        self.kind.long_running.hold()
     }
 }
 
@@ -120,6 +141,8 @@ type WatchLabels = (String, String, String);
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     requests: Mutex<BTreeMap<RequestLabels, Arc<RequestMetrics>>>,
+    /// By labels that say nothing of dry runs.
+    kinds: Mutex<BTreeMap<RequestLabels, Arc<KindMetrics>>>,
     watches: Mutex<BTreeMap<WatchLabels, Arc<WatchMetrics>>>,
     /// Reads in progress, other than watches.
     pub reads_in_flight: Gauge,
@@ -130,17 +153,32 @@ pub struct HttpMetrics {
 impl HttpMetrics {
     /// The requests with these labels.
     pub fn requests(&self, labels: RequestLabels) -> Arc<RequestMetrics> {
-        let none = || RequestMetrics {
+        let mut requests = self.requests.lock();
+        if let Some(known) = requests.get(&labels) {
+            return known.clone();
+        }
+        let new = Arc::new(RequestMetrics {
             duration: Histogram::new(REQUEST_SECONDS),
             codes: Mutex::default(),
+            kind: self.kind(&labels),
+        });
+        requests.insert(labels, new.clone());
+        new
+    }
+
+    fn kind(&self, labels: &RequestLabels) -> Arc<KindMetrics> {
+        let labels = RequestLabels {
+            dry_run: "",
+            ..labels.clone()
+        };
+        let none = || KindMetrics {
+            level: Histogram::new(LEVEL_SECONDS),
             aborts: Counter::default(),
             long_running: Gauge::default(),
         };
-        let mut requests = self.requests.lock();
-        requests
-            .entry(labels)
-            .or_insert_with(|| Arc::new(none()))
-            .clone()
+        let mut kinds = self.kinds.lock();
+        let kind = kinds.entry(labels).or_insert_with(|| Arc::new(none()));
+        kind.clone()
     }
 
     /// The watches of this resource.
@@ -159,14 +197,8 @@ impl HttpMetrics {
 
     /// Writes what was counted.
     pub(super) fn write(&self, out: &mut Exposition) {
-        let requests: Vec<_> = {
-            let requests = self.requests.lock();
-            requests
-                .iter()
-                .map(|(l, m)| (l.clone(), m.clone()))
-                .collect()
-        };
-        write_requests(&requests, out);
+        write_requests(&copied(&self.requests), out);
+        write_kinds(&copied(&self.kinds), out);
         let mut family = out.family(
             "apiserver_current_inflight_requests",
             Kind::Gauge,
@@ -180,15 +212,17 @@ impl HttpMetrics {
             &[&[("request_kind", "readOnly")]],
             self.reads_in_flight.get(),
         );
-        let watches: Vec<_> = {
-            let watches = self.watches.lock();
-            watches
-                .iter()
-                .map(|(l, m)| (l.clone(), m.clone()))
-                .collect()
-        };
-        write_watches(&watches, out);
+        write_watches(&copied(&self.watches), out);
     }
+}
+
+/// What is in the map, to be written without holding up who counts.
+fn copied<L: Clone, M>(families: &Mutex<BTreeMap<L, Arc<M>>>) -> Vec<(L, Arc<M>)> {
+    let families = families.lock();
+    families
+        .iter()
+        .map(|(labels, metrics)| (labels.clone(), metrics.clone()))
+        .collect()
 }
 
 fn write_requests(requests: &[(RequestLabels, Arc<RequestMetrics>)], out: &mut Exposition) {
@@ -204,16 +238,6 @@ fn write_requests(requests: &[(RequestLabels, Arc<RequestMetrics>)], out: &mut E
         }
     }
     let mut family = out.family(
-        "apiserver_request_aborts_total",
-        Kind::Counter,
-        "Requests whose clients left before there was an answer.",
-    );
-    for (labels, metrics) in requests {
-        if metrics.aborts.get() > 0 {
-            family.value(&[&labels.short()], metrics.aborts.get());
-        }
-    }
-    let mut family = out.family(
         "apiserver_request_duration_seconds",
         Kind::Histogram,
         "What requests took until their answers were sent or given up.",
@@ -221,17 +245,37 @@ fn write_requests(requests: &[(RequestLabels, Arc<RequestMetrics>)], out: &mut E
     for (labels, metrics) in requests {
         family.histogram(&[&labels.all()], &metrics.duration);
     }
+}
+
+fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition) {
+    let mut family = out.family(
+        "apiserver_request_sli_duration_seconds",
+        Kind::Histogram,
+        "What requests took until their answers were sent or given up, without watches.",
+    );
+    for (labels, metrics) in kinds.iter().filter(|(labels, _)| !labels.is_watch()) {
+        let component = [("component", labels.component)];
+        family.histogram(&[&labels.short(), &component], &metrics.level);
+    }
+    let mut family = out.family(
+        "apiserver_request_aborts_total",
+        Kind::Counter,
+        "Requests whose clients left before there was an answer.",
+    );
+    for (labels, metrics) in kinds {
+        if metrics.aborts.get() > 0 {
+            family.value(&[&labels.short()], metrics.aborts.get());
+        }
+    }
     let mut family = out.family(
         "apiserver_longrunning_requests",
         Kind::Gauge,
         "Watches in progress.",
     );
-    for (labels, metrics) in requests {
-        if labels.verb == "WATCH" {
-            let component = [("component", labels.component)];
-            let running = metrics.long_running.get();
-            family.value(&[&labels.short(), &component], running);
-        }
+    for (labels, metrics) in kinds.iter().filter(|(labels, _)| labels.is_watch()) {
+        let component = [("component", labels.component)];
+        let running = metrics.long_running.get();
+        family.value(&[&labels.short(), &component], running);
     }
 }
 
@@ -273,6 +317,11 @@ fn write_watches(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Exposit
 }
 
 impl RequestLabels {
+    /// Whether they are of requests that last.
+    pub fn is_watch(&self) -> bool {
+        self.verb == "WATCH"
+    }
+
     /// In upstream's order; the code comes after them.
     fn all(&self) -> [Label<'_>; 8] {
         [

@@ -62,6 +62,11 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     requests.answered(200, second);
     requests.answered(410, second);
     requests.aborted();
+    let lists = RequestLabels {
+        verb: "LIST",
+        ..watch_of_pods()
+    };
+    metrics.http().requests(lists).answered(200, second);
     let watches = metrics.http().watches("", "v1", "pods");
     watches.sent(1500);
     watches.initial_state_sent(RequestScope::Namespace, second);

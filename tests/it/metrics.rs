@@ -206,7 +206,9 @@ async fn known_traffic(server: Server) {
     drop((watch, wire));
     let mut wire = server.plain(Protocol::Http1).await;
     // The server hears of it when it next looks at the connection.
-    let told = until(&mut wire, "apiserver_longrunning_requests", 0.0).await;
+    until(&mut wire, "apiserver_longrunning_requests", 0.0).await;
+    // Once more: a scrape is not one moment.
+    let told = scrape(&mut wire).await;
     assert!(told.get(SIZE).unwrap() > 10_000.0);
     check_gone(&told);
     server.stop().await;
@@ -341,7 +343,7 @@ async fn a_scrape_of_all_resources_is_small() {
     let answer = wire.get("/metrics").await;
     let bytes = answer.body.len();
     assert!(
-        bytes < listed * 25_000,
+        bytes < listed * 32_000,
         "{bytes} bytes for {listed} resources"
     );
     let gzip = [("accept-encoding", "gzip")];

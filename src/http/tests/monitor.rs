@@ -154,6 +154,26 @@ async fn seats_taken_and_requests_given_up_are_told() {
     server.stop().await;
 }
 
+/// Some families say nothing of dry runs; a series that came twice would void the whole scrape.
+#[tokio::test]
+async fn dry_runs_count_with_the_others_where_they_are_not_told_apart() {
+    let server = Server::new().await;
+    server.get(&format!("{CONFIG_MAPS}?dryRun=All")).await;
+    server.get(CONFIG_MAPS).await;
+    let watch = |query: &str| request(&format!("GET {CONFIG_MAPS}?watch=1{query}"), &[], "");
+    let one = server.send(watch("")).await;
+    let other = server.send(watch("&dryRun=All")).await;
+    let told = server.scrape().await;
+    let running = "apiserver_longrunning_requests";
+    assert_eq!(told.sum(running, &["resource=\"configmaps\""]), 2.0);
+    let taken = "apiserver_request_sli_duration_seconds_count";
+    assert_eq!(told.sum(taken, &["resource=\"configmaps\""]), 2.0);
+    let taken = "apiserver_request_duration_seconds_count";
+    assert_eq!(told.sum(taken, &["dry_run=\"All\""]), 1.0);
+    drop((one, other));
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn the_format_is_negotiated() {
     let server = Server::new().await;
