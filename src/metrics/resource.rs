@@ -255,6 +255,14 @@ impl ResourceMetrics {
         }
     }
 
+    /// `pods`, `deployments.apps`.
+    pub(super) fn qualified(&self) -> String {
+        match self.group.as_str() {
+            "" => self.resource.clone(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+
     /// What the cache is like now, if there is one and it has a state.
     pub(super) fn look_now(&self) -> Option<CacheLook> {
         self.cache.get()?.upgrade()?.look()

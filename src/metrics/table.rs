@@ -155,6 +155,12 @@ pub(super) const TABLE: &[Row] = &[
     counter("apiserver_storage_list_total",
         "Lists that were answered, by whom.",
         |r, out| out.of_lists(r, |lists| &lists.lists, true)),
+    gauge("apiserver_storage_objects",
+        "Objects, as the cache has them; -1 before it has a state.",
+        |r, out| {
+            let objects = r.look.map_or(-1, |look| look.objects as i64);
+            out.family.value(&[&[("resource", &r.metrics.qualified())]], objects);
+        }),
     counter("apiserver_terminated_watchers_total",
         "Watchers that history left behind while they did not read.",
         |r, out| out.count(&r.metrics.terminated_watchers)),

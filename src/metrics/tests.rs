@@ -212,6 +212,11 @@ fn gauges_follow_and_a_resource_that_is_gone_is_forgotten() {
     );
     drop(pods);
     assert_eq!(scrape(&metrics).get(objects), None);
+    let deployments = metrics.resource("apps", "deployments");
+    let objects = r#"apiserver_storage_objects{resource="deployments.apps"}"#;
+    assert_eq!(scrape(&metrics).get(objects), Some(-1.0));
+    drop(deployments);
+    scrape(&metrics);
     assert!(metrics.resources.lock().is_empty());
 }
 
