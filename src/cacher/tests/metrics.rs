@@ -232,6 +232,13 @@ async fn events_count_on_their_way_and_gauges_tell_the_state() {
         (stages, ",stage='cache_to_watcher'", 7.0),
         (stages, ",stage='total'", 7.0),
     ]);
+    // All came at one moment; the second watch was read a second after the first.
+    let stages = "apiserver_watch_events_dispatch_duration_seconds_sum";
+    f.check(&[(stages, ",stage='storage_to_cache'", 0.0)]);
+    for stage in ["stage=\"cache_to_watcher\"", "stage=\"total\""] {
+        let taken = f.scrape().sum(stages, &[stage]);
+        assert!((3.0..3.1).contains(&taken), "{stage} {taken}");
+    }
     // Another resource moves on.
     f.storage.write("/configmaps/ns/x", Some("{}".into()));
     f.settle().await;
