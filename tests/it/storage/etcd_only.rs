@@ -187,7 +187,9 @@ async fn a_revision_is_never_cut() {
 #[tokio::test]
 async fn keys_of_like_ttl_share_a_lease() {
     let process = EtcdProcess::start(&[]).await;
-    let store: Arc<dyn Storage> = process.connect().await;
+    let config = process.config();
+    let counted = config.lease_keys.clone();
+    let store: Arc<dyn Storage> = Etcd3::connect(config).await.unwrap();
     let hour = Some(Duration::from_secs(3600));
     for number in 0..1001 {
         put_large(&store, &format!("/events/ns/{number:04}"), 1, hour).await;
@@ -218,6 +220,11 @@ async fn keys_of_like_ttl_share_a_lease() {
     assert!(
         !events.contains(&others[1]),
         "100 s do not share with an hour"
+    );
+    assert_eq!(
+        (counted.count(), counted.sum()),
+        (2, 1001.0),
+        "those of both leases that were replaced"
     );
 }
 
