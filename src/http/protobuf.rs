@@ -10,6 +10,7 @@
 //! A name after `^` stands for members that are the outer object's own in JSON. A trailing `?` says
 //! that the empty value means "not given": Go always writes such a field, and its JSON never has it.
 
+mod encode;
 mod wire;
 
 use std::collections::HashMap;
