@@ -44,7 +44,8 @@ pub(super) async fn delete(
         Written::Deleted(object) => Deleted::Gone(object),
         Written::Stored(object) => {
             if resource.is("", "namespaces") && !dry_run {
-                namespaces::empty_later(registry, &target.name);
+                // The task would learn of it from the cache; until then nothing may be let in.
+                registry.terminating.add(&target.name);
             }
             Deleted::Pending(object)
         }
