@@ -51,11 +51,14 @@ pub(super) enum NameRule {
 impl NameRule {
     /// What is wrong with `name`; with `prefix` only as the beginning of a generated one.
     pub(super) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        // What follows a prefix makes its last '-' or '.' an inner one.
-        let trimmed = match self {
-            Self::PathSegment => name,
-            _ if prefix => name.strip_suffix('-').unwrap_or(name),
-            _ => name,
+        // What follows a prefix makes its last '-' an inner one.
+        let masked;
+        let trimmed = match prefix && name.ends_with('-') {
+            true => {
+                masked = format!("{name}a");
+                &masked
+            }
+            false => name,
         };
         let (max, good, rule) = match self {
             Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_subdomain(trimmed), SUBDOMAIN),
@@ -243,7 +246,10 @@ mod tests {
             &["a/b", "a%b", ".", ".."],
         );
         assert_eq!(NameRule::Subdomain.problems("web-", true), [""; 0]);
-        assert_ne!(NameRule::Subdomain.problems("Web-", true), [""; 0]);
+        assert_eq!(NameRule::Subdomain.problems("job--", true), [""; 0]);
+        for bad in ["Web-", "-", "a.-", "a."] {
+            assert_ne!(NameRule::Subdomain.problems(bad, true), [""; 0], "{bad}");
+        }
     }
 
     #[test]
