@@ -15,7 +15,6 @@ use crate::registry::{Deleted, Registry, Resource, Target};
 
 use super::Wire;
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
-use super::discovery::SUBRESOURCE_VERBS;
 use super::error::WireError;
 use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
 use super::query::Query;
@@ -303,14 +302,13 @@ fn check_place(
         true => named && !namespaced,
         false => namespaced,
     };
-    let unknown =
-        subresource.is_some_and(|s| !resource.subresources.iter().any(|known| known == s));
-    if misplaced || unknown {
+    let found = subresource.map(|name| resource.subresource(name));
+    if misplaced || found == Some(None) {
         return Err(WireError::NoSuchPath);
     }
     let verb = verb.ok_or(WireError::MethodNotAllowed)?;
-    let served = match subresource {
-        Some(_) => SUBRESOURCE_VERBS.contains(&verb.as_str()),
+    let served = match found.flatten() {
+        Some(found) => found.verbs.contains(&verb.as_str()),
         None => resource.verbs.iter().any(|served| served == verb.as_str()),
     };
     let fits = match verb {
@@ -328,6 +326,7 @@ fn check_place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Subresource;
 
     fn pods(namespaced: bool) -> Resource {
         Resource {
@@ -339,7 +338,7 @@ mod tests {
             short_names: vec![],
             categories: vec![],
             namespaced,
-            subresources: vec!["status".to_owned()],
+            subresources: vec![Subresource::STATUS, Subresource::FINALIZE],
             verbs: ["create", "deletecollection", "get", "list", "update"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -375,6 +374,9 @@ mod tests {
         check(&pods_, Verb::Patch, "no", Some("status"), 200);
         check(&pods_, Verb::Delete, "no", Some("status"), 405);
         check(&pods_, Verb::Get, "no", Some("log"), 404);
+        check(&pods_, Verb::Update, "no", Some("finalize"), 200);
+        check(&pods_, Verb::Patch, "no", Some("finalize"), 405);
+        check(&pods_, Verb::Get, "no", Some("finalize"), 405);
         let nodes = pods(false);
         check(&nodes, Verb::Get, "o", None, 200);
         check(&nodes, Verb::Get, "no", None, 404);

@@ -75,8 +75,8 @@ pub struct Resource {
     pub categories: Vec<String>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Served subresources: `status`, …
-    pub subresources: Vec<String>,
+    /// Served subresources.
+    pub subresources: Vec<Subresource>,
     /// Verbs in discovery: create delete deletecollection get list patch update watch, as served.
     pub verbs: Vec<String>,
     /// Below the storage root: `deployments`, `minions`, `services/specs`.
@@ -87,7 +87,34 @@ pub struct Resource {
     pub triggers: Vec<FieldRef>,
 }
 
+/// A part of an object that has a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subresource {
+    /// `status`, …
+    pub name: &'static str,
+    /// As of [`Resource::verbs`].
+    pub verbs: &'static [&'static str],
+}
+
+impl Subresource {
+    /// What controllers report.
+    pub const STATUS: Self = Self {
+        name: "status",
+        verbs: &["get", "patch", "update"],
+    };
+    /// The finalizers of a namespace.
+    pub const FINALIZE: Self = Self {
+        name: "finalize",
+        verbs: &["update"],
+    };
+}
+
 impl Resource {
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<Subresource> {
+        self.subresources.iter().copied().find(|s| s.name == name)
+    }
+
     /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() {

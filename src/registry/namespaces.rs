@@ -263,7 +263,10 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
 /// Whether this server's cache knows that the namespace is gone: until it does, creations must go on
 /// asking storage.
 fn is_forgotten(registry: &Registry, place: &Place) -> Result<bool, ApiError> {
-    Ok(registry.cache(&registry.namespaces)?.peek(&place.key).is_none())
+    Ok(registry
+        .cache(&registry.namespaces)?
+        .peek(&place.key)
+        .is_none())
 }
 
 /// What a pass met.

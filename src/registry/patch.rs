@@ -20,7 +20,7 @@ pub(super) async fn patch(
     patch: &Patch,
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    update::check_subresource(target)?;
+    update::check_subresource(target, "patch")?;
     let place = Place::of(target)?;
     check(patch)?;
     let written = registry.guaranteed_update(&place, options.dry_run, |current| {

@@ -119,7 +119,7 @@ pub(super) fn has_generation(resource: &Resource) -> bool {
 }
 
 pub(super) fn has_status(resource: &Resource) -> bool {
-    resource.subresources.iter().any(|s| s == "status")
+    resource.subresource("status").is_some()
 }
 
 pub(super) fn creates_on_update(resource: &Resource) -> bool {

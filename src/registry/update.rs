@@ -5,9 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::write::{Change, Current, Place, Written};
-use super::{
-    ApiError, Registry, Resource, Target, create, events, metadata, namespaces, strategy,
-};
+use super::{ApiError, Registry, Resource, Target, create, events, metadata, namespaces, strategy};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
 
 pub(super) async fn update(
@@ -17,7 +15,7 @@ pub(super) async fn update(
     options: &WriteOptions,
 ) -> Result<(Arc<Object>, bool), ApiError> {
     let resource = &target.resource;
-    check_subresource(target)?;
+    check_subresource(target, "update")?;
     let place = Place::of(target)?;
     check_body(target, &mut body)?;
     let creates = target.subresource.is_none() && strategy::creates_on_update(resource);
@@ -49,17 +47,19 @@ pub(super) async fn update(
     Ok((written.map(Written::into_object)?, created))
 }
 
-/// Refuses a subresource that the resource does not have.
-pub(super) fn check_subresource(target: &Target) -> Result<(), ApiError> {
-    match &target.subresource {
-        Some(sub) if !target.resource.subresources.contains(sub) => {
-            Err(ApiError::MethodNotAllowed(format!(
-                "{} has no subresource {sub:?} that can be written",
-                target.resource.qualified()
-            )))
-        }
-        _ => Ok(()),
+/// Refuses a subresource that the resource does not have, or that is not written by `verb`.
+pub(super) fn check_subresource(target: &Target, verb: &str) -> Result<(), ApiError> {
+    let Some(name) = &target.subresource else {
+        return Ok(());
+    };
+    let found = target.resource.subresource(name);
+    if found.is_some_and(|found| found.verbs.contains(&verb)) {
+        return Ok(());
     }
+    Err(ApiError::MethodNotAllowed(format!(
+        "{} has no subresource {name:?} with the verb {verb}",
+        target.resource.qualified()
+    )))
 }
 
 /// Checks what a client wants stored against the URL.
@@ -130,8 +130,7 @@ fn check_version(
 
 /// Some resources are not overwritten blindly. Upstream names the plural as the kind here.
 fn check_version_given(resource: &Resource, name: &str, body: &Value) -> Result<(), ApiError> {
-    if strategy::allows_unconditional_update(resource)
-        || !version(resource, name, body)?.is_zero()
+    if strategy::allows_unconditional_update(resource) || !version(resource, name, body)?.is_zero()
     {
         return Ok(());
     }

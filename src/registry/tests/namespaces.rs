@@ -248,7 +248,10 @@ async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
     fixture.eventually_gone("/namespaces/left").await;
     // Longer than a pass that finds the namespace gone takes to come round again.
     tokio::time::sleep(Duration::from_millis(400)).await;
-    let cached = fixture.registry.cache(&fixture.registry.namespaces).unwrap();
+    let cached = fixture
+        .registry
+        .cache(&fixture.registry.namespaces)
+        .unwrap();
     assert!(cached.peek(&ObjectKey::from("left")).is_some());
     let refused = fixture.create_in("left", "pods", pod("p")).await;
     assert!(refused.unwrap_err().is_not_found());

@@ -179,7 +179,10 @@ async fn some_are_created_by_an_update() {
         namespace: Some("none".to_owned()),
         ..fixture.target("leases/l")
     };
-    let error = fixture.registry.update(&nowhere, named("l"), &options).await;
+    let error = fixture
+        .registry
+        .update(&nowhere, named("l"), &options)
+        .await;
     assert!(error.unwrap_err().is_not_found(), "the namespace");
 }
 
