@@ -56,18 +56,14 @@ pub(super) async fn delete(
 fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     if let (Some(policy), Some(_)) = (options.propagation_policy, options.orphan_dependents) {
-        causes.push(super::error::invalid_value(
+        causes.push(StatusCause::invalid(
             "propagationPolicy",
             &format!("{policy:?}"),
             "orphanDependents and deletionPropagation cannot be both set",
         ));
     }
     for value in options.dry_run.iter().filter(|v| *v != "All") {
-        causes.push(StatusCause {
-            reason: "FieldValueNotSupported".to_owned(),
-            message: format!("Unsupported value: {value:?}: supported values: \"All\""),
-            field: "dryRun".to_owned(),
-        });
+        causes.push(StatusCause::not_supported("dryRun", value, &["All"]));
     }
     if causes.is_empty() {
         return Ok(());

@@ -1,10 +1,12 @@
 //! Metadata: the rules that every object obeys, whatever it is (§1.4). Its shape and its agreement
 //! with the URL, what the server sets, what a write may not change, and what is valid.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::error::{forbidden_field, invalid_value, required};
+use super::error::Causes;
 use super::{ApiError, Resource, names, strategy};
 use crate::api::StatusCause;
 
@@ -277,38 +279,38 @@ fn dedupe_owners(object: &mut Value) {
         .get_mut("ownerReferences")
         .and_then(Value::as_array_mut)
     {
-        let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-        for owner in owners.drain(..) {
-            if !kept.contains(&owner) {
-                kept.push(owner);
-            }
-        }
-        *owners = kept;
+        // A body holds hundreds of thousands of them: to compare each with each takes minutes.
+        let mut seen = HashSet::with_capacity(owners.len());
+        owners.retain(|owner| seen.insert(owner.clone()));
     }
 }
 
 /// What is wrong with the metadata of an object about to be created.
 pub(super) fn problems_of_new(resource: &Resource, object: &Value) -> Vec<StatusCause> {
     let rule = strategy::name_rule(resource);
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
-        causes.push(invalid_value("metadata.generateName", base, &problem));
+        causes.push(StatusCause::invalid(
+            "metadata.generateName",
+            base,
+            &problem,
+        ));
     }
     match text(object, "name") {
-        "" if base.is_empty() => causes.push(required(
+        "" if base.is_empty() => causes.push(StatusCause::required(
             "metadata.name",
             "name or generateName is required",
         )),
         "" => {}
         name => {
             for problem in rule.problems(name, false) {
-                causes.push(invalid_value("metadata.name", name, &problem));
+                causes.push(StatusCause::invalid("metadata.name", name, &problem));
             }
         }
     }
-    causes.extend(common_problems(object));
-    causes
+    common_problems(object, &mut causes);
+    causes.into_vec()
 }
 
 fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<String> {
@@ -321,15 +323,15 @@ fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<Str
 
 /// What is wrong with the metadata of `object` as the successor of `stored`.
 pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCause> {
-    let mut causes = common_problems(object);
+    let mut causes = Causes::default();
     if is_terminating(stored) {
-        let old = finalizers(stored);
+        let old: HashSet<&str> = finalizers(stored).into_iter().collect();
         let new: Vec<&str> = finalizers(object)
             .into_iter()
             .filter(|f| !old.contains(f))
             .collect();
         if !new.is_empty() {
-            causes.push(forbidden_field(
+            causes.push(StatusCause::forbidden(
                 "metadata.finalizers",
                 &format!(
                     "no new finalizers can be added if the object is being deleted, found new \
@@ -338,25 +340,28 @@ pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCa
             ));
         }
     }
-    causes
+    common_problems(object, &mut causes);
+    causes.into_vec()
 }
 
-fn common_problems(object: &Value) -> Vec<StatusCause> {
-    let mut causes = Vec::new();
+fn common_problems(object: &Value, causes: &mut Causes) {
     if let Some(labels) = of(object)["labels"].as_object() {
-        causes.extend(names::label_problems(labels));
+        names::label_problems(labels, causes);
     }
     if let Some(annotations) = of(object)["annotations"].as_object() {
-        causes.extend(names::annotation_problems(annotations));
+        names::annotation_problems(annotations, causes);
     }
     let owners = of(object)["ownerReferences"].as_array();
     for (index, owner) in owners.into_iter().flatten().enumerate() {
+        if causes.is_full() {
+            return;
+        }
         for member in ["apiVersion", "kind", "name", "uid"] {
             if owner[member].as_str().is_none_or(str::is_empty) {
                 let field = format!("metadata.ownerReferences[{index}].{member}");
-                causes.push(required(&field, &format!("{member} must not be empty")));
+                let why = format!("{member} must not be empty");
+                causes.push(StatusCause::required(&field, &why));
             }
         }
     }
-    causes
 }

@@ -138,11 +138,11 @@ fn check_version_given(resource: &Resource, name: &str, body: &Value) -> Result<
         group: resource.group.clone(),
         kind: resource.plural.clone(),
         name: name.to_owned(),
-        causes: vec![StatusCause {
-            reason: "FieldValueInvalid".to_owned(),
-            message: "Invalid value: 0: must be specified for an update".to_owned(),
-            field: "metadata.resourceVersion".to_owned(),
-        }],
+        causes: vec![StatusCause::invalid_number(
+            "metadata.resourceVersion",
+            0,
+            "must be specified for an update",
+        )],
     })
 }
 
@@ -151,7 +151,7 @@ fn version(resource: &Resource, name: &str, body: &Value) -> Result<ResourceVers
     let version = metadata::text(body, "resourceVersion");
     version.parse().map_err(|_| {
         let detail = "must be a non-negative decimal number";
-        let cause = super::error::invalid_value("metadata.resourceVersion", version, detail);
+        let cause = StatusCause::invalid("metadata.resourceVersion", version, detail);
         ApiError::invalid(resource, name, vec![cause])
     })
 }

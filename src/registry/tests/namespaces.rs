@@ -241,8 +241,10 @@ async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
     let fixture = fixture().await;
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();
-    // Waits for the cache.
-    fixture.get("namespaces/left").await;
+    // A list waits for the cache.
+    let (namespaces, all) = (fixture.resource("namespaces"), ListOptions::default());
+    let list = fixture.registry.list(&namespaces, None, &all).await;
+    assert_eq!(list.unwrap().items.len(), 5);
     fixture.storage.freeze(true);
     fixture.delete("namespaces/left").await;
     fixture.eventually_gone("/namespaces/left").await;
