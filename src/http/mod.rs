@@ -37,7 +37,8 @@ use crate::registry::Registry;
 
 pub use config::{HealthCheck, WireConfig};
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
-pub use response::status_response;
+pub use response::refusal;
+pub use serve::TakenBy;
 
 use serve::Wire;
 

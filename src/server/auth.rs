@@ -47,8 +47,9 @@ pub(super) struct Unauthorized;
 
 impl Unauthorized {
     /// The answer, which says no more than that (upstream's words too).
-    pub(super) fn response(self) -> Response<Body> {
-        http_room::status_response(&Status::failure(401, "Unauthorized", self.to_string()))
+    pub(super) fn response(self, request: &HeaderMap) -> Response<Body> {
+        let status = Status::failure(401, "Unauthorized", self.to_string());
+        http_room::refusal(request, &status)
     }
 }
 

@@ -120,7 +120,11 @@ fn who_is_refused() {
 
 #[test]
 fn the_answer_is_a_status() {
-    let response = Unauthorized.response();
+    let response = Unauthorized.response(&headers(None));
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+    // As every other answer.
+    assert!(response.headers().contains_key("audit-id"));
+    let cached = &response.headers()[header::CACHE_CONTROL];
+    assert_eq!(cached, "no-cache, private");
 }
