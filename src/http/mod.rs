@@ -19,6 +19,7 @@ mod indent;
 mod list_body;
 mod render;
 mod response;
+mod warning;
 mod watch_body;
 
 mod discovery;

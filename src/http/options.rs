@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::{
     DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, LabelSelector, ListOptions,
-    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause,
+    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause, Warnings,
     WriteOptions,
 };
 
@@ -262,6 +262,7 @@ pub(crate) fn write_options(
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
         field_manager: manager.or_else(|| user_agent.and_then(manager_of_user_agent)),
+        warnings: Warnings::default(),
     })
 }
 

@@ -19,6 +19,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::api::Warnings;
 use crate::registry::Registry;
 
 use super::accept::wants_pretty;
@@ -26,12 +27,13 @@ use super::config::WireConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
 use super::error::WireError;
-use super::health::{self, Endpoint};
+use super::health::{self, Endpoint, Failing};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{RequestInfo, Verb};
 use super::response::{audit_id, finish, json_response, pretty_response, status_response_as};
 use super::verbs::{Call, accept_of};
+use super::warning::warn;
 
 /// On a response: when its client must have taken all of it. The layer that sends it gives up what
 /// is not taken by then, because the body itself is not asked for more while its client stands still.
@@ -47,6 +49,8 @@ pub(crate) struct Wire {
     pub(crate) config: WireConfig,
     /// The messages of protobuf bodies.
     pub(crate) protobuf: Schema,
+    /// The health checks that failed when they were last asked for.
+    pub(crate) failing: Failing,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -57,6 +61,7 @@ impl Wire {
         Self {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            failing: Failing::default(),
             registry,
             config,
             protobuf: Schema::new(),
@@ -69,7 +74,8 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
     let audit_id = audit_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let pretty = is_pretty(uri.query(), request.headers());
-    let answered = AssertUnwindSafe(answer(&wire, request))
+    let warnings = Warnings::default();
+    let answered = AssertUnwindSafe(answer(&wire, request, &warnings))
         .catch_unwind()
         .await;
     let result = answered.unwrap_or_else(|panic| {
@@ -92,13 +98,14 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
         status_response_as(&status, pretty)
     });
     finish(&mut response, &audit_id);
+    warn(&mut response, &warnings);
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
     response
 }
 
-async fn answer(wire: &Wire, request: Request) -> Result<Response, WireError> {
+async fn answer(wire: &Wire, request: Request, warnings: &Warnings) -> Result<Response, WireError> {
     let (parts, body) = request.into_parts();
     match RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query())? {
         RequestInfo::NonResource(segments) => {
@@ -110,18 +117,15 @@ async fn answer(wire: &Wire, request: Request) -> Result<Response, WireError> {
             let answer = document(wire, &parts, &segments);
             seated(&wire.reads, wire.config.request_timeout, answer).await
         }
-        RequestInfo::Resource(request) => objects(wire, &parts, request, body).await,
+        RequestInfo::Resource(request) => {
+            let call = Call::new(wire, &parts, request, warnings.clone())?;
+            objects(wire, call, body).await
+        }
     }
 }
 
 /// A request about objects.
-async fn objects(
-    wire: &Wire,
-    parts: &Parts,
-    request: super::ResourceRequest,
-    body: Body,
-) -> Result<Response, WireError> {
-    let call = Call::new(wire, parts, request)?;
+async fn objects(wire: &Wire, call: Call<'_>, body: Body) -> Result<Response, WireError> {
     if call.verb() == Verb::Watch {
         // A watch lasts; what bounds it is its own timeout and the cache's.
         return call.run(body).await;
@@ -167,7 +171,7 @@ async fn health_check(
     only_reads(parts)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let name = name.join("/");
-    health::answer(endpoint, &name, &query, &wire.registry, &wire.config).await
+    health::answer(wire, endpoint, &name, &query).await
 }
 
 /// A body that counts as in flight until it has been sent.

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 
-use crate::api::{Object, Status, StatusDetails};
+use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
 use crate::registry::{Deleted, Registry, Resource, Target};
 
 use super::Wire;
@@ -34,14 +34,17 @@ pub(crate) struct Call<'a> {
     namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
+    warnings: Warnings,
 }
 
 impl<'a> Call<'a> {
-    /// Checks that the resource exists and that it has the verb in this place.
+    /// Checks that the resource exists and that it has the verb in this place. What the client should
+    /// be told besides the answer goes to `warnings`.
     pub(crate) fn new(
         wire: &'a Wire,
         parts: &'a Parts,
         request: ResourceRequest,
+        warnings: Warnings,
     ) -> Result<Self, WireError> {
         let ResourceRequest {
             group,
@@ -72,6 +75,7 @@ impl<'a> Call<'a> {
             namespace,
             name,
             subresource,
+            warnings,
         })
     }
 
@@ -143,6 +147,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
+        Ok(WriteOptions {
+            warnings: self.warnings.clone(),
+            ..write_options(&self.query, purpose, self.header(USER_AGENT))?
+        })
+    }
+
     async fn get(&self) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = get_options(&self.query)?;
@@ -183,7 +194,7 @@ impl<'a> Call<'a> {
 
     async fn create(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Create, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let created = self
@@ -196,7 +207,7 @@ impl<'a> Call<'a> {
 
     async fn update(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Update, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Update)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let (object, created) = self
@@ -214,7 +225,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
         let patch = body_of::patch(self.header(CONTENT_TYPE), &body)?;
-        let options = write_options(&self.query, WriteFor::Patch, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Patch)?;
         let object = self
             .registry()
             .patch(&self.target(), &patch, &options)

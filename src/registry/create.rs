@@ -31,7 +31,7 @@ pub(super) async fn create(
         body["metadata"]["name"] = uuid::Uuid::new_v4().to_string().into();
     }
     let generated = metadata::text(&body, "name").is_empty();
-    let mut object = complete(resource, body)?;
+    let mut object = complete(resource, body, options)?;
     if let Some(namespace) = namespace {
         let name = metadata::text(&object, "name");
         namespaces::require_active(registry, namespace, resource, name).await?;
@@ -55,8 +55,13 @@ pub(super) async fn create(
 }
 
 /// The stored form of a new object, which is all there but for a generated name.
-pub(super) fn complete(resource: &Resource, mut body: Value) -> Result<Value, ApiError> {
+pub(super) fn complete(
+    resource: &Resource,
+    mut body: Value,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
     metadata::wipe_system_fields(&mut body);
+    metadata::dedupe_owners(&mut body, &options.warnings);
     let causes = metadata::problems_of_new(resource, &body);
     if !causes.is_empty() {
         let name = metadata::text(&body, "name");

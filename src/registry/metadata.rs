@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::error::Causes;
 use super::{ApiError, Resource, names, strategy};
-use crate::api::StatusCause;
+use crate::api::{StatusCause, Warnings};
 
 /// What a client can never set.
 const SYSTEM_FIELDS: &[&str] = &[
@@ -36,6 +36,9 @@ const KEPT_FIELDS: &[&str] = &[
 /// How deeply an object's lists and maps may nest: what `serde_json` reads back, so that no object
 /// can be stored that could then not be read, changed or deleted.
 const DEPTH_MAX: usize = 127;
+
+/// How many owners that were named twice are told by their uids.
+const UIDS_TOLD_MAX: usize = 8;
 
 /// Now, as Kubernetes writes times: UTC, whole seconds.
 pub(super) fn now() -> Timestamp {
@@ -232,12 +235,11 @@ pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Forgets what only the server says (WC-008) and what the server makes of repetitions.
+/// Forgets what only the server says (WC-008).
 pub(super) fn wipe_system_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
     }
-    dedupe_owners(object);
 }
 
 /// Gives a new object its identity.
@@ -263,7 +265,6 @@ pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
     }
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
-    dedupe_owners(object);
 }
 
 /// One more generation, if the object counts them.
@@ -274,14 +275,31 @@ pub(super) fn bump_generation(object: &mut Value) {
     }
 }
 
-fn dedupe_owners(object: &mut Value) {
+/// Drops owners that were named before, and warns of them.
+pub(super) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
     if let Some(owners) = object["metadata"]
         .get_mut("ownerReferences")
         .and_then(Value::as_array_mut)
     {
+        let before = owners.len();
         // A body holds hundreds of thousands of them: to compare each with each takes minutes.
         let mut seen = HashSet::with_capacity(owners.len());
-        owners.retain(|owner| seen.insert(owner.clone()));
+        let mut again = Vec::new();
+        owners.retain(|owner| {
+            let first = seen.insert(owner.clone());
+            if !first && again.len() < UIDS_TOLD_MAX {
+                again.push(owner["uid"].clone());
+            }
+            first
+        });
+        if owners.len() < before {
+            again.dedup();
+            warnings.add(format!(
+                "metadata.ownerReferences contains duplicate entries, which are dropped; please \
+                 fix your requests; duplicate UID(s) observed: {}",
+                Value::Array(again)
+            ));
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn patch(
     let written = registry.guaranteed_update(&place, options.dry_run, |current| {
         let mut patched = apply(target, patch, current)?;
         update::check_body(target, &mut patched)?;
-        update::succeed(target, current, patched)
+        update::succeed(target, current, patched, options)
     });
     written.await.map(Written::into_object)
 }

@@ -34,11 +34,11 @@ pub(super) async fn update(
             match current {
                 Some(current) => {
                     check_version_given(resource, &target.name, &body)?;
-                    succeed(target, current, body.clone())
+                    succeed(target, current, body.clone(), options)
                 }
                 None if creates => {
                     admitted.clone()?;
-                    create::complete(resource, body.clone()).map(Change::Put)
+                    create::complete(resource, body.clone(), options).map(Change::Put)
                 }
                 None => Err(place.not_found()),
             }
@@ -75,7 +75,12 @@ pub(super) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiErr
 ///
 /// # Errors
 /// 409 when the body is about another version or another object of that name; 422.
-pub(super) fn succeed(target: &Target, current: &Current, body: Value) -> Result<Change, ApiError> {
+pub(super) fn succeed(
+    target: &Target,
+    current: &Current,
+    body: Value,
+    options: &WriteOptions,
+) -> Result<Change, ApiError> {
     let resource = &target.resource;
     check_uid(resource, &target.name, Some(current), &body)?;
     check_version(resource, &target.name, current, &body)?;
@@ -83,6 +88,7 @@ pub(super) fn succeed(target: &Target, current: &Current, body: Value) -> Result
     let subresource = target.subresource.as_deref();
     strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
     metadata::keep_from_stored(&current.value, &mut object);
+    metadata::dedupe_owners(&mut object, &options.warnings);
     strategy::prepare(resource, &mut object);
     let causes = metadata::problems_of_update(&current.value, &object);
     if !causes.is_empty() {
