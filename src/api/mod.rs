@@ -13,6 +13,7 @@ mod predicate;
 mod resource_version;
 mod status;
 mod user;
+mod warnings;
 
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
@@ -32,3 +33,4 @@ pub use user::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED,
     SYSTEM_UNSECURED, UserInfo,
 };
+pub use warnings::Warnings;

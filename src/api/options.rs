@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSelector, LabelSelector, ResourceVersion};
+use super::{FieldSelector, LabelSelector, ResourceVersion, Warnings};
 
 /// How a list's `resourceVersion` is meant (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +48,14 @@ pub struct ListOptions {
 }
 
 /// Options of create, update and patch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// `dryRun=All`: everything but the storage write.
     pub dry_run: bool,
     /// `fieldManager`
     pub field_manager: Option<String>,
+    /// Where the client's mistakes go that do not stop the write.
+    pub warnings: Warnings,
 }
 
 /// What becomes of an object's dependents.

@@ -204,7 +204,8 @@ pub(crate) fn read_status(error: &ReadError) -> Status {
         ReadError::InvalidContinue(_)
         | ReadError::VersionWithContinue
         | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
-        ReadError::Undecodable(_) => Status::failure(500, "StoreReadError", text),
+        // The wire's word; Go's constant for it is called otherwise.
+        ReadError::Undecodable(_) => Status::failure(500, "StorageReadError", text),
         ReadError::Stopped => {
             Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::{
     DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, LabelSelector, ListOptions,
-    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause,
+    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause, Warnings,
     WriteOptions,
 };
 
@@ -22,32 +22,6 @@ const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
 fn bad_request(error: impl std::fmt::Display) -> WireError {
     WireError::BadRequest(error.to_string())
-}
-
-fn forbidden(field: &str, why: impl Into<String>) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueForbidden".to_owned(),
-        message: format!("Forbidden: {}", why.into()),
-        field: field.to_owned(),
-    }
-}
-
-fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
-    let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-    let supported = supported.join(", ");
-    StatusCause {
-        reason: "FieldValueNotSupported".to_owned(),
-        message: format!("Unsupported value: {value:?}: supported values: {supported}"),
-        field: field.to_owned(),
-    }
-}
-
-fn invalid(field: &str, value: &str, why: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueInvalid".to_owned(),
-        message: format!("Invalid value: {value:?}: {why}"),
-        field: field.to_owned(),
-    }
 }
 
 fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), WireError> {
@@ -143,29 +117,33 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
     if purpose == ListFor::List {
         if let Some(rule) = rule {
             if version.is_none() {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
             if continued {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
             if !matches!(rule, "Exact" | "NotOlderThan") {
-                causes.push(unsupported(MATCH, rule, &["", "Exact", "NotOlderThan"]));
+                causes.push(StatusCause::not_supported(
+                    MATCH,
+                    rule,
+                    &["", "Exact", "NotOlderThan"],
+                ));
             }
             if rule == "Exact" && version == Some("0") {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if initial_events_given {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
@@ -173,23 +151,23 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
         return causes;
     }
     if initial_events_given && rule != Some("NotOlderThan") {
-        causes.push(forbidden(
+        causes.push(StatusCause::forbidden(
             MATCH,
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ));
     }
     if let Some(rule) = rule {
         if !initial_events_given {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
         if rule != "NotOlderThan" {
-            causes.push(unsupported(MATCH, rule, &["NotOlderThan"]));
+            causes.push(StatusCause::not_supported(MATCH, rule, &["NotOlderThan"]));
         }
         if continued {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden when continue is provided",
             ));
@@ -252,14 +230,13 @@ pub(crate) fn write_options(
     check_dry_run(&dry_run, &mut causes);
     if let Some(manager) = query.text("fieldManager") {
         if manager.len() > FIELD_MANAGER_BYTES_MAX {
-            causes.push(StatusCause {
-                reason: "FieldValueTooLong".to_owned(),
-                message: format!("Too long: may not be more than {FIELD_MANAGER_BYTES_MAX} bytes"),
-                field: "fieldManager".to_owned(),
-            });
+            causes.push(StatusCause::too_long(
+                "fieldManager",
+                FIELD_MANAGER_BYTES_MAX,
+            ));
         }
         if manager.chars().any(char::is_control) {
-            causes.push(invalid(
+            causes.push(StatusCause::invalid(
                 "fieldManager",
                 manager,
                 "should only contain printable characters",
@@ -268,14 +245,14 @@ pub(crate) fn write_options(
     }
     match query.text("fieldValidation") {
         None | Some("Ignore" | "Warn" | "Strict") => {}
-        Some(other) => causes.push(unsupported(
+        Some(other) => causes.push(StatusCause::not_supported(
             "fieldValidation",
             other,
             &["", "Ignore", "Strict", "Warn"],
         )),
     }
     if purpose == WriteFor::Patch && query.get("force").is_some() {
-        causes.push(forbidden(
+        causes.push(StatusCause::forbidden(
             "force",
             "may not be specified for non-apply patch",
         ));
@@ -285,12 +262,17 @@ pub(crate) fn write_options(
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
         field_manager: manager.or_else(|| user_agent.and_then(manager_of_user_agent)),
+        warnings: Warnings::default(),
     })
 }
 
 fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
     if values.iter().any(|value| value != "All") {
-        causes.push(unsupported("dryRun", &values.join(","), &["All"]));
+        causes.push(StatusCause::not_supported(
+            "dryRun",
+            &values.join(","),
+            &["All"],
+        ));
     }
 }
 
@@ -321,7 +303,7 @@ pub(crate) fn delete_options(
     if let Some(policy) = policy
         && serde_json::from_value::<PropagationPolicy>(policy.into()).is_err()
     {
-        causes.push(unsupported(
+        causes.push(StatusCause::not_supported(
             "propagationPolicy",
             policy,
             &["Foreground", "Background", "Orphan"],
@@ -329,7 +311,7 @@ pub(crate) fn delete_options(
     }
     if policy.is_some() && !value["orphanDependents"].is_null() {
         let why = "orphanDependents and propagationPolicy cannot be both set";
-        causes.push(invalid(
+        causes.push(StatusCause::invalid(
             "propagationPolicy",
             policy.unwrap_or_default(),
             why,

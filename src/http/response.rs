@@ -1,9 +1,10 @@
 //! Answers: statuses, objects, lists and plain documents as HTTP responses in the agreed media type,
-//! with the headers that go with the body. Headers that every response carries are set in `serve`.
+//! with the headers that go with the body, and those that every response carries.
 
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
+    RETRY_AFTER, VARY,
 };
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -19,6 +20,11 @@ use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
 use super::error::WireError;
 use super::list_body::ListSource;
 use super::render::Renderer;
+
+/// Names a request, in its log lines and in its response.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The longest Audit-Id that is taken over from a client.
+const AUDIT_ID_BYTES_MAX: usize = 64;
 
 /// A response with this body and Content-Type.
 pub(crate) fn response(code: StatusCode, content_type: &str, body: Body) -> Response {
@@ -38,9 +44,30 @@ pub(crate) fn set(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
+/// What a layer above the router answers when it refuses the request with these headers (401, 403).
+pub fn refusal(request: &HeaderMap, status: &Status) -> Response {
+    let mut response = status_response(status);
+    finish(&mut response, &audit_id(request));
+    response
+}
+
+/// Sets what every response carries.
+pub(crate) fn finish(response: &mut Response, audit_id: &str) {
+    set(response, AUDIT_ID, audit_id);
+    set(response, CACHE_CONTROL, "no-cache, private");
+}
+
+/// The client's name for the request if it gave one, else a new one.
+pub(crate) fn audit_id(headers: &HeaderMap) -> String {
+    let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
+    match given {
+        Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
+        _ => uuid::Uuid::new_v4().to_string(),
+    }
+}
+
 /// A response whose body is `status` and whose code is the status' own (§8.5), 200 for a success.
-/// It is also what a layer above the router answers when it refuses a request (401, 403).
-pub fn status_response(status: &Status) -> Response {
+pub(crate) fn status_response(status: &Status) -> Response {
     status_response_as(status, false)
 }
 

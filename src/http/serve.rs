@@ -5,10 +5,11 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, HOST, HeaderName, USER_AGENT};
+use axum::http::header::{HOST, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
@@ -16,7 +17,9 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
+use crate::api::Warnings;
 use crate::registry::Registry;
 
 use super::accept::wants_pretty;
@@ -24,17 +27,18 @@ use super::config::WireConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
 use super::error::WireError;
-use super::health::{self, Endpoint};
+use super::health::{self, Endpoint, Failing};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{RequestInfo, Verb};
-use super::response::{json_response, pretty_response, set, status_response_as};
+use super::response::{audit_id, finish, json_response, pretty_response, status_response_as};
 use super::verbs::{Call, accept_of};
+use super::warning::warn;
 
-/// Names a request, in its log lines and in its response.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// The longest Audit-Id that is taken over from a client.
-const AUDIT_ID_BYTES_MAX: usize = 64;
+/// On a response: when its client must have taken all of it. The layer that sends it gives up what
+/// is not taken by then, because the body itself is not asked for more while its client stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenBy(pub Instant);
 
 /// What all requests share.
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub(crate) struct Wire {
     pub(crate) config: WireConfig,
     /// The messages of protobuf bodies.
     pub(crate) protobuf: Schema,
+    /// The health checks that failed when they were last asked for.
+    pub(crate) failing: Failing,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -55,6 +61,7 @@ impl Wire {
         Self {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            failing: Failing::default(),
             registry,
             config,
             protobuf: Schema::new(),
@@ -67,7 +74,8 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
     let audit_id = audit_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let pretty = is_pretty(uri.query(), request.headers());
-    let answered = AssertUnwindSafe(answer(&wire, request))
+    let warnings = Warnings::default();
+    let answered = AssertUnwindSafe(answer(&wire, request, &warnings))
         .catch_unwind()
         .await;
     let result = answered.unwrap_or_else(|panic| {
@@ -89,42 +97,35 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
         }
         status_response_as(&status, pretty)
     });
-    set(&mut response, AUDIT_ID, &audit_id);
-    set(&mut response, CACHE_CONTROL, "no-cache, private");
+    finish(&mut response, &audit_id);
+    warn(&mut response, &warnings);
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
     response
 }
 
-/// The client's name for the request if it gave one, else a new one.
-fn audit_id(headers: &HeaderMap) -> String {
-    let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
-    match given {
-        Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
-        _ => uuid::Uuid::new_v4().to_string(),
-    }
-}
-
-async fn answer(wire: &Wire, request: Request) -> Result<Response, WireError> {
+async fn answer(wire: &Wire, request: Request, warnings: &Warnings) -> Result<Response, WireError> {
     let (parts, body) = request.into_parts();
     match RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query())? {
         RequestInfo::NonResource(segments) => {
             let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-            document(wire, &parts, &segments).await
+            if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
+                // Probes come also when all seats are taken.
+                return health_check(wire, &parts, endpoint, &segments[1..]).await;
+            }
+            let answer = document(wire, &parts, &segments);
+            seated(&wire.reads, wire.config.request_timeout, answer).await
         }
-        RequestInfo::Resource(request) => objects(wire, &parts, request, body).await,
+        RequestInfo::Resource(request) => {
+            let call = Call::new(wire, &parts, request, warnings.clone())?;
+            objects(wire, call, body).await
+        }
     }
 }
 
-/// A request about objects, within the limits of §8.3.
-async fn objects(
-    wire: &Wire,
-    parts: &Parts,
-    request: super::ResourceRequest,
-    body: Body,
-) -> Result<Response, WireError> {
-    let call = Call::new(wire, parts, request)?;
+/// A request about objects.
+async fn objects(wire: &Wire, call: Call<'_>, body: Body) -> Result<Response, WireError> {
     if call.verb() == Verb::Watch {
         // A watch lasts; what bounds it is its own timeout and the cache's.
         return call.run(body).await;
@@ -134,19 +135,43 @@ async fn objects(
         true => &wire.writes,
         false => &wire.reads,
     };
+    seated(seats, limit, call.run(body)).await
+}
+
+/// An answer within the limits of §8.3: on one of the `seats`, and whole within `limit`.
+async fn seated(
+    seats: &Arc<Semaphore>,
+    limit: Duration,
+    answer: impl Future<Output = Result<Response, WireError>>,
+) -> Result<Response, WireError> {
+    let until = Instant::now() + limit;
     let permit = seats
         .clone()
         .try_acquire_owned()
         .map_err(|_| WireError::TooManyRequests)?;
-    let response = tokio::time::timeout(limit, call.run(body))
+    let response = tokio::time::timeout_at(until, answer)
         .await
         .map_err(|_| WireError::Timeout(limit))??;
-    Ok(response.map(|inner| {
+    let mut response = response.map(|inner| {
         Body::new(SeatedBody {
             inner,
             _permit: permit,
         })
-    }))
+    });
+    response.extensions_mut().insert(TakenBy(until));
+    Ok(response)
+}
+
+async fn health_check(
+    wire: &Wire,
+    parts: &Parts,
+    endpoint: Endpoint,
+    name: &[&str],
+) -> Result<Response, WireError> {
+    only_reads(parts)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let name = name.join("/");
+    health::answer(wire, endpoint, &name, &query).await
 }
 
 /// A body that counts as in flight until it has been sent.
@@ -175,16 +200,9 @@ impl http_body::Body for SeatedBody {
     }
 }
 
-/// Everything that is not about objects: discovery, health, version.
+/// What is neither about objects nor about health: discovery, version, OpenAPI.
 async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Response, WireError> {
     let found = match segments {
-        [endpoint, rest @ ..] if Endpoint::from_path(endpoint).is_some() => {
-            only_reads(parts)?;
-            let endpoint = Endpoint::from_path(endpoint).ok_or(WireError::NoSuchPath)?;
-            let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-            let name = rest.join("/");
-            return health::answer(endpoint, &name, &query, &wire.registry, &wire.config).await;
-        }
         ["openapi", "v2"] => {
             only_reads(parts)?;
             return documents::openapi_v2(accept_of(parts)?.as_deref());

@@ -10,12 +10,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 
-use crate::api::{Object, Status, StatusDetails};
+use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
 use crate::registry::{Deleted, Registry, Resource, Target};
 
 use super::Wire;
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
-use super::discovery::SUBRESOURCE_VERBS;
 use super::error::WireError;
 use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
 use super::query::Query;
@@ -35,14 +34,17 @@ pub(crate) struct Call<'a> {
     namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
+    warnings: Warnings,
 }
 
 impl<'a> Call<'a> {
-    /// Checks that the resource exists and that it has the verb in this place.
+    /// Checks that the resource exists and that it has the verb in this place. What the client should
+    /// be told besides the answer goes to `warnings`.
     pub(crate) fn new(
         wire: &'a Wire,
         parts: &'a Parts,
         request: ResourceRequest,
+        warnings: Warnings,
     ) -> Result<Self, WireError> {
         let ResourceRequest {
             group,
@@ -73,6 +75,7 @@ impl<'a> Call<'a> {
             namespace,
             name,
             subresource,
+            warnings,
         })
     }
 
@@ -144,6 +147,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
+        Ok(WriteOptions {
+            warnings: self.warnings.clone(),
+            ..write_options(&self.query, purpose, self.header(USER_AGENT))?
+        })
+    }
+
     async fn get(&self) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = get_options(&self.query)?;
@@ -184,7 +194,7 @@ impl<'a> Call<'a> {
 
     async fn create(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Create, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let created = self
@@ -197,7 +207,7 @@ impl<'a> Call<'a> {
 
     async fn update(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Update, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Update)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let (object, created) = self
@@ -215,7 +225,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
         let patch = body_of::patch(self.header(CONTENT_TYPE), &body)?;
-        let options = write_options(&self.query, WriteFor::Patch, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Patch)?;
         let object = self
             .registry()
             .patch(&self.target(), &patch, &options)
@@ -303,14 +313,13 @@ fn check_place(
         true => named && !namespaced,
         false => namespaced,
     };
-    let unknown =
-        subresource.is_some_and(|s| !resource.subresources.iter().any(|known| known == s));
-    if misplaced || unknown {
+    let found = subresource.map(|name| resource.subresource(name));
+    if misplaced || found == Some(None) {
         return Err(WireError::NoSuchPath);
     }
     let verb = verb.ok_or(WireError::MethodNotAllowed)?;
-    let served = match subresource {
-        Some(_) => SUBRESOURCE_VERBS.contains(&verb.as_str()),
+    let served = match found.flatten() {
+        Some(found) => found.verbs.contains(&verb.as_str()),
         None => resource.verbs.iter().any(|served| served == verb.as_str()),
     };
     let fits = match verb {
@@ -328,6 +337,7 @@ fn check_place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Subresource;
 
     fn pods(namespaced: bool) -> Resource {
         Resource {
@@ -339,7 +349,7 @@ mod tests {
             short_names: vec![],
             categories: vec![],
             namespaced,
-            subresources: vec!["status".to_owned()],
+            subresources: vec![Subresource::STATUS, Subresource::FINALIZE],
             verbs: ["create", "deletecollection", "get", "list", "update"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -375,6 +385,9 @@ mod tests {
         check(&pods_, Verb::Patch, "no", Some("status"), 200);
         check(&pods_, Verb::Delete, "no", Some("status"), 405);
         check(&pods_, Verb::Get, "no", Some("log"), 404);
+        check(&pods_, Verb::Update, "no", Some("finalize"), 200);
+        check(&pods_, Verb::Patch, "no", Some("finalize"), 405);
+        check(&pods_, Verb::Get, "no", Some("finalize"), 405);
         let nodes = pods(false);
         check(&nodes, Verb::Get, "o", None, 200);
         check(&nodes, Verb::Get, "no", None, 404);

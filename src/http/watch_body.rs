@@ -120,8 +120,7 @@ impl FrameEncoder {
         } else {
             ""
         };
-        let metadata =
-            format!(r#"{{"resourceVersion":"{at}"{annotations},"creationTimestamp":null}}"#);
+        let metadata = format!(r#"{{"resourceVersion":"{at}"{annotations}}}"#);
         let columns = std::mem::take(&mut self.columns_due);
         let mut out = BytesMut::new();
         out.put_slice(br#"{"type":"BOOKMARK","object":"#);
@@ -195,7 +194,13 @@ impl<W: WatchSource> WatchStream<W> {
             tracing::error!(%error, "a watch ends: an event cannot be sent");
             error_frame(&error)
         });
-        Some(chunk)
+        if !self.gzip {
+            return Some(chunk);
+        }
+        // The compressor writes to memory; should it fail, only the end is left to tell.
+        gzip_member(&chunk)
+            .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"))
+            .ok()
     }
 
     fn take_write(&mut self) -> Result<Bytes, ChunkError> {
@@ -203,24 +208,18 @@ impl<W: WatchSource> WatchStream<W> {
             return Ok(Bytes::new());
         };
         let first = self.encoder.frame(&first)?;
-        let plain = if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
-            first
-        } else {
-            let mut out = BytesMut::with_capacity(
-                (first.len() * (1 + self.items.len())).min(WRITE_BYTES_MAX),
-            );
-            out.put_slice(&first);
-            while out.len() < WRITE_BYTES_MAX
-                && let Some(item) = self.items.next()
-            {
-                self.encoder.append(&item, &mut out)?;
-            }
-            out.freeze()
-        };
-        if self.gzip {
-            return Ok(gzip_member(&plain)?);
+        if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
+            return Ok(first);
         }
-        Ok(plain)
+        let capacity = first.len() * (1 + self.items.len());
+        let mut out = BytesMut::with_capacity(capacity.min(WRITE_BYTES_MAX));
+        out.put_slice(&first);
+        while out.len() < WRITE_BYTES_MAX
+            && let Some(item) = self.items.next()
+        {
+            self.encoder.append(&item, &mut out)?;
+        }
+        Ok(out.freeze())
     }
 }
 

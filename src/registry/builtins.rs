@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Resource;
+use super::{Resource, Subresource};
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
 
 /// One line of the table.
@@ -245,10 +245,10 @@ fn resource(group: &Group, row: &Row) -> Resource {
     }
     let mut subresources = Vec::new();
     if row.plural == "namespaces" {
-        subresources.push("finalize".to_owned());
+        subresources.push(Subresource::FINALIZE);
     }
     if has(Status) {
-        subresources.push("status".to_owned());
+        subresources.push(Subresource::STATUS);
     }
     let categories = [(All, "all"), (ApiExtensions, "api-extensions")];
     Resource {

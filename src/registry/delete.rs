@@ -44,7 +44,8 @@ pub(super) async fn delete(
         Written::Deleted(object) => Deleted::Gone(object),
         Written::Stored(object) => {
             if resource.is("", "namespaces") && !dry_run {
-                namespaces::empty_later(registry, &target.name);
+                // The task would learn of it from the cache; until then nothing may be let in.
+                registry.terminating.add(&target.name);
             }
             Deleted::Pending(object)
         }
@@ -55,18 +56,14 @@ pub(super) async fn delete(
 fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     if let (Some(policy), Some(_)) = (options.propagation_policy, options.orphan_dependents) {
-        causes.push(super::error::invalid_value(
+        causes.push(StatusCause::invalid(
             "propagationPolicy",
             &format!("{policy:?}"),
             "orphanDependents and deletionPropagation cannot be both set",
         ));
     }
     for value in options.dry_run.iter().filter(|v| *v != "All") {
-        causes.push(StatusCause {
-            reason: "FieldValueNotSupported".to_owned(),
-            message: format!("Unsupported value: {value:?}: supported values: \"All\""),
-            field: "dryRun".to_owned(),
-        });
+        causes.push(StatusCause::not_supported("dryRun", value, &["All"]));
     }
     if causes.is_empty() {
         return Ok(());
@@ -150,33 +147,30 @@ enum Grace {
 }
 
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
+    // Whoever asks for less than nothing gets the least that is not at once.
+    let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
+    let asked = options.grace_period_seconds.map(sane);
     let metadata = &pod["metadata"];
     if metadata::is_terminating(pod) {
         let Some(recorded) = metadata["deletionGracePeriodSeconds"].as_i64() else {
             return Grace::Seconds(0);
         };
-        return match options.grace_period_seconds {
-            Some(asked) if asked.max(0) < recorded => Grace::Seconds(asked.max(0)),
+        return match asked {
+            Some(asked) if asked < recorded => Grace::Seconds(asked),
             _ => Grace::Pending,
         };
     }
     let spec = &pod["spec"];
-    let own = || {
-        spec["terminationGracePeriodSeconds"]
-            .as_i64()
-            .unwrap_or(DEFAULT_GRACE)
-    };
-    let asked = options.grace_period_seconds.unwrap_or_else(own);
     let scheduled = spec["nodeName"].as_str().is_some_and(|n| !n.is_empty());
     let ended = matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
     );
-    Grace::Seconds(match asked {
-        _ if !scheduled || ended => 0,
-        negative if negative < 0 => 1,
-        seconds => seconds,
-    })
+    if !scheduled || ended {
+        return Grace::Seconds(0);
+    }
+    let own = spec["terminationGracePeriodSeconds"].as_i64();
+    Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, sane)))
 }
 
 /// What a pod gets that does not say how long it takes to end, in seconds; Kubernetes' default.

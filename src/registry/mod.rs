@@ -13,7 +13,9 @@
 //!
 //! 1. What a write answers is made from the bytes and the revision written, never from a cache.
 //! 2. A refusal is never decided on a suggestion alone: it is decided again on what storage has.
-//! 3. A namespace is gone only after nothing is left in it.
+//! 3. A namespace is gone only after a pass over it found nothing. A create that was let in just
+//!    before the deletion may still land behind that pass, as upstream; then it waits for the next
+//!    namespace of that name.
 
 mod builtins;
 mod create;
@@ -36,7 +38,7 @@ mod write;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -73,8 +75,8 @@ pub struct Resource {
     pub categories: Vec<String>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Served subresources: `status`, …
-    pub subresources: Vec<String>,
+    /// Served subresources.
+    pub subresources: Vec<Subresource>,
     /// Verbs in discovery: create delete deletecollection get list patch update watch, as served.
     pub verbs: Vec<String>,
     /// Below the storage root: `deployments`, `minions`, `services/specs`.
@@ -85,7 +87,34 @@ pub struct Resource {
     pub triggers: Vec<FieldRef>,
 }
 
+/// A part of an object that has a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subresource {
+    /// `status`, …
+    pub name: &'static str,
+    /// As of [`Resource::verbs`].
+    pub verbs: &'static [&'static str],
+}
+
+impl Subresource {
+    /// What controllers report.
+    pub const STATUS: Self = Self {
+        name: "status",
+        verbs: &["get", "patch", "update"],
+    };
+    /// The finalizers of a namespace.
+    pub const FINALIZE: Self = Self {
+        name: "finalize",
+        verbs: &["update"],
+    };
+}
+
 impl Resource {
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<Subresource> {
+        self.subresources.iter().copied().find(|s| s.name == name)
+    }
+
     /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() {
@@ -157,8 +186,6 @@ pub enum Deleted {
 /// The resources and the verbs on them. Cheap to share.
 #[derive(Debug)]
 pub struct Registry {
-    /// For the tasks that outlive a request.
-    this: Weak<Self>,
     storage: Arc<dyn Storage>,
     tasks: Tasks,
     config: CacherConfig,
@@ -171,7 +198,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The built-in resources over `storage`; caches start on first use, in tasks of `tasks`.
+    /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
+    /// the namespaces at once, because deleted ones are emptied whether or not anybody asks.
     pub fn new(storage: Arc<dyn Storage>, tasks: &Tasks, config: CacherConfig) -> Arc<Self> {
         let resources = builtins::resources();
         let namespaces = resources
@@ -179,8 +207,7 @@ impl Registry {
             .find(|r| r.is("", "namespaces"))
             .cloned()
             .expect("the table has namespaces");
-        Arc::new_cyclic(|this| Self {
-            this: this.clone(),
+        let registry = Arc::new(Self {
             storage,
             tasks: tasks.child(),
             config,
@@ -188,11 +215,13 @@ impl Registry {
             namespaces,
             caches: Mutex::default(),
             terminating: namespaces::Terminating::default(),
-        })
+        });
+        let emptier = namespaces::empty_deleted(registry.clone());
+        registry.tasks.spawn("namespace-deletion", emptier);
+        registry
     }
 
-    /// Makes what must exist before the first request: the four system namespaces. Goes on with
-    /// the namespaces whose deletion an earlier run did not finish.
+    /// Makes what must exist before the first request: the four system namespaces.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await
     }
@@ -210,16 +239,22 @@ impl Registry {
         self.resources.clone()
     }
 
-    /// Each started cache, by name, and why it is not ready if it is not; for readiness checks.
+    /// Each started cache, by the name of its resource, and why it is not ready if it is not; for
+    /// readiness checks.
     pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
-        let caches: Vec<_> = {
-            let caches = self.caches.lock();
-            caches.iter().map(|(n, c)| (n.clone(), c.clone())).collect()
-        };
+        let caches = self.caches.lock().clone();
         caches
             .into_iter()
-            .map(|(name, cache)| (name, cache.readiness()))
+            .map(|(prefix, cache)| (self.owner(&prefix).qualified(), cache.readiness()))
             .collect()
+    }
+
+    /// Of resources that share a storage prefix the first in the table, which names their cache and
+    /// its columns.
+    fn owner(&self, storage_prefix: &str) -> &Resource {
+        let mut all = self.resources.iter();
+        all.find(|r| r.storage_prefix == storage_prefix)
+            .expect("caches are of resources in the table")
     }
 
     /// The representation of an object of `resource`, where that is not the stored form: events are
@@ -320,12 +355,7 @@ impl Registry {
         if let Some(cache) = caches.get(&resource.storage_prefix) {
             return Ok(cache.clone());
         }
-        // Of resources that share a prefix the first in the table names the cache and its columns.
-        let owner = self
-            .resources
-            .iter()
-            .find(|r| r.storage_prefix == resource.storage_prefix)
-            .map_or(resource, |r| r);
+        let owner = self.owner(&resource.storage_prefix);
         let cached = CachedResource {
             name: owner.qualified(),
             prefix,

@@ -30,12 +30,14 @@ mod build;
 mod files;
 mod kubeconfig;
 mod open_storage;
+mod overdue;
 mod pki;
 mod tls;
 mod token_file;
 
 mod connection;
 mod listen;
+mod local;
 mod logging;
 mod run;
 mod signals;

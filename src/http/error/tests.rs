@@ -1,7 +1,7 @@
 //! The mapping of §2.7 and §8.5, row by row, as the JSON that goes out.
 
 use super::*;
-use crate::api::ResourceVersion;
+use crate::api::{ContinueToken, ResourceVersion};
 
 /// `code reason | message | details`, as a client sees them.
 fn check(error: impl Into<WireError>, expect: &str) {
@@ -125,12 +125,16 @@ fn failures_of_reads() {
         r#"503 ServiceUnavailable | the server is shutting down | {"retryAfterSeconds":1}"#,
     );
     check(
+        ReadError::from(ContinueToken::decode("%%").unwrap_err()),
+        "400 BadRequest | invalid continue token: continue key is not valid: not base64 | -",
+    );
+    check(
         ReadError::VersionWithContinue,
         "400 BadRequest | specifying resource version is not allowed when using continue | -",
     );
     check(
         ReadError::Undecodable(text("undecodable object a")),
-        "500 StoreReadError | undecodable object a | -",
+        "500 StorageReadError | undecodable object a | -",
     );
 }
 

@@ -269,5 +269,6 @@ async fn discovery_names_what_is_served() {
     );
     assert_eq!(server.get("/openapi/v3").await.json(), json!({"paths": {}}));
     assert_eq!(server.get("/readyz/ping").await.body, "ok");
+    assert_eq!(server.get("/readyz/watchcache/namespaces").await.body, "ok");
     server.stop().await;
 }

@@ -153,7 +153,12 @@ async fn seats_are_limited_and_held_until_the_body_is_sent() {
     let refused = server.get("/api/v1/pods").await;
     refused.failure(429, "TooManyRequests");
     assert_eq!(refused.headers["retry-after"], "1");
-    // Watches and writes have other seats, or none.
+    for document in ["/api", "/apis/apps/v1", "/openapi/v2", "/version"] {
+        let refused = server.get(document).await;
+        refused.failure(429, "TooManyRequests");
+    }
+    // Watches, probes and writes have other seats, or none.
+    assert_eq!(server.get("/readyz").await.code, 200);
     let watch = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
     assert_eq!(watch.code, 200);
     server.put_config_map("a", "x").await;
@@ -173,6 +178,45 @@ async fn a_request_that_takes_too_long_is_ended() {
     assert_eq!(told, "Timeout: the request was not completed within 50ms");
     let answer = server.get("/api/v1/pods?timeout=soon").await;
     answer.failure(400, "BadRequest");
+    server.stop().await;
+}
+
+/// What a write drops is told, also when the write is refused for another reason.
+#[tokio::test]
+async fn a_dropped_owner_is_a_warning() {
+    let server = Server::new().await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"});
+    let mut body = config_map("a", "x");
+    body["metadata"]["ownerReferences"] = json!([owner, owner]);
+    let expect = "299 - \"metadata.ownerReferences contains duplicate entries, which are dropped; \
+                  please fix your requests; duplicate UID(s) observed: [\\\"u1\\\"]\"";
+    let created = server.post(CONFIG_MAPS, &body).await;
+    assert_eq!(
+        (created.code, &created.headers["warning"]),
+        (201, &expect.parse().unwrap())
+    );
+    let owners = &created.json()["metadata"]["ownerReferences"];
+    assert_eq!(owners.as_array().unwrap().len(), 1);
+    let again = server.post(CONFIG_MAPS, &body).await;
+    again.failure(409, "AlreadyExists");
+    assert_eq!(again.headers["warning"], expect);
+    let path = format!("PATCH {CONFIG_MAPS}/a");
+    let headers = ["content-type: application/merge-patch+json"];
+    let patch = json!({"metadata": {"ownerReferences": [owner, owner]}});
+    let patched = server.ask(&path, &headers, patch.to_string()).await;
+    assert_eq!(
+        (patched.code, &patched.headers["warning"]),
+        (200, &expect.parse().unwrap())
+    );
+    let clean = server.put_config_map("b", "x").await;
+    assert!(clean["metadata"]["ownerReferences"].is_null());
+    assert!(
+        !server
+            .get(CONFIG_MAPS)
+            .await
+            .headers
+            .contains_key("warning")
+    );
     server.stop().await;
 }
 

@@ -148,13 +148,16 @@ fn the_notation_of_fields_is_read() {
 #[test]
 fn discovery_facts() {
     let namespaces = find("", "namespaces");
-    assert_eq!(namespaces.subresources, ["finalize", "status"]);
+    assert_eq!(
+        namespaces.subresources,
+        [Subresource::FINALIZE, Subresource::STATUS]
+    );
     assert!(!namespaces.verbs.contains(&"deletecollection".to_owned()));
     let deployments = find("apps", "deployments");
     assert_eq!(deployments.singular, "deployment");
     assert_eq!(deployments.short_names, ["deploy"]);
     assert_eq!(deployments.categories, ["all"]);
-    assert_eq!(find("", "configmaps").subresources, [""; 0]);
+    assert_eq!(find("", "configmaps").subresources, []);
     let order: Vec<_> = resources().iter().map(|r| r.group.clone()).collect();
     assert_eq!(order.first().map(String::as_str), Some(""));
 }
