@@ -10,6 +10,7 @@ use crate::registry::ObjectList;
 
 use super::accept::Form;
 use super::chunks::{ChunkError, ChunkSource};
+use super::protobuf::{ProtobufList, Schema};
 use super::render::Renderer;
 
 /// A chunk is sent when it has this many bytes: enough to make writes cheap, little enough that ten
@@ -47,6 +48,25 @@ impl ListSource {
             ended: false,
         }
     }
+}
+
+/// The same list in protobuf.
+///
+/// # Errors
+/// An object cannot be written so.
+pub(crate) fn protobuf_list(
+    schema: &Schema,
+    renderer: &Renderer,
+    list: &ObjectList,
+) -> Result<ProtobufList, ChunkError> {
+    let metadata = serde_json::from_str(&list_metadata(list))?;
+    let items = list.items.iter().map(|object| {
+        let mut item = BytesMut::new();
+        renderer.write_item(object, &mut item)?;
+        Ok(item.freeze())
+    });
+    let (list_type, item_type) = (renderer.list_type(), renderer.object_type());
+    ProtobufList::new(schema, list_type, item_type, &metadata, items)
 }
 
 fn list_metadata(list: &ObjectList) -> String {

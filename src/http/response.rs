@@ -18,7 +18,7 @@ use crate::registry::ObjectList;
 use super::accept::{Media, Negotiated};
 use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
 use super::error::WireError;
-use super::list_body::ListSource;
+use super::list_body::{ListSource, protobuf_list};
 use super::render::Renderer;
 
 /// Names a request, in its log lines and in its response.
@@ -154,14 +154,23 @@ impl Outgoing {
         } else {
             let mut out = BytesMut::new();
             renderer.write_object(object, true, &mut out)?;
-            out.freeze()
+            match renderer.protobuf() {
+                Some(schema) => schema.encode_object(&out)?.into(),
+                None => out.freeze(),
+            }
         };
         self.source(code, Whole::new(body))
     }
 
     /// A list.
     pub(crate) fn list(self, renderer: Renderer, list: ObjectList) -> Result<Response, WireError> {
-        self.source(StatusCode::OK, ListSource::new(renderer, list))
+        match renderer.protobuf().cloned() {
+            Some(schema) => {
+                let list = protobuf_list(&schema, &renderer, &list)?;
+                self.source(StatusCode::OK, list)
+            }
+            None => self.source(StatusCode::OK, ListSource::new(renderer, list)),
+        }
     }
 
     fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {
@@ -169,7 +178,7 @@ impl Outgoing {
         let source: Box<dyn ChunkSource> = match media {
             Media::Yaml => Box::new(Whole::new(yaml(source)?)),
             Media::Json if self.negotiated.pretty => Box::new(Pretty::new(source)),
-            Media::Json => Box::new(source),
+            Media::Json | Media::Protobuf => Box::new(source),
         };
         let encoded = encode(source, self.gzip)?;
         let mut response = response(code, media.content_type(), encoded.body);

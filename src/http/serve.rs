@@ -48,7 +48,7 @@ pub(crate) struct Wire {
     /// The limits.
     pub(crate) config: WireConfig,
     /// The messages of protobuf bodies.
-    pub(crate) protobuf: Schema,
+    pub(crate) protobuf: Arc<Schema>,
     /// The health checks that failed when they were last asked for.
     pub(crate) failing: Failing,
     reads: Arc<Semaphore>,
@@ -64,7 +64,7 @@ impl Wire {
             failing: Failing::default(),
             registry,
             config,
-            protobuf: Schema::new(),
+            protobuf: Arc::new(Schema::new()),
         }
     }
 }

@@ -121,8 +121,14 @@ impl<'a> Call<'a> {
     fn negotiate(&self, kind: AnswerKind) -> Result<(Negotiated, Renderer), WireError> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
-        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent)?;
+        let schema = &self.wire.protobuf;
+        let known = schema.knows(&self.resource.api_version(), &self.resource.kind);
+        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
         let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
+        let renderer = match negotiated.media {
+            Media::Protobuf => renderer.as_protobuf(schema.clone()),
+            Media::Json | Media::Yaml => renderer,
+        };
         Ok((negotiated, renderer))
     }
 
@@ -173,7 +179,7 @@ impl<'a> Call<'a> {
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
-        let (_, renderer) = self.negotiate(AnswerKind::Watch)?;
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
         let streamed_list =
@@ -185,7 +191,11 @@ impl<'a> Call<'a> {
             .await?;
         let shutdown = self.wire.config.shutdown.clone();
         let body = watch_body(watcher, FrameEncoder::new(renderer), shutdown, gzip);
-        let mut response = response(StatusCode::OK, Media::Json.content_type(), body);
+        let content_type = match negotiated.media {
+            Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            media => media.content_type(),
+        };
+        let mut response = response(StatusCode::OK, content_type, body);
         if gzip {
             mark_gzip(&mut response);
         }

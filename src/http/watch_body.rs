@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{EventType, Object, ResourceVersion};
+use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{CacheWatcher, WatchItem};
 
 use super::accept::{Form, IncludeObject};
@@ -75,10 +75,7 @@ impl FrameEncoder {
                 resource_version,
                 initial_events_end,
             } => self.bookmark(*resource_version, *initial_events_end),
-            WatchItem::Error(error) => {
-                let status = serde_json::to_string(&read_status(error))?;
-                Ok(format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into())
-            }
+            WatchItem::Error(error) => self.error(&read_status(error)),
         }
     }
 
@@ -107,11 +104,35 @@ impl FrameEncoder {
         object: &Object,
         columns: bool,
     ) -> Result<Bytes, ChunkError> {
+        self.frame_of(event_type.as_str(), |out| {
+            self.renderer.write_object(object, columns, out)
+        })
+    }
+
+    /// A frame around the JSON that `write` appends.
+    fn frame_of(
+        &self,
+        event_type: &str,
+        write: impl FnOnce(&mut BytesMut) -> Result<(), ChunkError>,
+    ) -> Result<Bytes, ChunkError> {
         let mut out = BytesMut::new();
-        out.put_slice(format!(r#"{{"type":"{}","object":"#, event_type.as_str()).as_bytes());
-        self.renderer.write_object(object, columns, &mut out)?;
+        if let Some(schema) = self.renderer.protobuf() {
+            write(&mut out)?;
+            return schema.encode_frame(event_type, &out);
+        }
+        out.put_slice(format!(r#"{{"type":"{event_type}","object":"#).as_bytes());
+        write(&mut out)?;
         out.put_slice(b"}\n");
         Ok(out.freeze())
+    }
+
+    /// The last frame of a watch that failed.
+    fn error(&self, status: &Status) -> Result<Bytes, ChunkError> {
+        let status = serde_json::to_vec(status)?;
+        self.frame_of("ERROR", |out| {
+            out.put_slice(&status);
+            Ok(())
+        })
     }
 
     fn bookmark(&mut self, at: ResourceVersion, initial_end: bool) -> Result<Bytes, ChunkError> {
@@ -122,11 +143,9 @@ impl FrameEncoder {
         };
         let metadata = format!(r#"{{"resourceVersion":"{at}"{annotations}}}"#);
         let columns = std::mem::take(&mut self.columns_due);
-        let mut out = BytesMut::new();
-        out.put_slice(br#"{"type":"BOOKMARK","object":"#);
-        self.renderer.write_bookmark(&metadata, columns, &mut out)?;
-        out.put_slice(b"}\n");
-        Ok(out.freeze())
+        self.frame_of("BOOKMARK", |out| {
+            self.renderer.write_bookmark(&metadata, columns, out)
+        })
     }
 }
 
@@ -140,7 +159,8 @@ fn format_number(renderer: &Renderer) -> u8 {
         Form::Table(IncludeObject::Metadata) => 3,
         Form::Table(IncludeObject::Object) => 4,
     };
-    form | u8::from(renderer.converts()) << 3
+    let media = u8::from(renderer.protobuf().is_some());
+    form | u8::from(renderer.converts()) << 3 | media << 4
 }
 
 struct WatchStream<W> {
@@ -192,7 +212,9 @@ impl<W: WatchSource> WatchStream<W> {
         let chunk = self.take_write().unwrap_or_else(|error| {
             self.failed = true;
             tracing::error!(%error, "a watch ends: an event cannot be sent");
-            error_frame(&error)
+            let status = WireError::Internal(error.to_string()).status();
+            // Our own words can always be written.
+            self.encoder.error(&status).unwrap_or_default()
         });
         if !self.gzip {
             return Some(chunk);
@@ -220,15 +242,6 @@ impl<W: WatchSource> WatchStream<W> {
             self.encoder.append(&item, &mut out)?;
         }
         Ok(out.freeze())
-    }
-}
-
-/// The last frame of a watch that cannot go on for a reason of ours.
-fn error_frame(error: &ChunkError) -> Bytes {
-    let status = WireError::Internal(error.to_string()).status();
-    match serde_json::to_string(&status) {
-        Ok(status) => format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into(),
-        Err(_) => Bytes::new(),
     }
 }
 

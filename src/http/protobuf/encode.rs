@@ -22,6 +22,11 @@ pub(crate) struct Unencodable {
 }
 
 impl Unencodable {
+    /// A frame's length does not fit its four bytes.
+    pub(super) fn too_large() -> Self {
+        Self::new("object", &Value::from("too large"))
+    }
+
     fn new(name: &str, value: &Value) -> Self {
         let mut value = value.to_string();
         value.truncate(value.floor_char_boundary(100));

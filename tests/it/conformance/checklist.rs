@@ -100,5 +100,5 @@ fn names_bear_lines() {
         numbers("wc_092_to_096_098_it_is_500"),
         [92, 93, 94, 95, 96, 98]
     );
-    assert_eq!(numbers("wc_it"), []);
+    assert!(numbers("wc_it").is_empty());
 }

@@ -16,6 +16,7 @@ mod keys;
 mod lifecycle;
 mod lists;
 mod model;
+mod protobuf;
 mod selections;
 mod watches;
 mod wire;
@@ -92,6 +93,12 @@ macro_rules! conformance_suite {
                 ],
                 model: [
                     reads_and_watches_agree_with_the_model,
+                ],
+                protobuf: [
+                    wc_201_objects_and_lists_in_protobuf,
+                    wc_201_special_forms_in_protobuf,
+                    wc_201_watches_in_protobuf,
+                    wc_201_what_has_no_protobuf_is_json_or_refused,
                 ],
                 selections: [
                     wc_103_104_105_a_filtered_page_finds_its_match_and_counts_nothing,
