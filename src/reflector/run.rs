@@ -170,8 +170,17 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         };
         while let Some(batch) = stream.next().await {
             match batch {
+                Ok(batch) if batch.at < reached => {
+                    let detail = format!("the source went back from it to {}", batch.at);
+                    return (
+                        reached,
+                        Err(SourceError::Expired {
+                            at: reached,
+                            detail,
+                        }),
+                    );
+                }
                 Ok(batch) => {
-                    assert!(batch.at >= reached, "the source went back: {:?}", batch.at);
                     reached = batch.at;
                     self.store.apply(batch).await;
                 }

@@ -5,7 +5,8 @@
 //! # Definitions
 //!
 //! - *Revision*: a `ResourceVersion`. Each successful put or delete makes a new one, one greater (or
-//!   more: another writer's) than any before, over all keys.
+//!   more: another writer's) than any before, over all keys. With etcd a revision can hold changes of
+//!   several keys: a transaction of another writer, a lease that ends. A batch never cuts it in two.
 //! - *History*: every revision back to the compacted one can be listed at and watched from.
 //!
 //! # Invariants, which the back ends' shared test-suite checks
@@ -171,7 +172,7 @@ pub enum StorageError {
         /// The compacted revision; what is above it can be read.
         compacted: ResourceVersion,
     },
-    /// The store is not there yet.
+    /// The store is not there: not yet, or no longer, because it lost what it had acknowledged.
     #[error("revision {requested} is ahead of the store, which is at {current}")]
     Future {
         /// What was asked.
@@ -226,10 +227,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError>;
 
-    /// The changes under `prefix` after revision `after`. A revision in the future is waited for.
+    /// The changes under `prefix` after revision `after`, which the store has made: who watches after
+    /// one in the future has it from a store that has lost it since.
     ///
     /// # Errors
-    /// [`StorageError::Compacted`], here or as the first item.
+    /// [`StorageError::Future`]. [`StorageError::Compacted`], here or as the first item.
     async fn watch(
         &self,
         prefix: &StorageKey,

@@ -209,6 +209,13 @@ impl Storage for FakeStorage {
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
         let state = self.up()?;
+        let current = rv(state.revision);
+        if after > current {
+            return Err(StorageError::Future {
+                requested: after,
+                current,
+            });
+        }
         state.check(after)?;
         let progress = ProgressRequester::default();
         let cursor = Cursor {

@@ -164,6 +164,29 @@ async fn expired_means_list_again_and_nothing_else_does() {
     .await;
 }
 
+/// It is the source's mistake and not ours: its word no longer holds, and a list begins anew.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_goes_back_is_listed_again() {
+    check(
+        vec![
+            listing(5),
+            Answer::Watch(vec![added(7), added(6), added(8)]),
+            listing(4),
+        ],
+        &[
+            "list",
+            "replace [5] 5",
+            "watch 5",
+            "apply 1 to 7",
+            "failed: resource version 7 is too old: the source went back from it to 6",
+            "list",
+            "replace [4] 4",
+            "watch 4",
+        ],
+    )
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop() {
     let mut answers = vec![listing(5)];

@@ -151,7 +151,7 @@ impl Hub {
         let Some(slot) = state.slots.get(&id).filter(|_| !state.closed) else {
             return Step::Closed;
         };
-        // A watch of a future revision has a position ahead of what is pending for its prefix.
+        // A watch that was opened between a commit and its publication is ahead of what is pending.
         let Some(from) = slot.pending.map(|from| from.max(position + 1)) else {
             return Step::Idle { at: published };
         };

@@ -258,7 +258,7 @@ impl Storage for Embedded {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
-        self.data.read(|snapshot| snapshot.readable(after.get()))?;
+        self.data.read(|snapshot| snapshot.exists(after.get()))?;
         let cursor = Cursor::new(
             self.hub.clone(),
             &self.data,

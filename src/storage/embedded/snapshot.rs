@@ -65,13 +65,7 @@ impl Snapshot {
     /// Part of a list, at the latest revision or an older one.
     pub(super) fn list(&self, request: &ListRequest) -> Result<ListPage, Fault> {
         let at = request.at.map_or(self.revision, ResourceVersion::get);
-        if at > self.revision {
-            return Err(Fault::Told(StorageError::Future {
-                requested: ResourceVersion::new(at),
-                current: ResourceVersion::new(self.revision),
-            }));
-        }
-        self.readable(at)?;
+        self.exists(at)?;
         let prefix = request.prefix.as_str();
         let start = format!("{prefix}{}", request.start);
         let (mut found, mut remaining) = (Vec::new(), 0);
@@ -164,6 +158,17 @@ impl Snapshot {
             )));
         }
         Ok((events, read))
+    }
+
+    /// Whether revision `at` was made and is still known in full.
+    pub(super) fn exists(&self, at: u64) -> Result<(), Fault> {
+        if at > self.revision {
+            return Err(Fault::Told(StorageError::Future {
+                requested: ResourceVersion::new(at),
+                current: ResourceVersion::new(self.revision),
+            }));
+        }
+        self.readable(at)
     }
 
     /// Whether revision `at` is still known in full.

@@ -103,7 +103,7 @@ impl Cursor {
     /// revision, up to which all was delivered.
     async fn idle(&mut self, at: u64) -> Result<Option<StorageBatch>, StorageError> {
         if let Some(asked) = self.asked {
-            // A watch of a future revision has delivered nothing yet, and says nothing.
+            // Never less than where the watch began, which can be ahead of what is published.
             let wanted = asked.max(self.position);
             if at >= wanted {
                 self.asked = None;

@@ -76,14 +76,17 @@ impl Etcd3 {
             Err(Failure::Compacted) => return Err(self.compacted_error(after).await),
             Err(failure) => return Err(failure.into_storage_error()),
         };
-        self.refuse_if_compacted(after).await?;
+        self.refuse_unless_history(after).await?;
         let progress = ProgressRequester::default();
         let watch = Watch {
-            layout: self.layout.clone(),
-            truthful: self.cluster.progress_is_truthful(),
-            delivered: after,
-            requested: after,
-            tail: Vec::new(),
+            batches: Batches {
+                layout: self.layout.clone(),
+                watch_id: opened.watch_id,
+                truthful: self.cluster.progress_is_truthful(),
+                delivered: after,
+                requested: after,
+                tail: Vec::new(),
+            },
             answer_due: None,
             answer_wait: PROGRESS_REPEAT_MIN,
             progress: progress.clone(),
@@ -101,9 +104,10 @@ impl Etcd3 {
         })
     }
 
-    /// Refuses a watch after a revision that is no longer there. etcd itself lets a watch start at
-    /// the compacted revision, although a deletion made at it can be gone.
-    async fn refuse_if_compacted(&self, after: ResourceVersion) -> Result<(), StorageError> {
+    /// Refuses a watch after a revision that is not in history. etcd itself lets a watch start at
+    /// the compacted revision, although a deletion made at it can be gone; and it waits for a
+    /// revision in the future, which is one that it has lost: nobody watches after what never was.
+    async fn refuse_unless_history(&self, after: ResourceVersion) -> Result<(), StorageError> {
         let at = after.max(ResourceVersion::new(1));
         let options = GetOptions::new().with_revision(raw_revision(at));
         let key = self.layout.probe();
@@ -116,15 +120,30 @@ impl Etcd3 {
             })
             .await;
         match read {
-            Ok(_) | Err(Failure::Future) => Ok(()),
-            Err(Failure::Compacted) => Err(self.compacted_error(after).await),
-            Err(failure) => Err(failure.into_storage_error()),
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.revision_error(failure, after).await),
+        }
+    }
+
+    /// The error of a read at revision `requested`.
+    pub(super) async fn revision_error(
+        &self,
+        failure: Failure,
+        requested: ResourceVersion,
+    ) -> StorageError {
+        match failure {
+            Failure::Compacted => self.compacted_error(requested).await,
+            Failure::Future => match self.probe().await {
+                Ok(current) => StorageError::Future { requested, current },
+                Err(failure) => failure.into_storage_error(),
+            },
+            other => other.into_storage_error(),
         }
     }
 
     /// The error for a revision that etcd says is compacted. Only a watch is told where history
     /// begins, so one is opened for the purpose.
-    pub(super) async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
+    async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
         let options = WatchOptions::new().with_start_revision(raw_revision(requested).max(1));
         let key = self.layout.probe();
         let told = self
@@ -183,17 +202,9 @@ fn canceled(response: &PbWatchResponse) -> Failure {
 }
 
 struct Watch {
-    layout: Layout,
     opened: Opened,
+    batches: Batches,
     progress: ProgressRequester,
-    /// Whether etcd's answers to progress requests can be believed.
-    truthful: bool,
-    /// What the caller asked for, for its error.
-    requested: ResourceVersion,
-    /// Nothing at or below this is delivered again.
-    delivered: ResourceVersion,
-    /// Events of the revision that a fragment ended in; the next one may hold more of it.
-    tail: Vec<StorageEvent>,
     /// When to repeat a progress request that was not answered.
     answer_due: Option<Instant>,
     /// How long the last wait for an answer was to be.
@@ -209,7 +220,7 @@ impl Watch {
             let response = tokio::select! {
                 biased;
                 response = self.opened.responses.message() => response,
-                () = self.progress.requested(), if self.truthful => {
+                () = self.progress.requested(), if self.batches.truthful => {
                     self.answer_wait = PROGRESS_REPEAT_MIN;
                     self.ask_progress().await?;
                     continue;
@@ -223,7 +234,12 @@ impl Watch {
             let response = response
                 .map_err(|error| Failure::from(error).into_storage_error())?
                 .ok_or_else(|| StorageError::Unavailable("etcd closed the watch".into()))?;
-            if let Some(batch) = self.take(response.0)? {
+            let answer = response.0.watch_id == STREAM_WATCH_ID;
+            if let Some(batch) = self.batches.take(response.0)? {
+                // An answer that says nothing is none: the request stands, and is repeated.
+                if answer {
+                    self.answer_due = None;
+                }
                 return Ok(batch);
             }
         }
@@ -237,7 +253,23 @@ impl Watch {
             .await
             .map_err(|error| Failure::from(error).into_storage_error())
     }
+}
 
+/// What was delivered of one watch, and what its responses add to that.
+struct Batches {
+    layout: Layout,
+    watch_id: i64,
+    /// Whether etcd's answers to progress requests can be believed.
+    truthful: bool,
+    /// What the caller asked for, for its error.
+    requested: ResourceVersion,
+    /// Nothing at or below this is delivered again.
+    delivered: ResourceVersion,
+    /// Events of the revision that a fragment ended in; the next one may hold more of it.
+    tail: Vec<StorageEvent>,
+}
+
+impl Batches {
     /// What one response has to say, if it completes anything.
     fn take(&mut self, response: PbWatchResponse) -> Result<Option<StorageBatch>, StorageError> {
         if response.canceled {
@@ -279,18 +311,17 @@ impl Watch {
 
     fn progressed(&mut self, response: &PbWatchResponse) -> Option<StorageBatch> {
         let whole_stream = response.watch_id == STREAM_WATCH_ID;
-        if whole_stream {
-            self.answer_due = None;
-        } else if response.watch_id != self.opened.watch_id {
+        if !whole_stream && response.watch_id != self.watch_id {
             return None;
         }
-        let header = response.header.as_ref()?;
-        let revision = revision(header.revision);
-        // Between fragments nothing can be vouched for.
-        if !self.tail.is_empty() || (whole_stream && !self.truthful) {
+        let revision = revision(response.header.as_ref()?.revision);
+        // Between fragments nothing can be vouched for. A member that is behind the one that told
+        // where to begin speaks of the past: etcd before 3.5.22 and 3.6.2 answers all the same.
+        let vouched = self.tail.is_empty() && revision >= self.delivered;
+        if !vouched || (whole_stream && !self.truthful) {
             return None;
         }
-        self.delivered = self.delivered.max(revision);
+        self.delivered = revision;
         let events = Vec::new();
         Some(StorageBatch { events, revision })
     }
@@ -329,6 +360,8 @@ fn split_last_revision(events: &mut Vec<StorageEvent>) -> Vec<StorageEvent> {
 
 #[cfg(test)]
 mod tests {
+    use etcd_client::proto::PbResponseHeader;
+
     use super::*;
 
     fn event(revision: u64) -> StorageEvent {
@@ -354,6 +387,45 @@ mod tests {
         let mut one: Vec<_> = [7, 7].map(event).into();
         assert_eq!(split_last_revision(&mut one).len(), 2);
         assert!(one.is_empty());
+    }
+
+    fn batches_after(delivered: u64) -> Batches {
+        Batches {
+            layout: Layout::new("/registry").unwrap(),
+            watch_id: 0,
+            truthful: true,
+            requested: ResourceVersion::new(delivered),
+            delivered: ResourceVersion::new(delivered),
+            tail: Vec::new(),
+        }
+    }
+
+    fn progress(watch_id: i64, revision: i64) -> PbWatchResponse {
+        PbWatchResponse {
+            watch_id,
+            header: Some(PbResponseHeader {
+                revision,
+                ..PbResponseHeader::default()
+            }),
+            ..PbWatchResponse::default()
+        }
+    }
+
+    /// A watch that begins after what one member told can be opened at another that is behind, and
+    /// the answer to a progress request came with that one's revision: the Reflector went down.
+    #[test]
+    fn progress_never_goes_back() {
+        let mut batches = batches_after(7);
+        let mut told = |watch_id, revision| {
+            let batch = batches.take(progress(watch_id, revision)).unwrap();
+            batch.map(|batch| batch.revision.get())
+        };
+        assert_eq!(told(STREAM_WATCH_ID, 5), None, "of the past");
+        assert_eq!(told(0, 6), None, "of the past");
+        assert_eq!(told(STREAM_WATCH_ID, 7), Some(7));
+        assert_eq!(told(1, 8), None, "another watch's");
+        assert_eq!(told(0, 9), Some(9));
+        assert_eq!(told(STREAM_WATCH_ID, 8), None, "of the past");
     }
 
     #[test]
