@@ -246,10 +246,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;
 
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
-    /// is not, a cache cannot prove that it is fresh.
+    /// is not, a cache cannot prove that it is fresh. It can change while watches are open, which then
+    /// answer, or no longer do. [`Self::maintain`] keeps it up to date.
     fn progress_supported(&self) -> bool;
 
-    /// Background duties (compaction each interval, expiry), until `cancel`; then flushes what an
+    /// Background duties (compaction each interval, expiry, members' versions), until `cancel`; then flushes what an
     /// interval durability still holds back.
     async fn maintain(&self, cancel: CancellationToken);
 }

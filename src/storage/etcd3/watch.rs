@@ -10,6 +10,7 @@
 //! dropped: the gRPC stream is reset, and etcd forgets the watch
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use super::READ_TIMEOUT;
 use super::cluster::{Member, Repeat};
 use super::failure::Failure;
 use super::keys::{Layout, raw_revision, revision};
+use super::version::Truthfulness;
 use super::watch_pool::Seat;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{ProgressRequester, StorageBatch, StorageError, StorageEvent, StorageWatch};
@@ -34,8 +36,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// an unanswered request is repeated after this, then after twice as long, and so on.
 const PROGRESS_REPEAT_MIN: Duration = Duration::from_millis(25);
 
-/// The longest wait before a progress request is repeated.
-const PROGRESS_REPEAT_MAX: Duration = Duration::from_millis(200);
+/// The longest wait before a progress request is repeated. An idle etcd answers none (since 3.5.22 and
+/// 3.6.2) before it has made a revision that the watch would deliver, and that can be long.
+const PROGRESS_REPEAT_MAX: Duration = Duration::from_secs(10);
 
 /// The watch id of an answer to a progress request: it speaks for the whole stream.
 const STREAM_WATCH_ID: i64 = -1;
@@ -45,6 +48,7 @@ struct Opened {
     requests: WatchRequestSender,
     responses: WatchResponseStream,
     watch_id: i64,
+    truthfulness: Arc<Truthfulness>,
     /// Held, not read: it keeps the watch counted on its connection.
     _seat: Seat,
 }
@@ -82,13 +86,12 @@ impl Etcd3 {
             batches: Batches {
                 layout: self.layout.clone(),
                 watch_id: opened.watch_id,
-                truthful: self.cluster.progress_is_truthful(),
+                truthfulness: opened.truthfulness.clone(),
                 delivered: after,
                 requested: after,
                 tail: Vec::new(),
             },
-            answer_due: None,
-            answer_wait: PROGRESS_REPEAT_MIN,
+            request: Request::default(),
             progress: progress.clone(),
             opened,
         };
@@ -184,6 +187,7 @@ async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Op
         requests,
         responses,
         watch_id: response.watch_id(),
+        truthfulness: member.truthfulness.clone(),
         _seat: seat,
     })
 }
@@ -205,28 +209,53 @@ struct Watch {
     opened: Opened,
     batches: Batches,
     progress: ProgressRequester,
-    /// When to repeat a progress request that was not answered.
-    answer_due: Option<Instant>,
-    /// How long the last wait for an answer was to be.
-    answer_wait: Duration,
+    request: Request,
+}
+
+/// The progress request that waits for an answer, if one does.
+#[derive(Debug, Default)]
+struct Request {
+    /// When to repeat it.
+    due: Option<Instant>,
+    /// How long the last wait was to be.
+    wait: Duration,
+}
+
+impl Request {
+    /// Somebody asks, whether others wait or not.
+    fn begin(&mut self) {
+        self.wait = PROGRESS_REPEAT_MIN;
+        self.due = Some(Instant::now() + self.wait);
+    }
+
+    /// It is repeated.
+    fn repeat(&mut self) {
+        self.wait = (self.wait * 2).min(PROGRESS_REPEAT_MAX);
+        self.due = Some(Instant::now() + self.wait);
+    }
+
+    /// It was answered.
+    fn end(&mut self) {
+        self.due = None;
+    }
 }
 
 impl Watch {
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
-            let due = self.answer_due;
+            let due = self.request.due;
             // What has arrived goes first: it may be the progress that is about to be asked for.
             // All three can be dropped half-way without losing anything.
             let response = tokio::select! {
                 biased;
                 response = self.opened.responses.message() => response,
-                () = self.progress.requested(), if self.batches.truthful => {
-                    self.answer_wait = PROGRESS_REPEAT_MIN;
+                () = self.progress.requested() => {
+                    self.request.begin();
                     self.ask_progress().await?;
                     continue;
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    self.answer_wait = (self.answer_wait * 2).min(PROGRESS_REPEAT_MAX);
+                    self.request.repeat();
                     self.ask_progress().await?;
                     continue;
                 }
@@ -238,15 +267,18 @@ impl Watch {
             if let Some(batch) = self.batches.take(response.0)? {
                 // An answer that says nothing is none: the request stands, and is repeated.
                 if answer {
-                    self.answer_due = None;
+                    self.request.end();
                 }
                 return Ok(batch);
             }
         }
     }
 
+    /// Asks, unless the answer would not be believed: then a repetition asks once it would be.
     async fn ask_progress(&mut self) -> Result<(), StorageError> {
-        self.answer_due = Some(Instant::now() + self.answer_wait);
+        if !self.batches.truthfulness.is_certain() {
+            return Ok(());
+        }
         self.opened
             .requests
             .request_progress()
@@ -259,8 +291,8 @@ impl Watch {
 struct Batches {
     layout: Layout,
     watch_id: i64,
-    /// Whether etcd's answers to progress requests can be believed.
-    truthful: bool,
+    /// Whether the member's answers to progress requests can be believed.
+    truthfulness: Arc<Truthfulness>,
     /// What the caller asked for, for its error.
     requested: ResourceVersion,
     /// Nothing at or below this is delivered again.
@@ -318,7 +350,7 @@ impl Batches {
         // Between fragments nothing can be vouched for. A member that is behind the one that told
         // where to begin speaks of the past: etcd before 3.5.22 and 3.6.2 answers all the same.
         let vouched = self.tail.is_empty() && revision >= self.delivered;
-        if !vouched || (whole_stream && !self.truthful) {
+        if !vouched || (whole_stream && !self.truthfulness.is_certain()) {
             return None;
         }
         self.delivered = revision;
@@ -359,88 +391,4 @@ fn split_last_revision(events: &mut Vec<StorageEvent>) -> Vec<StorageEvent> {
 }
 
 #[cfg(test)]
-mod tests {
-    use etcd_client::proto::PbResponseHeader;
-
-    use super::*;
-
-    fn event(revision: u64) -> StorageEvent {
-        StorageEvent {
-            key: StorageKey::new(&format!("/pods/ns/{revision}")).unwrap(),
-            revision: ResourceVersion::new(revision),
-            value: Some(Bytes::new()),
-            previous: None,
-        }
-    }
-
-    #[test]
-    fn a_fragment_keeps_back_the_revision_it_ends_in() {
-        let revisions = |events: &[StorageEvent]| -> Vec<u64> {
-            events.iter().map(|event| event.revision.get()).collect()
-        };
-        let mut events: Vec<_> = [1, 2, 2, 3, 3].map(event).into();
-        let tail = split_last_revision(&mut events);
-        assert_eq!(
-            (revisions(&events), revisions(&tail)),
-            (vec![1, 2, 2], vec![3, 3])
-        );
-        let mut one: Vec<_> = [7, 7].map(event).into();
-        assert_eq!(split_last_revision(&mut one).len(), 2);
-        assert!(one.is_empty());
-    }
-
-    fn batches_after(delivered: u64) -> Batches {
-        Batches {
-            layout: Layout::new("/registry").unwrap(),
-            watch_id: 0,
-            truthful: true,
-            requested: ResourceVersion::new(delivered),
-            delivered: ResourceVersion::new(delivered),
-            tail: Vec::new(),
-        }
-    }
-
-    fn progress(watch_id: i64, revision: i64) -> PbWatchResponse {
-        PbWatchResponse {
-            watch_id,
-            header: Some(PbResponseHeader {
-                revision,
-                ..PbResponseHeader::default()
-            }),
-            ..PbWatchResponse::default()
-        }
-    }
-
-    /// A watch that begins after what one member told can be opened at another that is behind, and
-    /// the answer to a progress request came with that one's revision: the Reflector went down.
-    #[test]
-    fn progress_never_goes_back() {
-        let mut batches = batches_after(7);
-        let mut told = |watch_id, revision| {
-            let batch = batches.take(progress(watch_id, revision)).unwrap();
-            batch.map(|batch| batch.revision.get())
-        };
-        assert_eq!(told(STREAM_WATCH_ID, 5), None, "of the past");
-        assert_eq!(told(0, 6), None, "of the past");
-        assert_eq!(told(STREAM_WATCH_ID, 7), Some(7));
-        assert_eq!(told(1, 8), None, "another watch's");
-        assert_eq!(told(0, 9), Some(9));
-        assert_eq!(told(STREAM_WATCH_ID, 8), None, "of the past");
-    }
-
-    #[test]
-    fn a_cancellation_says_why() {
-        let response = |compact_revision, cancel_reason: &str| PbWatchResponse {
-            canceled: true,
-            compact_revision,
-            cancel_reason: cancel_reason.into(),
-            ..PbWatchResponse::default()
-        };
-        assert_eq!(
-            canceled(&response(7, "mvcc: required revision")),
-            Failure::Compacted
-        );
-        assert!(canceled(&response(0, "etcdserver: no leader")).is_unavailable());
-        assert!(!canceled(&response(0, "rpc error: permission denied")).is_unavailable());
-    }
-}
+mod tests;
