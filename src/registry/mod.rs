@@ -182,7 +182,7 @@ impl Registry {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             storage,
-            tasks: tasks.child(),
+            tasks: tasks.clone(),
             config,
             resources,
             namespaces,

@@ -228,7 +228,7 @@ impl Storage for Embedded {
         let data = self.data.clone();
         let read = move || data.read(|snapshot| snapshot.list(&request));
         self.tasks
-            .spawn_blocking(read)
+            .spawn_blocking("list", read)
             .await
             .unwrap_or_else(|error| Err(StorageError::Unavailable(error.to_string())))
     }

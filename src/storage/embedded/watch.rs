@@ -140,7 +140,7 @@ impl Cursor {
         let prefix = self.prefix.clone();
         let read = move || data.read(|snapshot| snapshot.history(&prefix, from, to));
         self.tasks
-            .spawn_blocking(read)
+            .spawn_blocking("history", read)
             .await
             .unwrap_or_else(|error| Err(StorageError::Unavailable(error.to_string())))
     }
