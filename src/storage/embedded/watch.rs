@@ -71,7 +71,7 @@ impl Cursor {
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
             let events = match self.hub.step(self.slot, &self.prefix, self.position) {
-                Step::Closed => return Err(closed()),
+                Step::Ended => return Err(closed()),
                 Step::Deliver { events, to } => {
                     self.position = to;
                     events
@@ -153,5 +153,5 @@ impl Drop for Cursor {
 }
 
 fn closed() -> StorageError {
-    StorageError::Unavailable("the store has closed".to_owned())
+    StorageError::Unavailable("the store has closed, or begun anew after a failure".to_owned())
 }
