@@ -41,6 +41,7 @@ impl ListerWatcher for StorageSource {
             start: String::new(),
             at: None,
             limit: LIST_PAGE,
+            count: false,
         };
         let mut objects = Vec::new();
         let mut unreadable = Vec::new();
@@ -57,7 +58,7 @@ impl ListerWatcher for StorageSource {
                 }
             }
             match page.items.last() {
-                Some(last) if page.remaining > 0 => {
+                Some(last) if page.more => {
                     let key = self.resource.key_of(&last.key)?;
                     request.start = format!("{key}\0");
                     request.at = Some(page.revision);

@@ -67,6 +67,7 @@ pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
         start: String::new(),
         at: None,
         limit: PAGE,
+        count: false,
     };
     loop {
         let page = registry.storage.list(request.clone()).await?;
@@ -83,7 +84,7 @@ pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
             .last()
             .and_then(|l| request.prefix.strip(l.key.as_str()))
         {
-            Some(last) if page.remaining > 0 => {
+            Some(last) if page.more => {
                 request.start = format!("{last}\0");
                 request.at = Some(page.revision);
             }
@@ -290,6 +291,7 @@ async fn empty_of(
         start: format!("{namespace}/"),
         at: None,
         limit: PAGE,
+        count: false,
     };
     let end = format!("{namespace}/");
     loop {
@@ -311,7 +313,7 @@ async fn empty_of(
             left.add(one?);
         }
         match last {
-            Some(last) if whole_page && page.remaining > 0 => {
+            Some(last) if whole_page && page.more => {
                 request.start = format!("{namespace}/{last}\0");
             }
             _ => return Ok(left),

@@ -88,6 +88,8 @@ pub struct ListRequest {
     pub at: Option<ResourceVersion>,
     /// At most so many; 0 for no limit.
     pub limit: usize,
+    /// Whether to count what follows the page: a back end may have to walk over all of it.
+    pub count: bool,
 }
 
 /// Part of a list as it was at `revision`.
@@ -97,8 +99,10 @@ pub struct ListPage {
     pub items: Vec<KeyValue>,
     /// The state that was read. With [`ListRequest::at`] it is that revision.
     pub revision: ResourceVersion,
-    /// Keys of the range after the last item, at `revision`.
-    pub remaining: u64,
+    /// Whether the range has keys after the last item, at `revision`.
+    pub more: bool,
+    /// How many; told when [`ListRequest::count`] asks for it.
+    pub remaining: Option<u64>,
 }
 
 /// One change.

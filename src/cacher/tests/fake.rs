@@ -191,7 +191,8 @@ impl Storage for FakeStorage {
         Ok(ListPage {
             items,
             revision,
-            remaining,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
         })
     }
 

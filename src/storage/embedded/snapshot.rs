@@ -84,7 +84,10 @@ impl Snapshot {
             };
             if request.limit != 0 && found.len() == request.limit {
                 remaining += 1;
-                continue;
+                match request.count {
+                    true => continue,
+                    false => break,
+                }
             }
             let key = StorageKey::new(key).map_err(|e| Fault::Damaged(e.to_string()))?;
             found.push((key, modified));
@@ -92,7 +95,8 @@ impl Snapshot {
         Ok(ListPage {
             items: self.values_of(found)?,
             revision: ResourceVersion::new(at),
-            remaining,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
         })
     }
 

@@ -101,7 +101,8 @@ impl Etcd3 {
                 return Ok(ListPage {
                     items,
                     revision: at,
-                    remaining,
+                    more: remaining > 0,
+                    remaining: request.count.then_some(remaining),
                 });
             }
         }

@@ -174,6 +174,7 @@ async fn a_second_process_is_refused() {
             start: String::new(),
             at: None,
             limit: 0,
+            count: false,
         });
         drop(futures::FutureExt::now_or_never(listing));
     }
