@@ -216,7 +216,7 @@ impl Window {
             .previous
             .clone()
             .map(|value| resource.previous(&event, &value));
-        let event = match resource.change(event)? {
+        let event = match resource.change(&event)? {
             Change::Added(object) | Change::Modified(object) => {
                 let known = self.known.insert(object.key().clone(), object.clone());
                 let previous = match known {

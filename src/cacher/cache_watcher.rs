@@ -76,6 +76,8 @@ pub struct CacheWatcher {
     origin: ResourceVersion,
     position: ResourceVersion,
     phase: Phase,
+    /// How often the source had sent what cannot be read when the watch began.
+    times_unreadable: u64,
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
@@ -128,6 +130,7 @@ impl CacheWatcher {
         };
         let deadline = Instant::now() + timeout;
         let mut watcher = Self {
+            times_unreadable: context.published.times_unreadable(),
             context,
             predicate: Arc::new(predicate),
             generation,
@@ -208,8 +211,13 @@ impl CacheWatcher {
         let membership = self.context.dispatcher.join(&self.predicate);
         match self.history(usize::MAX) {
             Err(error) => self.fail(error),
-            Ok((items, _)) => {
-                self.phase = Phase::Live(membership);
+            Ok((mut items, _)) => {
+                // Looked at after joining: whoever joins later than it happens is not parked by it.
+                let published = &self.context.published;
+                match published.unreadable_since(self.times_unreadable) {
+                    None => self.phase = Phase::Live(membership),
+                    Some(error) => items.extend(self.fail(error)),
+                }
                 items
             }
         }

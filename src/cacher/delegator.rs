@@ -387,6 +387,7 @@ impl Cacher {
                 start: start.clone(),
                 at,
                 limit: fetch.min(STORAGE_PAGE_MAX),
+                count: plan.limit > 0 && predicate.selects_all(),
             };
             let continued = plan.continued.then_some(plan.start.as_str());
             let part = self
@@ -408,18 +409,18 @@ impl Cacher {
                     }
                 }
             }
-            let rest = part.remaining + fetched - examined;
+            let more = part.more || examined < fetched;
             let full = plan.limit > 0 && page.items.len() == plan.limit;
             match last {
-                Some(last) if rest > 0 && !full => {
+                Some(last) if more && !full => {
                     start = format!("{}\0", &last.as_str()[scope_prefix.len()..]);
                     at = Some(part.revision);
                     fetch = fetch.saturating_mul(2);
                 }
                 last => {
-                    if rest > 0 {
+                    if more {
                         page.more_after = last;
-                        page.remaining = predicate.selects_all().then_some(rest);
+                        page.remaining = part.remaining.map(|after| after + fetched - examined);
                     }
                     return self.checked(object_list(page, part.revision, plan.limit), plan.at);
                 }

@@ -149,6 +149,8 @@ impl Dispatcher {
                         self.dispatch(&snapshot);
                     }
                 }
+                // Each sees for itself that it ends, after all that came before.
+                () = published.unreadable_told.notified() => self.index.lock().park_all(),
                 _ = tick.tick() => {
                     if self.members() > 0 {
                         progress.load().request();

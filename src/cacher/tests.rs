@@ -4,6 +4,7 @@
 mod fake;
 mod lifecycle;
 mod model;
+mod unreadable;
 mod watches;
 
 use std::sync::Arc;

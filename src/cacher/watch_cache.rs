@@ -12,7 +12,7 @@ use super::event::CacheEvent;
 use super::freshness::Freshness;
 use super::relist;
 use super::snapshot::{ObjectMap, Snapshot};
-use super::{CachedResource, CacherConfig};
+use super::{CachedResource, CacherConfig, ReadError};
 use crate::api::{Object, ResourceVersion};
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
 
@@ -26,6 +26,19 @@ pub(super) struct Published {
     pub(super) changed: Notify,
     /// How the source was last found.
     pub(super) source: watch::Sender<SourceState>,
+    /// What could not be read when that last happened.
+    unreadable: ArcSwapOption<Unreadable>,
+    /// Told when it happens; the Dispatcher waits for it.
+    pub(super) unreadable_told: Notify,
+}
+
+/// What the source sent and nobody can read. The watches that were open then end with it, so that
+/// their clients do not take the silence that follows for peace.
+#[derive(Debug)]
+struct Unreadable {
+    /// Of those that there were, the first is 1.
+    number: u64,
+    detail: String,
 }
 
 /// Whether the cache has a state, and whether its source can be followed.
@@ -53,7 +66,29 @@ impl Published {
             freshness: Freshness::default(),
             changed: Notify::new(),
             source: watch::Sender::new(pending),
+            unreadable: ArcSwapOption::empty(),
+            unreadable_told: Notify::new(),
         }
+    }
+
+    /// How often the source sent what cannot be read.
+    pub(super) fn times_unreadable(&self) -> u64 {
+        let last = self.unreadable.load();
+        last.as_ref().map_or(0, |unreadable| unreadable.number)
+    }
+
+    /// What ends a watch that began when there were `before` of them.
+    pub(super) fn unreadable_since(&self, before: u64) -> Option<ReadError> {
+        let last = self.unreadable.load();
+        let since = last.as_ref().filter(|last| last.number > before)?;
+        Some(ReadError::Undecodable(since.detail.clone()))
+    }
+
+    fn tell_unreadable(&self, detail: String) {
+        let number = self.times_unreadable() + 1;
+        let unreadable = Unreadable { number, detail };
+        self.unreadable.store(Some(Arc::new(unreadable)));
+        self.unreadable_told.notify_one();
     }
 
     fn publish(&self, snapshot: &Snapshot) {
@@ -70,6 +105,8 @@ pub(super) struct WatchCache {
     config: CacherConfig,
     published: Arc<Published>,
     current: Option<Snapshot>,
+    /// The source sent what cannot be read, and was not followed since. Told once.
+    unreadable: bool,
 }
 
 impl WatchCache {
@@ -83,6 +120,7 @@ impl WatchCache {
             config,
             published,
             current: None,
+            unreadable: false,
         }
     }
 
@@ -98,7 +136,8 @@ impl WatchCache {
         self.published.publish(snapshot);
     }
 
-    fn following(&self) {
+    fn following(&mut self) {
+        self.unreadable = false;
         self.published.source.send_if_modified(|state| {
             let changed = *state != SourceState::Following;
             *state = SourceState::Following;
@@ -145,6 +184,11 @@ impl ReflectorStore for WatchCache {
         self.following();
     }
 
+    async fn watching(&mut self) {
+        // Not with the first change: a quiet resource can be long without one.
+        self.following();
+    }
+
     async fn apply(&mut self, batch: ChangeBatch<Object>) {
         let snapshot = self
             .current
@@ -181,6 +225,10 @@ impl ReflectorStore for WatchCache {
     async fn failed(&mut self, error: &SourceError) {
         tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
         let known = self.current.is_some();
+        let unreadable = matches!(error, SourceError::Undecodable { .. });
+        if known && unreadable && !std::mem::replace(&mut self.unreadable, true) {
+            self.published.tell_unreadable(error.to_string());
+        }
         self.published.source.send_modify(|state| {
             let since = match state {
                 SourceState::Pending { since, .. } => *since,

@@ -209,7 +209,7 @@ impl Registry {
             .expect("the table has namespaces");
         let registry = Arc::new(Self {
             storage,
-            tasks: tasks.child(),
+            tasks: tasks.clone(),
             config,
             resources,
             namespaces,

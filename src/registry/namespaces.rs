@@ -297,6 +297,7 @@ async fn empty_of(
         start: format!("{namespace}/"),
         at: None,
         limit: PAGE,
+        count: false,
     };
     let end = format!("{namespace}/");
     loop {
@@ -318,7 +319,7 @@ async fn empty_of(
             left.add(one?);
         }
         match last {
-            Some(last) if whole_page && page.remaining > 0 => {
+            Some(last) if whole_page && page.more => {
                 request.start = format!("{namespace}/{last}\0");
             }
             _ => return Ok(left),

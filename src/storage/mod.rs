@@ -5,7 +5,8 @@
 //! # Definitions
 //!
 //! - *Revision*: a `ResourceVersion`. Each successful put or delete makes a new one, one greater (or
-//!   more: another writer's) than any before, over all keys.
+//!   more: another writer's) than any before, over all keys. With etcd a revision can hold changes of
+//!   several keys: a transaction of another writer, a lease that ends. A batch never cuts it in two.
 //! - *History*: every revision back to the compacted one can be listed at and watched from.
 //!
 //! # Invariants, which the back ends' shared test-suite checks
@@ -87,6 +88,8 @@ pub struct ListRequest {
     pub at: Option<ResourceVersion>,
     /// At most so many; 0 for no limit.
     pub limit: usize,
+    /// Whether to count what follows the page: a back end may have to walk over all of it.
+    pub count: bool,
 }
 
 /// Part of a list as it was at `revision`.
@@ -96,8 +99,10 @@ pub struct ListPage {
     pub items: Vec<KeyValue>,
     /// The state that was read. With [`ListRequest::at`] it is that revision.
     pub revision: ResourceVersion,
-    /// Keys of the range after the last item, at `revision`.
-    pub remaining: u64,
+    /// Whether the range has keys after the last item, at `revision`.
+    pub more: bool,
+    /// How many; told when [`ListRequest::count`] asks for it.
+    pub remaining: Option<u64>,
 }
 
 /// One change.
@@ -171,7 +176,7 @@ pub enum StorageError {
         /// The compacted revision; what is above it can be read.
         compacted: ResourceVersion,
     },
-    /// The store is not there yet.
+    /// The store is not there: not yet, or no longer, because it lost what it had acknowledged.
     #[error("revision {requested} is ahead of the store, which is at {current}")]
     Future {
         /// What was asked.
@@ -226,10 +231,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError>;
 
-    /// The changes under `prefix` after revision `after`. A revision in the future is waited for.
+    /// The changes under `prefix` after revision `after`, which the store has made: who watches after
+    /// one in the future has it from a store that has lost it since.
     ///
     /// # Errors
-    /// [`StorageError::Compacted`], here or as the first item.
+    /// [`StorageError::Future`]. [`StorageError::Compacted`], here or as the first item.
     async fn watch(
         &self,
         prefix: &StorageKey,
@@ -244,10 +250,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;
 
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
-    /// is not, a cache cannot prove that it is fresh.
+    /// is not, a cache cannot prove that it is fresh. It can change while watches are open, which then
+    /// answer, or no longer do. [`Self::maintain`] keeps it up to date.
     fn progress_supported(&self) -> bool;
 
-    /// Background duties (compaction each interval, expiry), until `cancel`; then flushes what an
+    /// Background duties (compaction each interval, expiry, members' versions), until `cancel`; then flushes what an
     /// interval durability still holds back.
     async fn maintain(&self, cancel: CancellationToken);
 }

@@ -191,7 +191,8 @@ impl Storage for FakeStorage {
         Ok(ListPage {
             items,
             revision,
-            remaining,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
         })
     }
 
@@ -209,6 +210,13 @@ impl Storage for FakeStorage {
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
         let state = self.up()?;
+        let current = rv(state.revision);
+        if after > current {
+            return Err(StorageError::Future {
+                requested: after,
+                current,
+            });
+        }
         state.check(after)?;
         let progress = ProgressRequester::default();
         let cursor = Cursor {

@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
 
 use super::codec::decode_number;
@@ -31,14 +31,14 @@ type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
 
 /// An open store's file.
 pub(super) struct Data {
-    /// Before the lock: fields are dropped in order, and the file must be closed when it is free.
-    /// `None` after a failure, until it could be opened again.
+    /// `None` after a failure, until it could be opened again, and once closed.
     db: RwLock<Option<Database>>,
     opener: Option<Opener>,
     /// How errors call it.
     name: String,
     on_disk: bool,
-    _lock: Option<File>,
+    /// Given up after the file was closed, never before.
+    lock: Mutex<Option<File>>,
 }
 
 impl std::fmt::Debug for Data {
@@ -79,7 +79,7 @@ impl Data {
             opener: Some(Box::new(move || open_file(&again))),
             name: path.display().to_string(),
             on_disk: true,
-            _lock: Some(lock),
+            lock: Mutex::new(Some(lock)),
         };
         data.check(&path, seen)?;
         Ok((data, Some(witness)))
@@ -98,15 +98,22 @@ impl Data {
             opener: None,
             name: "memory".to_owned(),
             on_disk: false,
-            _lock: None,
+            lock: Mutex::default(),
         })
     }
 
-    /// The same, opened again by `opener` after a failure.
+    /// The same as if on a disk, opened again by `opener` after a failure.
     #[cfg(test)]
     pub(super) fn opened_again_by(mut self, opener: Opener) -> Self {
         self.opener = Some(opener);
+        self.on_disk = true;
         self
+    }
+
+    /// Closes the file and frees the directory, once the reads under way have ended.
+    pub(super) fn close(&self) {
+        *self.db.write() = None;
+        self.lock.lock().take();
     }
 
     /// Does `work` on the database. It does not wait while that is opened again, which takes as
@@ -116,7 +123,10 @@ impl Data {
         match guard.as_ref().and_then(|db| db.as_ref()) {
             Some(db) => work(db),
             None => {
-                let detail = format!("{}: it is being opened again after a failure", self.name);
+                let detail = format!(
+                    "{}: it has closed, or is being opened again after a failure",
+                    self.name
+                );
                 Err(Fault::Told(StorageError::Unavailable(detail)))
             }
         }

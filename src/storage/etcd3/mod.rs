@@ -55,6 +55,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// a member that nobody is talking to shows in no call.
 const VERSIONS_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The shortest time between two such rounds, however often members fail.
+const VERSIONS_PAUSE: Duration = Duration::from_secs(1);
+
 /// The etcd back end. See the module.
 #[derive(Debug)]
 pub struct Etcd3 {
@@ -274,7 +277,12 @@ impl Storage for Etcd3 {
     async fn maintain(&self, cancel: CancellationToken) {
         let versions = async {
             loop {
-                tokio::time::sleep(VERSIONS_INTERVAL).await;
+                // A wish that came before we waited for it is kept; either way all are asked.
+                tokio::select! {
+                    biased;
+                    () = self.cluster.version_wanted() => {}
+                    () = tokio::time::sleep(VERSIONS_INTERVAL) => {}
+                }
                 for reason in self
                     .cluster
                     .ask_versions()
@@ -284,6 +292,7 @@ impl Storage for Etcd3 {
                 {
                     tracing::warn!(reason, "etcd member does not answer");
                 }
+                tokio::time::sleep(VERSIONS_PAUSE).await;
             }
         };
         let compaction = async {
