@@ -251,7 +251,7 @@ impl Run<'_> {
         let site = self.sites[index];
         let selection = Selection::random(&mut self.random);
         let now = site.revision().await;
-        let past = now - self.random.below(60).min(now as usize - 1) as u64;
+        let past = now.saturating_sub(self.random.below(60) as u64).max(1);
         let (query, least, exact) = match self.random.below(5) {
             0 => (String::new(), now, None),
             1 => ("resourceVersion=0".to_owned(), 0, None),
@@ -310,7 +310,9 @@ impl Run<'_> {
         let now = site.revision().await;
         let after = match self.random.below(3) {
             0 => version(&site.get(&selection.path("")).await.ok(200)),
-            1 => (now - self.random.below(30) as u64).max(self.compacted),
+            1 => now
+                .saturating_sub(self.random.below(30) as u64)
+                .max(self.compacted),
             _ => return self.stream(site, selection).await,
         };
         let path = selection.path(&format!("resourceVersion={after}"));
