@@ -270,7 +270,7 @@ impl Cacher {
             Some(version) if version.is_zero() => Ok(Start::After(self.snapshot().await?.at)),
             Some(version) => {
                 if version < self.snapshot().await?.reaches_back_to() {
-                    self.backfill.settled().await;
+                    self.backfill.settled_for(version).await;
                 }
                 Ok(Start::After(version))
             }

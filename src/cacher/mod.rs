@@ -189,7 +189,7 @@ impl Cacher {
                 self.stop.clone(),
             ),
         );
-        let stop = self.stop.clone();
+        let (stop, backfill) = (self.stop.clone(), self.backfill.clone());
         tasks.spawn("backfill", async move {
             // Biased: stopping comes first.
             tokio::select! {
@@ -197,6 +197,7 @@ impl Cacher {
                 () = stop.cancelled() => {}
                 () = self.fill_in_history() => {}
             }
+            backfill.settle();
         });
     }
 
@@ -209,11 +210,12 @@ impl Cacher {
         let Some(snapshot) = self.published.snapshot.load_full() else {
             return;
         };
-        let at = snapshot.reaches_back_to();
+        let (generation, at) = (snapshot.generation, snapshot.reaches_back_to());
         drop(snapshot);
         let (backfill, resource) = (self.backfill.clone(), self.resource.clone());
+        let (storage, config) = (self.storage.clone(), self.config.clone());
         backfill
-            .run(resource, self.storage.clone(), self.config.clone(), at)
+            .run(resource, storage, config, generation, at)
             .await;
     }
 

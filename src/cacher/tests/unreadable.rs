@@ -3,7 +3,7 @@
 
 use super::*;
 
-fn garbage() -> Option<String> {
+pub(in crate::cacher) fn garbage() -> Option<String> {
     Some("garbage".into())
 }
 
