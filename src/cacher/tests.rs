@@ -4,6 +4,7 @@
 mod fake;
 mod lifecycle;
 mod model;
+mod silent;
 mod unreadable;
 mod watches;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 
 pub(super) use self::fake::FakeStorage;
+pub(super) use self::silent::Silent;
 pub(super) use self::unreadable::garbage;
 use super::*;
 use crate::api::{

@@ -2,79 +2,8 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use tokio_util::sync::CancellationToken;
-
-use super::super::tests::{FakeStorage, garbage, pod, resource, rv};
+use super::super::tests::{FakeStorage, Silent, garbage, pod, resource, rv};
 use super::*;
-use crate::api::StorageKey;
-use crate::storage::{
-    KeyValue, ListPage, ListRequest, Outcome, ProgressRequester, Put, StorageWatch,
-};
-
-/// A storage whose watches from before some revision never say anything.
-#[derive(Debug)]
-struct SilentBefore(ResourceVersion, Arc<FakeStorage>);
-
-#[async_trait]
-impl Storage for SilentBefore {
-    fn name(&self) -> &'static str {
-        self.1.name()
-    }
-
-    async fn get(
-        &self,
-        key: &StorageKey,
-    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.1.get(key).await
-    }
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.1.list(request).await
-    }
-
-    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
-        self.1.put(put).await
-    }
-
-    async fn delete(
-        &self,
-        key: &StorageKey,
-        expect: ResourceVersion,
-    ) -> Result<Outcome, StorageError> {
-        self.1.delete(key, expect).await
-    }
-
-    async fn watch(
-        &self,
-        prefix: &StorageKey,
-        after: ResourceVersion,
-    ) -> Result<StorageWatch, StorageError> {
-        if after >= self.0 {
-            return self.1.watch(prefix, after).await;
-        }
-        Ok(StorageWatch {
-            batches: Box::pin(futures_util::stream::pending()),
-            progress: ProgressRequester::default(),
-        })
-    }
-
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.1.current_revision().await
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.1.compact(at).await
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.1.progress_supported()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.1.maintain(cancel).await;
-    }
-}
 
 /// A store at revision 300 that has written ten pods in turn.
 fn busy() -> Arc<FakeStorage> {
@@ -84,6 +13,14 @@ fn busy() -> Arc<FakeStorage> {
         storage.write(&format!("/pods/{key}"), Some(pod(&key, "web", "n1", n)));
     }
     storage
+}
+
+/// The same, but what it did before `version` it does not tell.
+fn silent_before(version: u64) -> Arc<Silent> {
+    Arc::new(Silent {
+        watches_before: rv(version),
+        ..Silent::over(busy())
+    })
 }
 
 /// Reads `storage` back in parts of 20, 80, 320… revisions, until time is over.
@@ -106,7 +43,7 @@ fn versions(found: Result<(OlderEvents, ResourceVersion), TooOld>) -> Result<Vec
 /// just on the busiest stores each client got a 410 after a restart, and each after half a minute.
 #[tokio::test(start_paused = true)]
 async fn what_was_read_is_kept_when_time_is_over() {
-    let (backfill, run) = read(Arc::new(SilentBefore(rv(200), busy())));
+    let (backfill, run) = read(silent_before(200));
     let started = Instant::now();
     let waits = async {
         backfill.settled_for(rv(250)).await;
@@ -185,7 +122,7 @@ async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
 async fn a_stop_settles_it() {
     use super::super::{Cacher, Tasks};
     use crate::api::{ListOptions, SelectionPredicate};
-    let storage = Arc::new(SilentBefore(rv(300), busy()));
+    let storage = silent_before(300);
     let tasks = Tasks::new();
     let cacher = Cacher::start(resource(), storage, &tasks, CacherConfig::default());
     let options = ListOptions {

@@ -27,30 +27,23 @@ pub(super) struct Compactor {
     remembered: ResourceVersion,
 }
 
-/// How a round went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Round {
-    /// This server won; history before the revision is to go (nothing in its first round).
-    Won(Option<ResourceVersion>),
-    /// Another server was first.
-    Lost,
-}
-
 impl Compactor {
     /// Takes part in one round and, as its winner, compacts.
-    pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<Round, StorageError> {
-        let round = self
+    pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<(), StorageError> {
+        let won = self
             .agree(etcd)
             .await
             .map_err(Failure::into_storage_error)?;
-        if let Round::Won(Some(at)) = round {
+        if let Some(at) = won {
             etcd.compact(at).await?;
             tracing::debug!(revision = at.get(), "compacted etcd");
         }
-        Ok(round)
+        Ok(())
     }
 
-    async fn agree(&mut self, etcd: &Etcd3) -> Result<Round, Failure> {
+    /// The revision that history now begins at by this server's doing: none when another was first,
+    /// nor in its first round.
+    async fn agree(&mut self, etcd: &Etcd3) -> Result<Option<ResourceVersion>, Failure> {
         let known = self.rounds;
         let text = self.remembered.to_string();
         // Not repeated: after an unknown outcome the next round finds out who won.
@@ -71,7 +64,7 @@ impl Compactor {
         let before = std::mem::replace(&mut self.remembered, revision(header));
         if answer.succeeded() {
             self.rounds += 1;
-            return Ok(Round::Won((!before.is_zero()).then_some(before)));
+            return Ok((!before.is_zero()).then_some(before));
         }
         let found = answer
             .0
@@ -83,7 +76,7 @@ impl Compactor {
             });
         // The key can have been deleted by hand: then the rounds start over.
         self.rounds = found.map_or(0, |kv| kv.version);
-        Ok(Round::Lost)
+        Ok(None)
     }
 }
 
