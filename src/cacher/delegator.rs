@@ -189,7 +189,8 @@ impl Cacher {
             return self.list_from_storage(predicate, plan).await;
         }
         let snapshot = self.snapshot().await?;
-        if version > snapshot.at {
+        // What storage has forgotten is refused here as on every other server, whatever history holds.
+        if version > snapshot.at || self.is_compacted(version) {
             return self.list_from_storage(predicate, plan).await;
         }
         match snapshot.objects_at(version) {

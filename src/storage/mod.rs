@@ -249,6 +249,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// start after `at` or later.
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;
 
+    /// The revision before which history is forgotten, so that every server on one store can refuse the
+    /// same: zero when nothing is. With etcd it is what the servers' Compactor agreed on, known some
+    /// seconds late; what somebody compacts besides shows in reads only.
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError>;
+
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
     /// is not, a cache cannot prove that it is fresh. It can change while watches are open, which then
     /// answer, or no longer do. [`Self::maintain`] keeps it up to date.

@@ -247,6 +247,10 @@ impl Storage for FakeStorage {
         Ok(())
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        Ok(rv(self.up()?.compacted))
+    }
+
     fn progress_supported(&self) -> bool {
         self.state.borrow().progress
     }

@@ -80,6 +80,10 @@ impl Storage for Silent {
         self.storage.compact(at).await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.storage.compacted_revision().await
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
     }
