@@ -226,9 +226,6 @@ impl ReflectorStore for WatchCache {
         tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
         let known = self.current.is_some();
         let unreadable = matches!(error, SourceError::Undecodable { .. });
-        if known && unreadable && !std::mem::replace(&mut self.unreadable, true) {
-            self.published.tell_unreadable(error.to_string());
-        }
         self.published.source.send_modify(|state| {
             let since = match state {
                 SourceState::Pending { since, .. } => *since,
@@ -245,5 +242,9 @@ impl ReflectorStore for WatchCache {
                 }
             };
         });
+        // Who is told of it finds the state that goes with it.
+        if known && unreadable && !std::mem::replace(&mut self.unreadable, true) {
+            self.published.tell_unreadable(error.to_string());
+        }
     }
 }
