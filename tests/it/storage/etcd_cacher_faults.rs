@@ -1,5 +1,5 @@
-//! A `Cacher` over a real etcd in trouble that no scripted storage can be trusted to imitate. The
-//! storage trait's own rules are in the suite beside this.
+//! A `Cacher` over a real etcd that loses its newest writes or holds garbage: trouble that no scripted
+//! storage can be trusted to imitate. The storage trait's own rules are in the suite beside this.
 
 use std::sync::Arc;
 use std::time::Duration;
