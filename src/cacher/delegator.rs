@@ -299,7 +299,7 @@ impl Cacher {
     /// Waits until the cache holds every write acknowledged before the call. False when it cannot
     /// prove that, so that storage has to answer.
     async fn consistent(&self) -> Result<bool, ReadError> {
-        if !self.storage.progress_supported() {
+        if !self.storage.progress_supported() || self.published.is_stuck() {
             return Ok(false);
         }
         let version = self.current_revision().await?;

@@ -98,8 +98,8 @@ impl ListerWatcher for StorageSource {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{key}: {detail}")]
 pub(super) struct Unreadable {
-    key: StorageKey,
-    detail: String,
+    pub(super) key: StorageKey,
+    pub(super) detail: String,
 }
 
 impl From<Unreadable> for SourceError {
@@ -166,7 +166,7 @@ impl CachedResource {
     }
 
     /// The key inside the resource of a storage key, which must be inside.
-    fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
+    pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
         self.prefix
             .strip(key.as_str())
             .map(ObjectKey::from)
