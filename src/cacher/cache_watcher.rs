@@ -250,7 +250,8 @@ impl CacheWatcher {
             match snapshot.events_after(self.position) {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
-                    match self.context.backfill.events_after(self.position, oldest) {
+                    let backfill = &self.context.backfill;
+                    match backfill.events_after(self.position, self.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)

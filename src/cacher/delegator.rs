@@ -189,7 +189,8 @@ impl Cacher {
             return self.list_from_storage(predicate, plan).await;
         }
         let snapshot = self.snapshot().await?;
-        if version > snapshot.at {
+        // What storage has forgotten is refused here as on every other server, whatever history holds.
+        if version > snapshot.at || self.is_compacted(version) {
             return self.list_from_storage(predicate, plan).await;
         }
         match snapshot.objects_at(version) {
@@ -270,7 +271,7 @@ impl Cacher {
             Some(version) if version.is_zero() => Ok(Start::After(self.snapshot().await?.at)),
             Some(version) => {
                 if version < self.snapshot().await?.reaches_back_to() {
-                    self.backfill.settled().await;
+                    self.backfill.settled_for(version).await;
                 }
                 Ok(Start::After(version))
             }
@@ -298,7 +299,7 @@ impl Cacher {
     /// Waits until the cache holds every write acknowledged before the call. False when it cannot
     /// prove that, so that storage has to answer.
     async fn consistent(&self) -> Result<bool, ReadError> {
-        if !self.storage.progress_supported() {
+        if !self.storage.progress_supported() || self.published.is_stuck() {
             return Ok(false);
         }
         let version = self.current_revision().await?;

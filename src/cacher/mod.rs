@@ -25,6 +25,7 @@ mod source;
 mod watch_cache;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -131,6 +132,8 @@ pub struct Cacher {
     probe: Arc<RevisionProbe>,
     dispatcher: Arc<Dispatcher>,
     backfill: Arc<Backfill>,
+    /// What storage has forgotten, as it said last.
+    compacted: AtomicU64,
     stop: CancellationToken,
 }
 
@@ -138,6 +141,9 @@ pub struct Cacher {
 /// on the far side of a network would, and never less than every 5 s.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// How often storage is asked what it has forgotten (upstream's period).
+const COMPACTION_POLL: Duration = Duration::from_secs(15);
 
 impl Cacher {
     /// Starts to fill the cache, in tasks of `tasks`.
@@ -154,6 +160,7 @@ impl Cacher {
             probe: RevisionProbe::new(storage.clone(), tasks.clone()),
             dispatcher: Dispatcher::new(resource.triggers.clone()),
             backfill: Backfill::new(),
+            compacted: AtomicU64::new(0),
             stop: tasks.token(),
             resource,
             storage,
@@ -189,7 +196,8 @@ impl Cacher {
                 self.stop.clone(),
             ),
         );
-        let stop = self.stop.clone();
+        tasks.spawn("compaction poll", self.clone().follow_compaction());
+        let (stop, backfill) = (self.stop.clone(), self.backfill.clone());
         tasks.spawn("backfill", async move {
             // Biased: stopping comes first.
             tokio::select! {
@@ -197,7 +205,33 @@ impl Cacher {
                 () = stop.cancelled() => {}
                 () = self.fill_in_history() => {}
             }
+            backfill.settle();
         });
+    }
+
+    /// Asks storage each while what it has forgotten, until the stop.
+    async fn follow_compaction(self: Arc<Self>) {
+        let ask = async {
+            loop {
+                match self.storage.compacted_revision().await {
+                    Ok(compacted) => self.compacted.store(compacted.get(), Ordering::Relaxed),
+                    // The Reflector says what is wrong with storage.
+                    Err(error) => tracing::debug!(%error, "storage does not say what it forgot"),
+                }
+                tokio::time::sleep(COMPACTION_POLL).await;
+            }
+        };
+        // Biased: stopping comes first.
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            () = ask => {}
+        }
+    }
+
+    /// Whether storage has forgotten the state at `version`.
+    fn is_compacted(&self, version: ResourceVersion) -> bool {
+        version.get() < self.compacted.load(Ordering::Relaxed)
     }
 
     /// Reads the history from before the first list, once there is one.
@@ -209,11 +243,12 @@ impl Cacher {
         let Some(snapshot) = self.published.snapshot.load_full() else {
             return;
         };
-        let at = snapshot.reaches_back_to();
+        let (generation, at) = (snapshot.generation, snapshot.reaches_back_to());
         drop(snapshot);
         let (backfill, resource) = (self.backfill.clone(), self.resource.clone());
+        let (storage, config) = (self.storage.clone(), self.config.clone());
         backfill
-            .run(resource, self.storage.clone(), self.config.clone(), at)
+            .run(resource, storage, config, generation, at)
             .await;
     }
 

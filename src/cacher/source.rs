@@ -98,8 +98,8 @@ impl ListerWatcher for StorageSource {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{key}: {detail}")]
 pub(super) struct Unreadable {
-    key: StorageKey,
-    detail: String,
+    pub(super) key: StorageKey,
+    pub(super) detail: String,
 }
 
 impl From<Unreadable> for SourceError {
@@ -166,7 +166,7 @@ impl CachedResource {
     }
 
     /// The key inside the resource of a storage key, which must be inside.
-    fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
+    pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
         self.prefix
             .strip(key.as_str())
             .map(ObjectKey::from)
@@ -247,5 +247,54 @@ fn source_error(error: StorageError) -> SourceError {
                 retry_after: None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{pod, resource, rv};
+    use super::*;
+
+    /// WC-003: a storage that answers with keys of another resource is not believed.
+    #[test]
+    fn a_key_from_elsewhere_is_no_object_of_ours() {
+        let item = |key: &str| KeyValue {
+            key: StorageKey::new(key).unwrap(),
+            value: pod("ns/a", "web", "n1", 1).into(),
+            create_revision: rv(2),
+            mod_revision: rv(2),
+        };
+        let ours = resource().decode(&item("/pods/ns/a")).unwrap();
+        assert_eq!(ours.key().as_str(), "ns/a");
+        for foreign in ["/podsecrets/ns/a", "/secrets/ns/a"] {
+            let error = resource().decode(&item(foreign)).unwrap_err().to_string();
+            assert!(error.starts_with(foreign), "{error}");
+        }
+    }
+
+    /// Of a revision with several changes (a transaction of another writer) all or none is told.
+    #[test]
+    fn what_comes_before_the_unreadable_is_whole_revisions() {
+        let event = |key: &str, revision, value: String| StorageEvent {
+            key: StorageKey::new(key).unwrap(),
+            revision: rv(revision),
+            value: Some(value.into()),
+            previous: None,
+        };
+        let batch = StorageBatch {
+            events: vec![
+                event("/pods/ns/a", 5, pod("ns/a", "web", "n1", 1)),
+                event("/pods/ns/b", 7, pod("ns/b", "web", "n1", 1)),
+                event("/pods/ns/c", 7, "garbage".into()),
+                event("/pods/ns/d", 9, pod("ns/d", "web", "n1", 1)),
+            ],
+            revision: rv(9),
+        };
+        let told = resource().changes(batch);
+        let [Ok(before), Err(SourceError::Undecodable { detail })] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((before.changes.len(), before.at), (1, rv(6)));
+        assert!(detail.starts_with("/pods/ns/c"), "{detail}");
     }
 }

@@ -1,9 +1,11 @@
 //! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
+mod compaction;
 mod fake;
 mod lifecycle;
 mod model;
+mod silent;
 mod unreadable;
 mod watches;
 
@@ -12,18 +14,20 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use self::fake::FakeStorage;
+pub(super) use self::fake::FakeStorage;
+pub(super) use self::silent::Silent;
+pub(super) use self::unreadable::garbage;
 use super::*;
 use crate::api::{
     ContinueToken, EventType, FieldColumn, FieldSelector, GetOptions, ListOptions,
     ResolvedFieldSelector, ResourceVersionMatch, SelectionPredicate,
 };
 
-fn rv(n: u64) -> ResourceVersion {
+pub(super) fn rv(n: u64) -> ResourceVersion {
     ResourceVersion::new(n)
 }
 
-fn resource() -> CachedResource {
+pub(super) fn resource() -> CachedResource {
     CachedResource {
         name: "pods".into(),
         prefix: StorageKey::new("/pods/").unwrap(),
@@ -33,7 +37,7 @@ fn resource() -> CachedResource {
 }
 
 /// A pod as it is stored. `n` makes versions differ.
-fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
+pub(super) fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
     let (namespace, name) = key.split_once('/').unwrap();
     json!({
         "kind": "Pod", "apiVersion": "v1",

@@ -3,6 +3,7 @@
 //! serves no reader and feeds no watcher itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
@@ -30,6 +31,8 @@ pub(super) struct Published {
     unreadable: ArcSwapOption<Unreadable>,
     /// Told when it happens; the Dispatcher waits for it.
     pub(super) unreadable_told: Notify,
+    /// It is still there, so that the source is not followed.
+    stuck: AtomicBool,
 }
 
 /// What the source sent and nobody can read. The watches that were open then end with it, so that
@@ -68,7 +71,14 @@ impl Published {
             source: watch::Sender::new(pending),
             unreadable: ArcSwapOption::empty(),
             unreadable_told: Notify::new(),
+            stuck: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it is in vain to wait for the cache: until what cannot be read is gone, nobody follows
+    /// the source.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
     }
 
     /// How often the source sent what cannot be read.
@@ -105,8 +115,6 @@ pub(super) struct WatchCache {
     config: CacherConfig,
     published: Arc<Published>,
     current: Option<Snapshot>,
-    /// The source sent what cannot be read, and was not followed since. Told once.
-    unreadable: bool,
 }
 
 impl WatchCache {
@@ -120,7 +128,6 @@ impl WatchCache {
             config,
             published,
             current: None,
-            unreadable: false,
         }
     }
 
@@ -136,8 +143,8 @@ impl WatchCache {
         self.published.publish(snapshot);
     }
 
-    fn following(&mut self) {
-        self.unreadable = false;
+    fn following(&self) {
+        self.published.stuck.store(false, Ordering::Relaxed);
         self.published.source.send_if_modified(|state| {
             let changed = *state != SourceState::Following;
             *state = SourceState::Following;
@@ -226,9 +233,6 @@ impl ReflectorStore for WatchCache {
         tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
         let known = self.current.is_some();
         let unreadable = matches!(error, SourceError::Undecodable { .. });
-        if known && unreadable && !std::mem::replace(&mut self.unreadable, true) {
-            self.published.tell_unreadable(error.to_string());
-        }
         self.published.source.send_modify(|state| {
             let since = match state {
                 SourceState::Pending { since, .. } => *since,
@@ -245,5 +249,9 @@ impl ReflectorStore for WatchCache {
                 }
             };
         });
+        // Once, until the source is followed again. Who is told finds the state that goes with it.
+        if known && unreadable && !self.published.stuck.swap(true, Ordering::Relaxed) {
+            self.published.tell_unreadable(error.to_string());
+        }
     }
 }

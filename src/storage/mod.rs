@@ -5,15 +5,17 @@
 //! # Definitions
 //!
 //! - *Revision*: a `ResourceVersion`. Each successful put or delete makes a new one, one greater (or
-//!   more: another writer's) than any before, over all keys. With etcd a revision can hold changes of
-//!   several keys: a transaction of another writer, a lease that ends. A batch never cuts it in two.
+//!   more: another writer's) than any before, over all keys. It can hold several changes, each of
+//!   another key: a transaction of another client of the same etcd, or the end of a lease, which
+//!   deletes every key on it.
 //! - *History*: every revision back to the compacted one can be listed at and watched from.
 //!
 //! # Invariants, which the back ends' shared test-suite checks
 //!
 //! 1. An acknowledged write is seen by every later read, list, probe and watch.
 //! 2. A watch after revision R delivers every change of its prefix with a revision greater than R,
-//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap.
+//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap. A batch holds all of a
+//!    revision's changes of the prefix or none.
 //! 3. A list is the state at exactly the revision that it reports.
 
 pub mod embedded;
@@ -125,7 +127,7 @@ impl StorageEvent {
     }
 }
 
-/// Changes in order; empty when the watch only says how far it is (a progress notification).
+/// Changes in order, revisions whole; empty when the watch only says how far it is (a progress notification).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageBatch {
     /// The changes.
@@ -248,6 +250,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// Forgets history: afterwards the oldest state that can be listed is that of `at`, and watches
     /// start after `at` or later.
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;
+
+    /// The revision before which history is forgotten, so that every server on one store can refuse the
+    /// same: zero when nothing is. With etcd it is what the servers' Compactor agreed on, known some
+    /// seconds late; what somebody compacts besides shows in reads only.
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError>;
 
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
     /// is not, a cache cannot prove that it is fresh. It can change while watches are open, which then

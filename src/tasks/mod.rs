@@ -182,7 +182,7 @@ impl Running {
         };
         tracing::error!(
             task = failed.task,
-            message = failed.message,
+            panic = failed.message,
             "a task panicked"
         );
         self.known.failed.send_if_modified(|first| {

@@ -12,7 +12,7 @@ use super::*;
 use crate::storage::*;
 
 #[derive(Debug)]
-pub(super) struct FakeStorage {
+pub(in crate::cacher) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl FakeStorage {
-    pub(super) fn new() -> Arc<Self> {
+    pub(in crate::cacher) fn new() -> Arc<Self> {
         let log = BTreeMap::new();
         let state = State {
             revision: 1,
@@ -53,7 +53,7 @@ impl FakeStorage {
         rv(self.state.borrow().revision)
     }
 
-    pub(super) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
+    pub(in crate::cacher) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
         let key = StorageKey::new(key).unwrap();
         let mut revision = 0;
         self.state.send_modify(|state| {
@@ -77,7 +77,7 @@ impl FakeStorage {
     }
 
     /// History up to `at` is gone.
-    pub(super) fn compact_to(&self, at: ResourceVersion) {
+    pub(in crate::cacher) fn compact_to(&self, at: ResourceVersion) {
         self.state.send_modify(|state| state.compacted = at.get());
     }
 
@@ -245,6 +245,10 @@ impl Storage for FakeStorage {
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
         self.compact_to(at);
         Ok(())
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        Ok(rv(self.up()?.compacted))
     }
 
     fn progress_supported(&self) -> bool {

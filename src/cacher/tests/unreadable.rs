@@ -3,7 +3,7 @@
 
 use super::*;
 
-fn garbage() -> Option<String> {
+pub(in crate::cacher) fn garbage() -> Option<String> {
     Some("garbage".into())
 }
 
@@ -37,6 +37,16 @@ async fn it_is_told_once_and_mended_by_a_deletion() {
     assert_eq!(f.keys(current()).await, ["ns/a", "ns/b"]);
     let error = f.list(ListOptions::default()).await.unwrap_err();
     assert!(matches!(error, ReadError::Undecodable(_)), "{error}");
+    // What can be read is, from storage, and without waiting for a cache that does not move.
+    let asked = tokio::time::Instant::now();
+    let key = ObjectKey::from("ns/c");
+    let got = f.cacher.get(&key, GetOptions::default()).await.unwrap();
+    assert_eq!(got.unwrap().resource_version(), rv(5));
+    assert!(
+        asked.elapsed() < Duration::from_millis(50),
+        "{:?}",
+        asked.elapsed()
+    );
     // Who comes back is not sent away again at each try.
     let mut back = f.watch(everything(), from(before)).await;
     assert!(said(&mut back).await.is_empty());

@@ -166,6 +166,10 @@ impl Storage for Meddler {
         self.inner.compact(at).await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.inner.compacted_revision().await
+    }
+
     fn progress_supported(&self) -> bool {
         self.inner.progress_supported()
     }

@@ -283,6 +283,11 @@ impl Storage for Embedded {
         self.ask(|reply| Op::Compact(at, reply)).await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.data
+            .read(|snapshot| Ok(ResourceVersion::new(snapshot.compacted)))
+    }
+
     fn progress_supported(&self) -> bool {
         true
     }

@@ -1,6 +1,7 @@
-//! The `etcd` back end: `Storage` over a real etcd, with Kubernetes' key layout, so that both can
-//! serve the same data. Values are bytes here, JSON or not. Everything that says "etcd" is in this
-//! folder.
+//! The `etcd` back end: `Storage` over a real etcd, with Kubernetes' key layout, leases and compaction,
+//! so that any number of servers share one etcd. Values are bytes here; those above write and read
+//! JSON only, so what a kube-apiserver stored as protobuf (all but custom resources) cannot be read.
+//! Everything that says "etcd" is in this folder.
 //!
 //! # Parts
 //!
@@ -64,6 +65,7 @@ pub struct Etcd3 {
     cluster: Cluster,
     layout: Layout,
     leases: Leases,
+    agreed: compactor::Agreed,
     compaction_interval: Duration,
 }
 
@@ -84,6 +86,7 @@ impl Etcd3 {
             cluster,
             layout: checked.layout,
             leases: Leases::default(),
+            agreed: compactor::Agreed::default(),
             compaction_interval: config.compaction_interval,
         }))
     }
@@ -268,6 +271,10 @@ impl Storage for Etcd3 {
             }
             Err(failure) => Err(failure.into_storage_error()),
         }
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.agreed.get(self).await
     }
 
     fn progress_supported(&self) -> bool {

@@ -273,6 +273,8 @@ async fn one_compactor_wins_each_interval() {
     let compacted: u64 = agreed.kvs()[0].value_str().unwrap().parse().unwrap();
     for store in &stores {
         let at = ResourceVersion::new(compacted);
+        // WC-195: whichever of them wrote it.
+        assert_eq!(store.compacted_revision().await.unwrap(), at);
         assert!(
             list(store, "/pods/", Some(at)).await.is_ok(),
             "it is the oldest state"

@@ -96,13 +96,17 @@ pub(crate) async fn a_single_key_can_be_watched(store: Arc<dyn Storage>) {
 /// Watches that begin at every point of a history that is still being written all see its rest.
 pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dyn Storage>) {
     const WRITES: usize = 200;
+    const STEP: usize = 8;
     let start = store.current_revision().await.unwrap();
     let tasks = Tasks::new();
+    // The reader lets the writer go on by some writes at a time, and opens a watch while they are made.
+    let allowed = Arc::new(tokio::sync::Semaphore::new(0));
     let writing = {
-        let store = store.clone();
+        let (store, allowed) = (store.clone(), allowed.clone());
         tasks.spawn("writes", async move {
             let mut revisions = Vec::new();
             for number in 0..WRITES {
+                allowed.acquire().await.unwrap().forget();
                 let space = if number % 3 == 0 { "noise" } else { "pods" };
                 let at = format!("/{space}/ns/{number}");
                 let revision = create(&store, &at, "x").await;
@@ -115,13 +119,12 @@ pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dy
     };
     let mut watches = Vec::new();
     let mut after = start;
-    while !writing.is_finished() {
+    for _ in 0..WRITES / STEP {
+        allowed.add_permits(STEP);
         watches.push((after, Follow::open(&store, "/pods/", after).await));
-        tokio::time::sleep(Duration::from_millis(3)).await;
         after = store.current_revision().await.unwrap();
     }
     let revisions = writing.await.unwrap();
-    assert!(watches.len() > 1, "the writer was still writing");
     let end = *revisions.last().unwrap();
     for (after, mut watch) in watches {
         let seen: Vec<_> = watch.until(end).await;

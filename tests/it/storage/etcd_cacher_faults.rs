@@ -1,5 +1,5 @@
-//! A `Cacher` over a real etcd in trouble that no scripted storage can be trusted to imitate. The
-//! storage trait's own rules are in the suite beside this.
+//! A `Cacher` over a real etcd that loses its newest writes or holds garbage: trouble that no scripted
+//! storage can be trusted to imitate. The storage trait's own rules are in the suite beside this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,4 +96,55 @@ async fn a_restored_etcd_is_believed() {
     create(&store, "/pods/ns/e", &pod("e")).await;
     until(&cacher, &["ns/a", "ns/e"]).await;
     tasks.drain(PATIENCE).await.unwrap();
+}
+
+/// Somebody writes under our prefix what is no object, and takes it away again. (WC-132)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_of_another_writer_is_told_and_forgiven() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let tasks = Tasks::new();
+    let mut raw = etcd_client::Client::connect([process.url()], None)
+        .await
+        .unwrap();
+    let made = create(&store, "/pods/ns/a", &pod("a")).await;
+    let cacher = cacher(store.clone(), &tasks);
+    until(&cacher, &["ns/a"]).await;
+    let mut watcher = watch(&cacher, made).await;
+
+    // A key that is garbage, then a value that is: neither may be taken for peace.
+    for (garbage, named) in [
+        ("/registry/pods/ns/b", "/pods/ns/b"),
+        ("/registry/pods//b", "/pods//b"),
+    ] {
+        raw.put(garbage, "garbage", None).await.unwrap();
+        let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
+        let told = told.expect("it is told").expect("why, before it ends");
+        assert!(
+            matches!(&told[..], [WatchItem::Error(error)] if error.to_string().contains(named)),
+            "{told:?}"
+        );
+        let unready = cacher.readiness().unwrap_err();
+        assert!(unready.contains(named), "{unready}");
+        raw.delete(garbage, None).await.unwrap();
+        until_ready(&cacher).await;
+        until(&cacher, &["ns/a"]).await;
+        watcher = watch(&cacher, store.current_revision().await.unwrap()).await;
+    }
+    create(&store, "/pods/ns/c", &pod("c")).await;
+    let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
+    let told = told.expect("it goes on").expect("and tells of it");
+    assert!(
+        matches!(&told[..], [WatchItem::Event(event)] if event.object().key().as_str() == "ns/c"),
+        "{told:?}"
+    );
+    tasks.drain(PATIENCE).await.unwrap();
+}
+
+async fn until_ready(cacher: &Arc<Cacher>) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(reason) = cacher.readiness() {
+        assert!(Instant::now() < deadline, "{reason}");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
