@@ -131,7 +131,10 @@ impl FrameEncoder {
 }
 
 /// A number for each way to show an object, by which watchers share an event's frame. Resources that
-/// share a cache share its events, but each has its own conversion.
+/// share a cache share its events; one of them at most converts ([`Registry::converts`]), so that a bit
+/// tells them apart.
+///
+/// [`Registry::converts`]: crate::registry::Registry::converts
 fn format_number(renderer: &Renderer) -> u8 {
     let form = match renderer.form() {
         Form::Object => 0,

@@ -257,13 +257,19 @@ impl Registry {
             .expect("caches are of resources in the table")
     }
 
+    /// Whether objects of `resource` are shown in another form than the stored one. Of the resources
+    /// that share a cache at most one is: who shares what is made of its events counts on it.
+    pub fn converts(&self, resource: &Resource) -> bool {
+        events::is_converted(resource)
+    }
+
     /// The representation of an object of `resource`, where that is not the stored form: events are
     /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
     ///
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !events::is_converted(resource) {
+        if !self.converts(resource) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());

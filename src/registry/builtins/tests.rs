@@ -114,6 +114,23 @@ fn storage_prefixes_are_kubernetes_own() {
     assert_eq!(prefixes.len(), all - 1, "only the two events share one");
 }
 
+/// Two that convert would be sent each other's frames.
+#[test]
+fn of_those_that_share_a_prefix_one_converts() {
+    let all = resources();
+    let converts = |r: &&Arc<Resource>| super::super::events::is_converted(r);
+    let mut prefixes: Vec<&str> = all
+        .iter()
+        .filter(converts)
+        .map(|r| &*r.storage_prefix)
+        .collect();
+    let converted = prefixes.len();
+    assert!(converted > 0, "events are converted");
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    assert_eq!(prefixes.len(), converted);
+}
+
 #[test]
 fn both_events_select_the_same_columns() {
     let (core, newer) = (find("", "events"), find("events.k8s.io", "events"));
