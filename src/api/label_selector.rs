@@ -214,6 +214,7 @@ impl<'a> Parser<'a> {
     fn number(&mut self) -> Result<i64, String> {
         self.space();
         let word = self.word();
+        check_value(word)?;
         word.parse()
             .map_err(|_| format!("{word:?}: for '>' and '<' the value must be an integer"))
     }
@@ -357,6 +358,8 @@ mod tests {
             "a in 1",
             "a in (1",
             "a>x",
+            "a>-1",
+            "a<+1",
             "!",
             "a/b/c",
             "-a",

@@ -95,4 +95,7 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// What becomes of the dependents.
     pub propagation_policy: Option<PropagationPolicy>,
+    /// Delete an object although it cannot be read, and only then; with nothing of what deleting
+    /// usually does.
+    pub ignore_store_read_error_with_cluster_breaking_potential: bool,
 }

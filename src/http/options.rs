@@ -62,15 +62,7 @@ pub(crate) fn list_options(
     purpose: ListFor,
     name: Option<&str>,
 ) -> Result<ListOptions, WireError> {
-    let continue_token = query.text("continue");
-    let send_initial_events = query
-        .get("sendInitialEvents")
-        .map(|_| query.flag("sendInitialEvents"));
-    refuse(
-        "ListOptions",
-        list_causes(query, purpose, send_initial_events.is_some()),
-    )?;
-    let resource_version = resource_version(query)?;
+    // In upstream's order: what cannot be decoded, then what may not be, then the version.
     let labels: LabelSelector = query
         .get("labelSelector")
         .unwrap_or_default()
@@ -81,11 +73,20 @@ pub(crate) fn list_options(
         .unwrap_or_default()
         .parse()
         .map_err(bad_request)?;
+    let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
+    let limit = query.integer("limit")?.unwrap_or(0);
+    let continue_token = query.text("continue");
+    let send_initial_events = query
+        .get("sendInitialEvents")
+        .map(|_| query.flag("sendInitialEvents"));
+    refuse(
+        "ListOptions",
+        list_causes(query, purpose, send_initial_events.is_some()),
+    )?;
     if let Some(name) = name {
         pin_name(&mut fields, name)?;
     }
-    let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
-    let limit = query.integer("limit")?.unwrap_or(0);
+    let resource_version = resource_version(query)?;
     Ok(ListOptions {
         resource_version,
         resource_version_match: match query.text("resourceVersionMatch") {
@@ -132,13 +133,13 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
                 causes.push(StatusCause::not_supported(
                     MATCH,
                     rule,
-                    &["", "Exact", "NotOlderThan"],
+                    &["Exact", "NotOlderThan", ""],
                 ));
             }
             if rule == "Exact" && version == Some("0") {
                 causes.push(StatusCause::forbidden(
                     MATCH,
-                    "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
@@ -176,14 +177,11 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
     causes
 }
 
-/// Narrows `fields` to the object `name` of the path.
+/// Narrows `fields` to the object `name` of the path; fields that were given must be about it alone.
 fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
     match fields.exact("metadata.name") {
-        Some(selected) if selected != name => Err(WireError::BadRequest(format!(
-            "fieldSelector metadata.name={selected} does not match the name {name:?} of the path"
-        ))),
-        Some(_) => Ok(()),
-        None => {
+        Some(selected) if selected == name => Ok(()),
+        None if fields.is_empty() => {
             fields.terms.push(FieldTerm {
                 field: "metadata.name".into(),
                 operator: FieldOperator::Equals,
@@ -191,6 +189,9 @@ fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
             });
             Ok(())
         }
+        _ => Err(WireError::BadRequest(format!(
+            "the fieldSelector does not ask for metadata.name={name}, which the path names"
+        ))),
     }
 }
 
@@ -309,21 +310,6 @@ pub(crate) fn delete_options(
             &["Foreground", "Background", "Orphan"],
         ));
     }
-    if policy.is_some() && !value["orphanDependents"].is_null() {
-        let why = "orphanDependents and propagationPolicy cannot be both set";
-        causes.push(StatusCause::invalid(
-            "propagationPolicy",
-            policy.unwrap_or_default(),
-            why,
-        ));
-    }
-    if let Some(Value::Array(values)) = value.get("dryRun") {
-        let values: Vec<String> = values
-            .iter()
-            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-            .collect();
-        check_dry_run(&values, &mut causes);
-    }
     refuse("DeleteOptions", causes)?;
     serde_json::from_value(value)
         .map_err(|error| WireError::BadRequest(format!("invalid DeleteOptions: {error}")))
@@ -355,6 +341,8 @@ fn delete_query(query: &Query) -> Result<Value, WireError> {
         orphan_dependents: query
             .get("orphanDependents")
             .map(|_| query.flag("orphanDependents")),
+        ignore_store_read_error_with_cluster_breaking_potential: query
+            .flag("ignoreStoreReadErrorWithClusterBreakingPotential"),
         ..DeleteOptions::default()
     };
     options.dry_run.retain(|value| !value.is_empty());

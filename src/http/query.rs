@@ -72,7 +72,7 @@ impl Query {
                 problem: "it is not a whole number",
             })
         };
-        self.text(name).map(parse).transpose()
+        self.get(name).map(parse).transpose()
     }
 
     /// A duration in Go's notation; zero counts as not given.
@@ -156,6 +156,7 @@ mod tests {
         assert_eq!(query.integer("a"), Ok(Some(5)));
         assert!(query.integer("b").is_err());
         assert_eq!(query.integer("z"), Ok(None));
+        assert!(Query::parse("a=").unwrap().integer("a").is_err());
         assert_eq!(query.duration("c"), Ok(Some(Duration::from_millis(61_500))));
         assert_eq!(query.duration("g"), Ok(Some(Duration::from_millis(250))));
         assert_eq!(query.duration("e"), Ok(None));

@@ -156,6 +156,37 @@ fn the_notation_of_fields_is_read() {
         .unwrap();
     assert_eq!(*values, ["2".into()]);
     assert!(jobs.columns.resolve("status.successful").is_ok());
+    let events = find("", "events");
+    let at = events.columns.resolve("source").unwrap();
+    for (json, source) in [
+        (
+            r#"{"source":{"component":"a"},"reportingComponent":"b"}"#,
+            "a",
+        ),
+        (r#"{"source":{},"reportingComponent":"b"}"#, "b"),
+        ("{}", ""),
+    ] {
+        let values = events.columns.extract(json.as_bytes()).unwrap();
+        assert!(
+            matches!(at, FieldRef::Column(n) if &*values[n] == source),
+            "{json}"
+        );
+    }
+    assert!(
+        pods.columns.resolve("status.podIPs").is_ok(),
+        "accepted, and never set"
+    );
+    let secrets = find("", "secrets");
+    assert_eq!(*secrets.columns.extract(b"{}").unwrap(), ["Opaque".into()]);
+    for (group, plural, known) in [
+        ("", "nodes", false),
+        ("", "namespaces", false),
+        ("resource.k8s.io", "resourceslices", false),
+        ("", "persistentvolumes", true),
+    ] {
+        let found = find(group, plural).columns.resolve("metadata.namespace");
+        assert_eq!(found.is_ok(), known, "{plural}");
+    }
     assert_eq!(
         *find("", "nodes").columns.extract(b"{}").unwrap(),
         ["false".into()]
