@@ -90,13 +90,15 @@ impl CachedResource {
     /// The object stored in `item`.
     pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, DecodeError> {
         // The loader will most often send it as part of somebody's initial state.
-        let key = ObjectKey::from(
-            self.prefix
-                .strip(item.key.as_str())
-                .unwrap_or(item.key.as_str()),
-        );
+        let key = self.object_key(&item.key);
         let at = item.mod_revision;
         Object::decode(key, at, EventType::Added, &item.value, &self.columns).map(Arc::new)
+    }
+
+    /// The key of the object that is stored there.
+    pub(super) fn object_key(&self, key: &StorageKey) -> ObjectKey {
+        let key = key.as_str();
+        ObjectKey::from(self.prefix.strip(key).unwrap_or(key))
     }
 
     /// Where the object of this key is stored.

@@ -1,6 +1,7 @@
 //! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
+mod corrupt;
 mod fake;
 mod lifecycle;
 mod model;

@@ -98,7 +98,7 @@ impl<'a> Call<'a> {
 
     /// Does it.
     pub(crate) async fn run(self, body: Body) -> Result<Response, WireError> {
-        match self.verb {
+        let answer = match self.verb {
             Verb::Get => self.get().await,
             Verb::List => self.list().await,
             Verb::Watch => self.watch().await,
@@ -107,7 +107,8 @@ impl<'a> Call<'a> {
             Verb::Patch => self.patch(body).await,
             Verb::Delete => self.delete(body).await,
             Verb::DeleteCollection => self.delete_collection(body).await,
-        }
+        };
+        answer.map_err(|error| error.about(self.verb, &self.resource))
     }
 
     fn registry(&self) -> &Registry {
@@ -242,6 +243,7 @@ impl<'a> Call<'a> {
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
             Deleted::Gone(object) => return Ok(status_response(&self.gone(&object))),
+            Deleted::Unread => return Ok(status_response(&self.unread())),
             Deleted::Last(object) => (StatusCode::OK, object),
             // Only a client that asked for the old orphaning by name is told that it goes on.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
@@ -259,6 +261,16 @@ impl<'a> Call<'a> {
             group: self.resource.group.clone(),
             kind: self.resource.plural.clone(),
             uid: object.uid().to_owned(),
+            ..StatusDetails::default()
+        })
+    }
+
+    /// The success that tells of an object that nobody could read; upstream says its kind here.
+    fn unread(&self) -> Status {
+        Status::success(StatusDetails {
+            name: self.name.clone().unwrap_or_default(),
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
             ..StatusDetails::default()
         })
     }

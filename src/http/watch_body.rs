@@ -14,7 +14,7 @@ use crate::registry::{CacheWatcher, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
-use super::error::{WireError, read_status};
+use super::error::{WireError, watch_status};
 use super::render::Renderer;
 
 /// A write is at most about this large: a batch of many events goes out in several, so that a slow
@@ -76,7 +76,7 @@ impl FrameEncoder {
                 initial_events_end,
             } => self.bookmark(*resource_version, *initial_events_end),
             WatchItem::Error(error) => {
-                let status = serde_json::to_string(&read_status(error))?;
+                let status = serde_json::to_string(&watch_status(error))?;
                 Ok(format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into())
             }
         }

@@ -51,7 +51,9 @@ use crate::api::{
 };
 use crate::cacher::{CachedResource, Cacher};
 // What the verbs take and answer with: who calls them needs to know no room further down.
-pub use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError, WatchItem};
+pub use crate::cacher::{
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
+};
 use crate::storage::Storage;
 pub use crate::storage::StorageError;
 use crate::tasks::Tasks;
@@ -181,6 +183,8 @@ pub enum Deleted {
     Last(Arc<Object>),
     /// It goes on until its finalizers or its grace period are done.
     Pending(Arc<Object>),
+    /// It could not be read, and is gone.
+    Unread,
 }
 
 /// The resources and the verbs on them. Cheap to share.

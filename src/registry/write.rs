@@ -95,9 +95,13 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
-        let value = parse(&stored.value).map_err(|error| {
-            ReadError::Undecodable(format!("undecodable object {}: {error}", stored.key))
-        })?;
+        let undecodable = |why: &dyn std::fmt::Display| {
+            ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
+        };
+        let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
+        if !value["metadata"].is_object() {
+            return Err(undecodable(&"it is no object with metadata").into());
+        }
         Ok(Self {
             value,
             at: stored.mod_revision,
