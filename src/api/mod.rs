@@ -11,6 +11,7 @@ mod object;
 mod options;
 mod predicate;
 mod resource_version;
+mod shard_selector;
 mod status;
 mod user;
 mod warnings;
@@ -28,6 +29,7 @@ pub use options::{
 };
 pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
+pub use shard_selector::{InvalidShardSelector, ShardSelector};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED,

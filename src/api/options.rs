@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSelector, LabelSelector, ResourceVersion, Warnings};
+use super::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector, Warnings};
 
 /// How a list's `resourceVersion` is meant (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct ListOptions {
     pub labels: LabelSelector,
     /// `fieldSelector`, as it came; the registry resolves it.
     pub fields: FieldSelector,
+    /// `shardSelector` (KEP-5866)
+    pub shard: Option<ShardSelector>,
     /// `sendInitialEvents` (watch only; KEP-3157).
     pub send_initial_events: Option<bool>,
     /// `allowWatchBookmarks` (watch only; KEP-956).

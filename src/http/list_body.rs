@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::api::Object;
+use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
 use super::accept::Form;
@@ -27,9 +27,9 @@ pub(crate) struct ListSource {
 }
 
 impl ListSource {
-    /// `list` as `renderer` shows it.
-    pub(crate) fn new(renderer: Renderer, list: ObjectList) -> Self {
-        let metadata = list_metadata(&list);
+    /// `list`, which is of `shard` if one was asked for, as `renderer` shows it.
+    pub(crate) fn new(renderer: Renderer, list: ObjectList, shard: Option<&ShardSelector>) -> Self {
+        let metadata = list_metadata(&list, shard);
         let head = match renderer.form() {
             Form::Table(_) => renderer.table_head(&metadata, true),
             Form::Object | Form::Metadata => {
@@ -49,7 +49,7 @@ impl ListSource {
     }
 }
 
-fn list_metadata(list: &ObjectList) -> String {
+fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
     let mut metadata = format!(r#"{{"resourceVersion":"{}""#, list.resource_version);
     if let Some(token) = &list.continue_token {
         // A token is URL-safe base64: nothing in it needs escaping.
@@ -57,6 +57,10 @@ fn list_metadata(list: &ObjectList) -> String {
     }
     if let Some(remaining) = list.remaining {
         metadata.push_str(&format!(r#","remainingItemCount":{remaining}"#));
+    }
+    if let Some(shard) = shard {
+        // The canonical text has nothing that needs escaping either.
+        metadata.push_str(&format!(r#","shardInfo":{{"selector":"{shard}"}}"#));
     }
     metadata.push('}');
     metadata
@@ -108,7 +112,7 @@ mod tests {
     }
 
     fn chunks(renderer: Renderer, list: ObjectList) -> Vec<Bytes> {
-        let mut source = ListSource::new(renderer, list);
+        let mut source = ListSource::new(renderer, list, None);
         std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect()
     }
 

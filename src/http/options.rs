@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{
-    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, LabelSelector, ListOptions,
-    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause, Warnings,
-    WriteOptions,
+    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, InvalidShardSelector,
+    LabelSelector, ListOptions, Preconditions, PropagationPolicy, ResourceVersion,
+    ResourceVersionMatch, StatusCause, Warnings, WriteOptions,
 };
 
 use super::error::WireError;
@@ -73,6 +73,8 @@ pub(crate) fn list_options(
         .unwrap_or_default()
         .parse()
         .map_err(bad_request)?;
+    let shard = query.text("shardSelector").map(str::parse).transpose();
+    let shard = shard.map_err(|error: InvalidShardSelector| bad_request(error))?;
     let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
     let limit = query.integer("limit")?.unwrap_or(0);
     let continue_token = query.text("continue");
@@ -99,6 +101,7 @@ pub(crate) fn list_options(
         continue_token: continue_token.map(str::to_owned),
         labels,
         fields,
+        shard,
         send_initial_events,
         allow_watch_bookmarks: query.flag("allowWatchBookmarks"),
         timeout: u64::try_from(seconds)

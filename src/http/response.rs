@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::{Object, Status};
+use crate::api::{Object, ShardSelector, Status};
 use crate::registry::ObjectList;
 
 use super::accept::{Media, Negotiated};
@@ -159,9 +159,14 @@ impl Outgoing {
         self.source(code, Whole::new(body))
     }
 
-    /// A list.
-    pub(crate) fn list(self, renderer: Renderer, list: ObjectList) -> Result<Response, WireError> {
-        self.source(StatusCode::OK, ListSource::new(renderer, list))
+    /// A list, of `shard` if one was asked for.
+    pub(crate) fn list(
+        self,
+        renderer: Renderer,
+        list: ObjectList,
+        shard: Option<&ShardSelector>,
+    ) -> Result<Response, WireError> {
+        self.source(StatusCode::OK, ListSource::new(renderer, list, shard))
     }
 
     fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {

@@ -2,6 +2,7 @@
 //! in memory.
 
 mod reads;
+mod shards;
 mod streams;
 mod writes;
 

@@ -170,7 +170,8 @@ impl<'a> Call<'a> {
             .registry()
             .list(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, options.shard.as_ref())
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
@@ -290,7 +291,8 @@ impl<'a> Call<'a> {
                 &options,
             )
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, selection.shard.as_ref())
     }
 }
 

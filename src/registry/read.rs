@@ -65,9 +65,6 @@ pub(super) fn predicate(
     };
     let fields =
         ResolvedFieldSelector::resolve(&options.fields, &resource.columns).map_err(unknown)?;
-    Ok(SelectionPredicate::new(
-        namespace,
-        options.labels.clone(),
-        fields,
-    ))
+    let predicate = SelectionPredicate::new(namespace, options.labels.clone(), fields);
+    Ok(predicate.sharded(options.shard.clone()))
 }
