@@ -3,10 +3,12 @@
 
 mod columns;
 mod continue_token;
+mod duration;
 mod event;
 mod field_selector;
 mod key;
 mod label_selector;
+pub mod names;
 mod object;
 mod options;
 mod predicate;
@@ -18,6 +20,7 @@ mod warnings;
 
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
+pub use duration::parse_go_duration;
 pub use event::{EventType, WatchEvent};
 pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
 pub use key::{InvalidKey, ObjectKey, StorageKey};

@@ -54,8 +54,6 @@ pub struct ListOptions {
 pub struct WriteOptions {
     /// `dryRun=All`: everything but the storage write.
     pub dry_run: bool,
-    /// `fieldManager`
-    pub field_manager: Option<String>,
     /// Where the client's mistakes go that do not stop the write.
     pub warnings: Warnings,
 }

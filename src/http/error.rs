@@ -229,7 +229,6 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::BadRequest(_) => Status::failure(400, "BadRequest", text),
         ApiError::Unprocessable(_) => Status::failure(422, "Invalid", text),
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
-        ApiError::UnsupportedPatch(_) => Status::failure(415, "UnsupportedMediaType", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
         ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
             .with_details(StatusDetails::default()),

@@ -12,8 +12,8 @@ use super::accept::Form;
 use super::chunks::{ChunkError, ChunkSource};
 use super::render::Renderer;
 
-/// A chunk is sent when it has this many bytes: enough to make writes cheap, little enough that ten
-/// thousand slow readers of lists hold megabytes and not gigabytes.
+/// A chunk is sent when it has this many bytes: enough to make writes cheap. A list on its way holds two
+/// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A list on its way out.

@@ -219,12 +219,9 @@ impl WriteFor {
     }
 }
 
-/// Options of a create, an update or a patch. The field manager defaults to the user agent's name.
-pub(crate) fn write_options(
-    query: &Query,
-    purpose: WriteFor,
-    user_agent: Option<&str>,
-) -> Result<WriteOptions, WireError> {
+/// Options of a create, an update or a patch. The field manager is checked, and of no use before
+/// managed fields are kept.
+pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOptions, WireError> {
     let mut causes = Vec::new();
     let dry_run: Vec<String> = query
         .all("dryRun")
@@ -262,10 +259,8 @@ pub(crate) fn write_options(
         ));
     }
     refuse(purpose.kind(), causes)?;
-    let manager = query.text("fieldManager").map(str::to_owned);
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
-        field_manager: manager.or_else(|| user_agent.and_then(manager_of_user_agent)),
         warnings: Warnings::default(),
     })
 }
@@ -278,19 +273,6 @@ fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
             &["All"],
         ));
     }
-}
-
-/// The part of a user agent before its first `/`, cut to what a manager may be.
-fn manager_of_user_agent(user_agent: &str) -> Option<String> {
-    let name = user_agent.split('/').next().unwrap_or_default();
-    let mut manager = String::new();
-    for c in name.chars().filter(|c| !c.is_control()) {
-        if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES_MAX {
-            break;
-        }
-        manager.push(c);
-    }
-    Some(manager).filter(|m| !m.is_empty())
 }
 
 /// Options of a delete: of the body when there is one, else of the query.

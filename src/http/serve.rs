@@ -19,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::Warnings;
+use crate::api::{UserInfo, Warnings};
 use crate::registry::Registry;
 
 use super::accept::wants_pretty;
@@ -73,6 +73,8 @@ impl Wire {
 pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let audit_id = audit_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
+    let user = request.extensions().get::<Arc<UserInfo>>().cloned();
+    let user = user.as_deref().map_or("", |user| &user.name);
     let pretty = is_pretty(uri.query(), request.headers());
     let warnings = Warnings::default();
     let answered = AssertUnwindSafe(answer(&wire, request, &warnings))
@@ -84,16 +86,16 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("a panic without a message");
-        tracing::error!(audit_id, %method, %uri, detail, "a request panicked");
+        tracing::error!(audit_id, user, %method, %uri, detail, "a request panicked");
         let told = "the request failed because of a bug in the server".to_owned();
         Err(WireError::Internal(told))
     });
     let mut response = result.unwrap_or_else(|error| {
         let status = error.status();
         if status.code >= 500 {
-            tracing::warn!(audit_id, %method, %uri, code = status.code, %error, "a request failed");
+            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, "a request failed");
         } else {
-            tracing::debug!(audit_id, %method, %uri, code = status.code, %error, "request refused");
+            tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request refused");
         }
         status_response_as(&status, pretty)
     });

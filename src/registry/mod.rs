@@ -44,6 +44,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 pub use error::ApiError;
+pub use write::WRITE_DEADLINE;
 
 use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
@@ -196,6 +197,8 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// The namespaces themselves, which every write into one asks for.
     namespaces: Arc<Resource>,
+    /// Where in the columns of a namespace its phase is.
+    namespace_phase: FieldRef,
     /// By storage prefix: resources that share one share a cache. Bounded by the table.
     caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
     terminating: namespaces::Terminating,
@@ -211,7 +214,12 @@ impl Registry {
             .find(|r| r.is("", "namespaces"))
             .cloned()
             .expect("the table has namespaces");
+        let namespace_phase = namespaces
+            .columns
+            .resolve("status.phase")
+            .expect("the table has the phase of namespaces");
         let registry = Arc::new(Self {
+            namespace_phase,
             storage,
             tasks: tasks.child(),
             config,

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::write::{Change, Place};
 use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
 use crate::api::{
-    DeleteOptions, EventType, FieldRef, ListOptions, Object, PropagationPolicy, ResourceVersion,
+    DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, ResourceVersion,
     SelectionPredicate, StatusCause, WriteOptions,
 };
 use crate::cacher::{CacheWatcher, WatchItem};
@@ -100,7 +100,7 @@ pub(super) async fn require_active(
         // The cache may be behind, as any admission by cache is; a namespace that it does not know
         // or that this server has seen go is asked for in storage.
         let cached = registry.cache(&registry.namespaces)?.peek(&place.key);
-        if cached.is_some_and(|n| n.field(FieldRef::Column(0)) == "Active") {
+        if cached.is_some_and(|n| n.field(registry.namespace_phase) == "Active") {
             return Ok(());
         }
     }

@@ -14,8 +14,8 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put};
 
-/// How long one write may go on losing against others (§8.3).
-pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(34);
+/// How long one write may go on losing against others, and may take in all (§8.3).
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
 /// Where one object is.
 #[derive(Debug, Clone)]

@@ -259,7 +259,6 @@ fn failures_of_the_wire_itself() {
         (ApiError::BadRequest(text("x")), 400),
         (ApiError::Unprocessable(text("x")), 422),
         (ApiError::TooLarge(text("x")), 413),
-        (ApiError::UnsupportedPatch(text("x")), 415),
         (ApiError::MethodNotAllowed(text("x")), 405),
         (ApiError::Timeout(text("x")), 504),
     ] {

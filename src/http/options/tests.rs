@@ -159,7 +159,7 @@ fn lists_and_watches_that_pass() {
 #[test]
 fn write_options_are_checked() {
     let check = |purpose, raw: &str, expect: &str| {
-        let told = refusal(write_options(&query(raw), purpose, None));
+        let told = refusal(write_options(&query(raw), purpose));
         assert_eq!(told, expect, "{raw}");
     };
     check(
@@ -191,18 +191,14 @@ fn write_options_are_checked() {
 }
 
 #[test]
-fn the_manager_is_given_or_the_user_agent() {
-    let manager = |raw: &str, agent| {
-        write_options(&query(raw), WriteFor::Create, agent)
+fn write_options_that_pass() {
+    let raw = "dryRun=All&fieldManager=me&fieldValidation=Warn";
+    assert!(
+        write_options(&query(raw), WriteFor::Create)
             .unwrap()
-            .field_manager
-    };
-    let agent = Some("kubectl/v1.32 (linux)");
-    assert_eq!(manager("", agent).as_deref(), Some("kubectl"));
-    assert_eq!(manager("fieldManager=me", agent).as_deref(), Some("me"));
-    assert_eq!(manager("", None), None);
-    let options = write_options(&query("dryRun=All"), WriteFor::Create, None).unwrap();
-    assert!(options.dry_run);
+            .dry_run
+    );
+    assert!(!write_options(&query(""), WriteFor::Patch).unwrap().dry_run);
 }
 
 #[test]

@@ -103,6 +103,10 @@ async fn what_fails_before_and_within_a_watch() {
     let yaml = ["accept: application/yaml"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
     bad.failure(406, "NotAcceptable");
+    let upgrade = ["connection: upgrade", "upgrade: websocket"];
+    let bad = server.ask("GET /api/v1/pods?watch=1", &upgrade, "").await;
+    let told = bad.failure(400, "BadRequest");
+    assert!(told.contains("WebSocket"), "{told}");
     let future = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
                   &resourceVersion=99999999";
     let within = server.get(future).await;
