@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, USER_AGENT};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -75,7 +75,7 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let user = request.extensions().get::<Arc<UserInfo>>().cloned();
     let user = user.as_deref().map_or("", |user| &user.name);
-    let pretty = is_pretty(uri.query(), request.headers());
+    let user_agent = request.headers().get(USER_AGENT).cloned();
     let warnings = Warnings::default();
     let answered = AssertUnwindSafe(answer(&wire, request, &warnings))
         .catch_unwind()
@@ -97,7 +97,7 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
         } else {
             tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request refused");
         }
-        status_response_as(&status, pretty)
+        status_response_as(&status, is_pretty(uri.query(), user_agent.as_ref()))
     });
     finish(&mut response, &audit_id);
     warn(&mut response, &warnings);
@@ -236,15 +236,14 @@ fn only_reads(parts: &Parts) -> Result<(), WireError> {
 }
 
 /// Whether a person reads the answer. A query that cannot be read is refused elsewhere.
-fn is_pretty(query: Option<&str>, headers: &HeaderMap) -> bool {
+fn is_pretty(query: Option<&str>, user_agent: Option<&HeaderValue>) -> bool {
     let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
-    let user_agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
-    wants_pretty(&query, user_agent)
+    wants_pretty(&query, user_agent.and_then(|v| v.to_str().ok()))
 }
 
 /// A document of ours, for a program or for a person.
 fn plain(parts: &Parts, document: &serde_json::Value) -> Response {
-    match is_pretty(parts.uri.query(), &parts.headers) {
+    match is_pretty(parts.uri.query(), parts.headers.get(USER_AGENT)) {
         true => pretty_response(StatusCode::OK, document),
         false => json_response(StatusCode::OK, document),
     }

@@ -1,6 +1,7 @@
 //! The router end to end: requests in, responses out, over the real registry and caches on a store
 //! in memory.
 
+mod checklist;
 mod reads;
 mod shards;
 mod streams;
