@@ -1,10 +1,10 @@
 //! `SelectionPredicate`: everything that narrows a list or a watch (namespace, name, labels,
-//! fields), resolved against one resource, and its verdict on an object. Objects that are equal
+//! fields, shard), resolved against one resource, and its verdict on an object. Watches with equal
 //! predicates share a verdict in the dispatcher, so it is a value that hashes.
 
 use super::{
     ColumnSet, FieldOperator, FieldRef, FieldSelector, LabelSelector, Object, ObjectKey,
-    UnknownField,
+    ShardSelector, UnknownField,
 };
 
 /// Which part of a resource is looked at.
@@ -69,6 +69,8 @@ pub struct SelectionPredicate {
     pub labels: LabelSelector,
     /// `fieldSelector`
     pub fields: ResolvedFieldSelector,
+    /// `shardSelector`
+    pub shard: Option<ShardSelector>,
 }
 
 impl SelectionPredicate {
@@ -88,7 +90,13 @@ impl SelectionPredicate {
             scope,
             labels,
             fields,
+            shard: None,
         }
+    }
+
+    /// The same, of one shard alone if one is given.
+    pub fn sharded(self, shard: Option<ShardSelector>) -> Self {
+        Self { shard, ..self }
     }
 
     /// Whether `object` is selected.
@@ -96,11 +104,15 @@ impl SelectionPredicate {
         self.scope.covers(object.key())
             && self.fields.matches(object)
             && self.labels.matches(|key| object.label(key))
+            && self
+                .shard
+                .as_ref()
+                .is_none_or(|shard| shard.matches(object))
     }
 
-    /// Whether neither labels nor fields narrow it (a namespace may): then totals are known.
+    /// Whether neither labels nor fields nor a shard narrow it (a namespace may): then totals are known.
     pub fn selects_all(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cache_watcher::{CacheWatcher, Start};
 use super::freshness::NotReached;
 use super::snapshot::{Page, select};
-use super::{Cacher, ObjectList, ReadError};
+use super::{Cacher, CorruptObjects, ObjectList, ReadError};
 use crate::api::{
     ContinueToken, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     ResourceVersionMatch, SelectionPredicate,
@@ -382,6 +382,8 @@ impl Cacher {
             more_after: None,
             remaining: None,
         };
+        // All are told together, so that they can be dealt with together.
+        let mut corrupt = CorruptObjects::default();
         loop {
             let request = ListRequest {
                 prefix: scope.clone(),
@@ -400,9 +402,15 @@ impl Cacher {
             let mut examined = 0;
             let mut last = None;
             for item in &part.items {
-                let object = self.resource.decode(item)?;
                 examined += 1;
-                last = Some(object.key().clone());
+                last = Some(self.resource.key_of(&item.key)?);
+                let object = match self.resource.decode(item) {
+                    Ok(object) => object,
+                    Err(unreadable) => match corrupt.add(unreadable) {
+                        true => continue,
+                        false => return Err(ReadError::Corrupt(corrupt)),
+                    },
+                };
                 if predicate.matches(&object) {
                     page.items.push(object);
                     if page.items.len() == plan.limit {
@@ -418,6 +426,7 @@ impl Cacher {
                     at = Some(part.revision);
                     fetch = fetch.saturating_mul(2);
                 }
+                _ if !corrupt.objects.is_empty() => return Err(ReadError::Corrupt(corrupt)),
                 last => {
                     if more {
                         page.more_after = last;

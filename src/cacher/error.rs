@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use crate::api::{ContinueToken, DecodeError, InvalidContinueToken, InvalidKey, ResourceVersion};
+use super::source::Unreadable;
+use crate::api::{
+    ContinueToken, DecodeError, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey,
+};
 use crate::reflector::SourceError;
 use crate::storage::StorageError;
 
@@ -50,12 +53,45 @@ pub enum ReadError {
     /// A stored object cannot be decoded: 500.
     #[error("{0}")]
     Undecodable(String),
+    /// Objects of a list cannot be decoded: 500.
+    #[error("{} object(s) of the list cannot be decoded, the first is {}", .0.objects.len(), .0.first())]
+    Corrupt(CorruptObjects),
     /// The server is shutting down: 503.
     #[error("the server is shutting down")]
     Stopped,
     /// Storage itself was asked, and failed.
     #[error(transparent)]
     Storage(StorageError),
+}
+
+/// The objects of a list that cannot be decoded.
+#[derive(Debug, Clone, Default)]
+pub struct CorruptObjects {
+    /// Where each is and what is wrong with it; at most [`Self::MAX`].
+    pub objects: Vec<(StorageKey, String)>,
+    /// There are more.
+    pub truncated: bool,
+}
+
+impl CorruptObjects {
+    /// How many are told (upstream's number).
+    pub const MAX: usize = 100;
+
+    /// One more; whether to look on.
+    pub(super) fn add(&mut self, Unreadable { key, detail }: Unreadable) -> bool {
+        if self.objects.len() == Self::MAX {
+            self.truncated = true;
+        } else {
+            self.objects.push((key, detail));
+        }
+        !self.truncated
+    }
+
+    fn first(&self) -> &str {
+        self.objects
+            .first()
+            .map_or("unknown", |(key, _)| key.as_str())
+    }
 }
 
 impl ReadError {

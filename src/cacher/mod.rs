@@ -32,7 +32,7 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 pub use cache_watcher::CacheWatcher;
-pub use error::ReadError;
+pub use error::{CorruptObjects, ReadError};
 
 use self::backfill::Backfill;
 use self::cache_watcher::WatchContext;

@@ -2,6 +2,7 @@
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
 mod compaction;
+mod corrupt;
 mod fake;
 mod lifecycle;
 mod model;

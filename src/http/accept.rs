@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn protobuf_is_for_who_names_it_and_for_kinds_that_have_it() {
-        let agree = |accept, kind, protobuf| {
+        let agree = |accept: &str, kind, protobuf| {
             let told = negotiate(Some(accept), kind, &Query::default(), None, protobuf);
             told.ok().map(|told| (told.media, told.form))
         };

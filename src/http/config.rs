@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::registry::WRITE_DEADLINE;
+
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// One named check of `/healthz` and `/readyz`.
@@ -78,7 +80,7 @@ impl Default for WireConfig {
             reads_in_flight_max: 400,
             writes_in_flight_max: 200,
             request_timeout: Duration::from_secs(60),
-            write_timeout: Duration::from_secs(34),
+            write_timeout: WRITE_DEADLINE,
         }
     }
 }

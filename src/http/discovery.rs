@@ -285,7 +285,7 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
     answer
 }
 
-/// `/`: every path that can be asked for.
+/// `/`: the documents and health checks that there are; those of single caches come and go.
 pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) -> Value {
     let mut paths: Vec<String> = [
         "/api",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::api::Object;
+use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
 use super::accept::Form;
@@ -13,8 +13,8 @@ use super::chunks::{ChunkError, ChunkSource};
 use super::protobuf::{ProtobufList, Schema};
 use super::render::Renderer;
 
-/// A chunk is sent when it has this many bytes: enough to make writes cheap, little enough that ten
-/// thousand slow readers of lists hold megabytes and not gigabytes.
+/// A chunk is sent when it has this many bytes: enough to make writes cheap. A list on its way holds two
+/// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A list on its way out.
@@ -28,9 +28,9 @@ pub(crate) struct ListSource {
 }
 
 impl ListSource {
-    /// `list` as `renderer` shows it.
-    pub(crate) fn new(renderer: Renderer, list: ObjectList) -> Self {
-        let metadata = list_metadata(&list);
+    /// `list`, which is of `shard` if one was asked for, as `renderer` shows it.
+    pub(crate) fn new(renderer: Renderer, list: ObjectList, shard: Option<&ShardSelector>) -> Self {
+        let metadata = list_metadata(&list, shard);
         let head = match renderer.form() {
             Form::Table(_) => renderer.table_head(&metadata, true),
             Form::Object | Form::Metadata => {
@@ -58,8 +58,9 @@ pub(crate) fn protobuf_list(
     schema: &Schema,
     renderer: &Renderer,
     list: &ObjectList,
+    shard: Option<&ShardSelector>,
 ) -> Result<ProtobufList, ChunkError> {
-    let metadata = serde_json::from_str(&list_metadata(list))?;
+    let metadata = serde_json::from_str(&list_metadata(list, shard))?;
     let items = list.items.iter().map(|object| {
         let mut item = BytesMut::new();
         renderer.write_item(object, &mut item)?;
@@ -69,7 +70,7 @@ pub(crate) fn protobuf_list(
     ProtobufList::new(schema, list_type, item_type, &metadata, items)
 }
 
-fn list_metadata(list: &ObjectList) -> String {
+fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
     let mut metadata = format!(r#"{{"resourceVersion":"{}""#, list.resource_version);
     if let Some(token) = &list.continue_token {
         // A token is URL-safe base64: nothing in it needs escaping.
@@ -77,6 +78,10 @@ fn list_metadata(list: &ObjectList) -> String {
     }
     if let Some(remaining) = list.remaining {
         metadata.push_str(&format!(r#","remainingItemCount":{remaining}"#));
+    }
+    if let Some(shard) = shard {
+        // The canonical text has nothing that needs escaping either.
+        metadata.push_str(&format!(r#","shardInfo":{{"selector":"{shard}"}}"#));
     }
     metadata.push('}');
     metadata
@@ -128,7 +133,7 @@ mod tests {
     }
 
     fn chunks(renderer: Renderer, list: ObjectList) -> Vec<Bytes> {
-        let mut source = ListSource::new(renderer, list);
+        let mut source = ListSource::new(renderer, list, None);
         std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect()
     }
 

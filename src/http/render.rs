@@ -41,12 +41,11 @@ struct WithMetadata<'a> {
 impl Renderer {
     /// Shows objects of `resource` as `form`.
     pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
-        // What is no object tells, at no cost, whether objects are converted.
-        let converted = !matches!(registry.converted(&resource, b"null"), Ok(None));
+        let converter = registry.converts(&resource).then(|| registry.clone());
         Self {
             resource,
             form,
-            converter: converted.then(|| registry.clone()),
+            converter,
             protobuf: None,
         }
     }

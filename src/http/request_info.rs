@@ -73,8 +73,6 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// `status`, …
     pub subresource: Option<String>,
-    /// It came by the old `/watch/` paths.
-    pub legacy_watch: bool,
 }
 
 /// The path is not well-formed percent-encoding of UTF-8, or names nothing that could exist.
@@ -144,7 +142,6 @@ impl RequestInfo {
             resource: (*resource).to_owned(),
             name: name.map(str::to_owned),
             subresource: subresource.map(str::to_owned),
-            legacy_watch,
         }))
     }
 }

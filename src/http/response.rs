@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::{Object, Status};
+use crate::api::{Object, ShardSelector, Status};
 use crate::registry::ObjectList;
 
 use super::accept::{Media, Negotiated};
@@ -162,14 +162,19 @@ impl Outgoing {
         self.source(code, Whole::new(body))
     }
 
-    /// A list.
-    pub(crate) fn list(self, renderer: Renderer, list: ObjectList) -> Result<Response, WireError> {
+    /// A list, of `shard` if one was asked for.
+    pub(crate) fn list(
+        self,
+        renderer: Renderer,
+        list: ObjectList,
+        shard: Option<&ShardSelector>,
+    ) -> Result<Response, WireError> {
         match renderer.protobuf().cloned() {
             Some(schema) => {
-                let list = protobuf_list(&schema, &renderer, &list)?;
+                let list = protobuf_list(&schema, &renderer, &list, shard)?;
                 self.source(StatusCode::OK, list)
             }
-            None => self.source(StatusCode::OK, ListSource::new(renderer, list)),
+            None => self.source(StatusCode::OK, ListSource::new(renderer, list, shard)),
         }
     }
 

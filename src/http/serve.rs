@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, USER_AGENT};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -19,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::Warnings;
+use crate::api::{UserInfo, Warnings};
 use crate::registry::Registry;
 
 use super::accept::wants_pretty;
@@ -73,7 +73,9 @@ impl Wire {
 pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Response {
     let audit_id = audit_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let pretty = is_pretty(uri.query(), request.headers());
+    let user = request.extensions().get::<Arc<UserInfo>>().cloned();
+    let user = user.as_deref().map_or("", |user| &user.name);
+    let user_agent = request.headers().get(USER_AGENT).cloned();
     let warnings = Warnings::default();
     let answered = AssertUnwindSafe(answer(&wire, request, &warnings))
         .catch_unwind()
@@ -84,18 +86,18 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("a panic without a message");
-        tracing::error!(audit_id, %method, %uri, detail, "a request panicked");
+        tracing::error!(audit_id, user, %method, %uri, detail, "a request panicked");
         let told = "the request failed because of a bug in the server".to_owned();
         Err(WireError::Internal(told))
     });
     let mut response = result.unwrap_or_else(|error| {
         let status = error.status();
         if status.code >= 500 {
-            tracing::warn!(audit_id, %method, %uri, code = status.code, %error, "a request failed");
+            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, "a request failed");
         } else {
-            tracing::debug!(audit_id, %method, %uri, code = status.code, %error, "request refused");
+            tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request refused");
         }
-        status_response_as(&status, pretty)
+        status_response_as(&status, is_pretty(uri.query(), user_agent.as_ref()))
     });
     finish(&mut response, &audit_id);
     warn(&mut response, &warnings);
@@ -234,15 +236,14 @@ fn only_reads(parts: &Parts) -> Result<(), WireError> {
 }
 
 /// Whether a person reads the answer. A query that cannot be read is refused elsewhere.
-fn is_pretty(query: Option<&str>, headers: &HeaderMap) -> bool {
+fn is_pretty(query: Option<&str>, user_agent: Option<&HeaderValue>) -> bool {
     let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
-    let user_agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
-    wants_pretty(&query, user_agent)
+    wants_pretty(&query, user_agent.and_then(|v| v.to_str().ok()))
 }
 
 /// A document of ours, for a program or for a person.
 fn plain(parts: &Parts, document: &serde_json::Value) -> Response {
-    match is_pretty(parts.uri.query(), &parts.headers) {
+    match is_pretty(parts.uri.query(), parts.headers.get(USER_AGENT)) {
         true => pretty_response(StatusCode::OK, document),
         false => json_response(StatusCode::OK, document),
     }

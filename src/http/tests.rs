@@ -1,7 +1,9 @@
 //! The router end to end: requests in, responses out, over the real registry and caches on a store
 //! in memory.
 
+mod checklist;
 mod reads;
+mod shards;
 mod streams;
 mod writes;
 
@@ -17,13 +19,16 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::StorageKey;
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
+use crate::storage::{Expect, Outcome, Put, Storage as _};
 use crate::tasks::Tasks;
 
 /// A server without a socket.
 struct Server {
     router: axum::Router,
+    storage: Arc<Memory>,
     tasks: Tasks,
     wire: WireConfig,
 }
@@ -70,14 +75,27 @@ impl Server {
     async fn start(wire: WireConfig) -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
-        let registry = Registry::new(storage, &tasks, CacherConfig::default());
+        let registry = Registry::new(storage.clone(), &tasks, CacherConfig::default());
         registry.bootstrap().await.unwrap();
         let router = router(registry, wire.clone());
         Self {
             router,
+            storage,
             tasks,
             wire,
         }
+    }
+
+    /// Stores what no verb would.
+    async fn put_raw(&self, key: &str, value: &'static str) {
+        let put = Put {
+            key: StorageKey::new(key).unwrap(),
+            value: value.into(),
+            expect: Expect::Absent,
+            ttl: None,
+        };
+        let outcome = self.storage.put(put).await;
+        assert!(matches!(outcome, Ok(Outcome::Done(_))), "{outcome:?}");
     }
 
     async fn new() -> Self {

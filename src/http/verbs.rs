@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
@@ -21,7 +21,7 @@ use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
-use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response};
+use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
 use super::watch_body::{FrameEncoder, watch_body};
 
 /// A request about objects of a resource that exists, in a shape that fits it.
@@ -98,7 +98,7 @@ impl<'a> Call<'a> {
 
     /// Does it.
     pub(crate) async fn run(self, body: Body) -> Result<Response, WireError> {
-        match self.verb {
+        let answer = match self.verb {
             Verb::Get => self.get().await,
             Verb::List => self.list().await,
             Verb::Watch => self.watch().await,
@@ -107,7 +107,8 @@ impl<'a> Call<'a> {
             Verb::Patch => self.patch(body).await,
             Verb::Delete => self.delete(body).await,
             Verb::DeleteCollection => self.delete_collection(body).await,
-        }
+        };
+        answer.map_err(|error| error.about(self.verb, &self.resource))
     }
 
     fn registry(&self) -> &Registry {
@@ -156,7 +157,7 @@ impl<'a> Call<'a> {
     fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
         Ok(WriteOptions {
             warnings: self.warnings.clone(),
-            ..write_options(&self.query, purpose, self.header(USER_AGENT))?
+            ..write_options(&self.query, purpose)?
         })
     }
 
@@ -175,10 +176,15 @@ impl<'a> Call<'a> {
             .registry()
             .list(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, options.shard.as_ref())
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
+        if asks_for_websocket(self.parts) {
+            let told = "watching over a WebSocket is not served: ask without an Upgrade";
+            return Err(WireError::BadRequest(told.to_owned()));
+        }
         let (negotiated, renderer) = self.negotiate(AnswerKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
@@ -251,7 +257,10 @@ impl<'a> Call<'a> {
         let options = delete_options(&self.query, body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
-            Deleted::Gone(object) => return Ok(status_response(&self.gone(&object))),
+            Deleted::Gone(object) => {
+                return Ok(status_response_as(&self.gone(&object), negotiated.pretty));
+            }
+            Deleted::Unread => return Ok(status_response_as(&self.unread(), negotiated.pretty)),
             Deleted::Last(object) => (StatusCode::OK, object),
             // Only a client that asked for the old orphaning by name is told that it goes on.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
@@ -273,6 +282,16 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// The success that tells of an object that nobody could read; upstream says its kind here.
+    fn unread(&self) -> Status {
+        Status::success(StatusDetails {
+            name: self.name.clone().unwrap_or_default(),
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
+            ..StatusDetails::default()
+        })
+    }
+
     async fn delete_collection(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
@@ -288,8 +307,19 @@ impl<'a> Call<'a> {
                 &options,
             )
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, selection.shard.as_ref())
     }
+}
+
+/// Whether a client would talk WebSocket: it cannot read an ordinary stream, and waits for ever.
+fn asks_for_websocket(parts: &Parts) -> bool {
+    let mut upgrades = parts.headers.get_all(UPGRADE).iter();
+    upgrades.any(|value| {
+        let text = value.to_str().unwrap_or_default();
+        text.split(',')
+            .any(|one| one.trim().eq_ignore_ascii_case("websocket"))
+    })
 }
 
 /// The Accept header of a request; several count as one.

@@ -14,7 +14,7 @@ use crate::registry::{CacheWatcher, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
-use super::error::{WireError, read_status};
+use super::error::{WireError, watch_status};
 use super::render::Renderer;
 
 /// A write is at most about this large: a batch of many events goes out in several, so that a slow
@@ -75,7 +75,7 @@ impl FrameEncoder {
                 resource_version,
                 initial_events_end,
             } => self.bookmark(*resource_version, *initial_events_end),
-            WatchItem::Error(error) => self.error(&read_status(error)),
+            WatchItem::Error(error) => self.error(&watch_status(error)),
         }
     }
 
@@ -150,7 +150,10 @@ impl FrameEncoder {
 }
 
 /// A number for each way to show an object, by which watchers share an event's frame. Resources that
-/// share a cache share its events, but each has its own conversion.
+/// share a cache share its events; one of them at most converts ([`Registry::converts`]), so that a bit
+/// tells them apart.
+///
+/// [`Registry::converts`]: crate::registry::Registry::converts
 fn format_number(renderer: &Renderer) -> u8 {
     let form = match renderer.form() {
         Form::Object => 0,

@@ -78,9 +78,6 @@ pub enum ApiError {
     /// 413
     #[error("{0}")]
     TooLarge(String),
-    /// 415
-    #[error("{0}")]
-    UnsupportedPatch(String),
     /// 504: the write kept losing against others until its time was up. Nothing was written.
     #[error("{0}")]
     Timeout(String),

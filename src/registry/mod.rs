@@ -44,6 +44,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 pub use error::ApiError;
+pub use write::WRITE_DEADLINE;
 
 use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
@@ -51,7 +52,9 @@ use crate::api::{
 };
 use crate::cacher::{CachedResource, Cacher};
 // What the verbs take and answer with: who calls them needs to know no room further down.
-pub use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError, WatchItem};
+pub use crate::cacher::{
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
+};
 use crate::storage::Storage;
 pub use crate::storage::StorageError;
 use crate::tasks::Tasks;
@@ -181,6 +184,8 @@ pub enum Deleted {
     Last(Arc<Object>),
     /// It goes on until its finalizers or its grace period are done.
     Pending(Arc<Object>),
+    /// It could not be read, and is gone.
+    Unread,
 }
 
 /// The resources and the verbs on them. Cheap to share.
@@ -192,6 +197,8 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// The namespaces themselves, which every write into one asks for.
     namespaces: Arc<Resource>,
+    /// Where in the columns of a namespace its phase is.
+    namespace_phase: FieldRef,
     /// By storage prefix: resources that share one share a cache. Bounded by the table.
     caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
     terminating: namespaces::Terminating,
@@ -207,7 +214,12 @@ impl Registry {
             .find(|r| r.is("", "namespaces"))
             .cloned()
             .expect("the table has namespaces");
+        let namespace_phase = namespaces
+            .columns
+            .resolve("status.phase")
+            .expect("the table has the phase of namespaces");
         let registry = Arc::new(Self {
+            namespace_phase,
             storage,
             tasks: tasks.clone(),
             config,
@@ -257,13 +269,19 @@ impl Registry {
             .expect("caches are of resources in the table")
     }
 
+    /// Whether objects of `resource` are shown in another form than the stored one. Of the resources
+    /// that share a cache at most one is: who shares what is made of its events counts on it.
+    pub fn converts(&self, resource: &Resource) -> bool {
+        events::is_converted(resource)
+    }
+
     /// The representation of an object of `resource`, where that is not the stored form: events are
     /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
     ///
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !events::is_converted(resource) {
+        if !self.converts(resource) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());

@@ -5,9 +5,10 @@ use serde_json::{Map, Value};
 
 use super::error::Causes;
 use crate::api::StatusCause;
+use crate::api::names::{
+    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain, is_label_text,
+};
 
-const SUBDOMAIN_LENGTH_MAX: usize = 253;
-const LABEL_LENGTH_MAX: usize = 63;
 /// All annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
@@ -61,11 +62,15 @@ impl NameRule {
             false => name,
         };
         let (max, good, rule) = match self {
-            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_subdomain(trimmed), SUBDOMAIN),
-            Self::Label => (LABEL_LENGTH_MAX, is_label(trimmed), LABEL),
+            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_dns_subdomain(trimmed), SUBDOMAIN),
+            Self::Label => (LABEL_LENGTH_MAX, is_dns_label(trimmed), LABEL),
             Self::Label1035 => {
                 let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());
-                (LABEL_LENGTH_MAX, letter && is_label(trimmed), LABEL_1035)
+                (
+                    LABEL_LENGTH_MAX,
+                    letter && is_dns_label(trimmed),
+                    LABEL_1035,
+                )
             }
             Self::PathSegment => return path_segment_problems(name),
         };
@@ -90,24 +95,6 @@ pub(super) fn path_segment_problems(name: &str) -> Vec<String> {
         .filter(|c| name.contains(**c))
         .map(|c| format!("may not contain '{c}'"))
         .collect()
-}
-
-fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(is_label)
-}
-
-/// Letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
-fn is_qualified_name_part(text: &str) -> bool {
-    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-    text.bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && end(text.bytes().next())
-        && end(text.bytes().last())
 }
 
 /// What is wrong with `[prefix/]name`.
@@ -138,7 +125,7 @@ fn qualified_name_problems(text: &str) -> Vec<String> {
             "name part must be no more than {LABEL_LENGTH_MAX} characters"
         ));
     }
-    if !is_qualified_name_part(name) {
+    if !is_label_text(name) {
         problems.push(QUALIFIED.to_owned());
     }
     problems
@@ -159,7 +146,7 @@ pub(super) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
             let problem = format!("must be no more than {LABEL_LENGTH_MAX} characters");
             causes.push(StatusCause::invalid(field, value, &problem));
         }
-        if !value.is_empty() && !is_qualified_name_part(value) {
+        if !value.is_empty() && !is_label_text(value) {
             causes.push(StatusCause::invalid(field, value, LABEL_VALUE));
         }
     }

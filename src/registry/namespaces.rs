@@ -10,7 +10,7 @@
 //! finalizer away, with which the namespace goes. What has finalizers or a grace period of its own is
 //! waited for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::write::{Change, Place};
 use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
 use crate::api::{
-    DeleteOptions, EventType, FieldRef, ListOptions, Object, PropagationPolicy, ResourceVersion,
+    DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, ResourceVersion,
     SelectionPredicate, StatusCause, WriteOptions,
 };
 use crate::cacher::{CacheWatcher, WatchItem};
@@ -55,7 +55,9 @@ const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
 /// cache does not have the namespace any more, so that nothing is let in by an old state of it.
 #[derive(Debug, Default)]
 pub(super) struct Terminating {
-    names: Mutex<BTreeSet<String>>,
+    /// With how often each was added: a pass lets go of a name only when nobody has added it since
+    /// the pass began, because the namespace may have been made and deleted again meanwhile.
+    names: Mutex<BTreeMap<String, u64>>,
     /// A name was added, or a pass can follow at once.
     news: Notify,
 }
@@ -63,8 +65,21 @@ pub(super) struct Terminating {
 impl Terminating {
     /// Has the namespace emptied and removed, in the task.
     pub(super) fn add(&self, name: &str) {
-        if self.names.lock().insert(name.to_owned()) {
+        let mut names = self.names.lock();
+        let times = names.entry(name.to_owned()).or_default();
+        *times += 1;
+        let first = *times == 1;
+        drop(names);
+        if first {
             self.news.notify_one();
+        }
+    }
+
+    /// Lets go of a name that was added so often when its namespace was looked at.
+    fn remove(&self, name: &str, times: u64) {
+        let mut names = self.names.lock();
+        if names.get(name) == Some(&times) {
+            names.remove(name);
         }
     }
 }
@@ -95,12 +110,12 @@ pub(super) async fn require_active(
     name: &str,
 ) -> Result<(), ApiError> {
     let place = Place::new(&registry.namespaces, None, namespace)?;
-    let being_emptied = registry.terminating.names.lock().contains(namespace);
+    let being_emptied = registry.terminating.names.lock().contains_key(namespace);
     if !being_emptied {
         // The cache may be behind, as any admission by cache is; a namespace that it does not know
         // or that this server has seen go is asked for in storage.
         let cached = registry.cache(&registry.namespaces)?.peek(&place.key);
-        if cached.is_some_and(|n| n.field(FieldRef::Column(0)) == "Active") {
+        if cached.is_some_and(|n| n.field(registry.namespace_phase) == "Active") {
             return Ok(());
         }
     }
@@ -196,12 +211,12 @@ async fn empty_all(registry: &Registry) {
         let names = registry.terminating.names.lock().clone();
         let none = names.is_empty();
         let mut progress = false;
-        for name in names {
+        for (name, times) in names {
             // A panic about one namespace must not keep the others for ever.
             let pass = AssertUnwindSafe(empty(registry, &name)).catch_unwind();
             match pass.await {
                 Ok(Ok(true)) => {
-                    registry.terminating.names.lock().remove(&name);
+                    registry.terminating.remove(&name, times);
                     progress = true;
                 }
                 Ok(Ok(false)) => {}
@@ -367,5 +382,24 @@ fn finalize(registry: &Registry, stored: &Value) -> Change {
         Change::Delete(object)
     } else {
         Change::Put(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pass saw a namespace alive; before it could say so the namespace was deleted.
+    #[test]
+    fn a_name_that_was_added_again_stays() {
+        let terminating = Terminating::default();
+        terminating.add("a");
+        let seen = terminating.names.lock()["a"];
+        terminating.add("a");
+        terminating.remove("a", seen);
+        assert!(terminating.names.lock().contains_key("a"));
+        let seen = terminating.names.lock()["a"];
+        terminating.remove("a", seen);
+        assert!(terminating.names.lock().is_empty());
     }
 }

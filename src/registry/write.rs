@@ -14,8 +14,8 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put};
 
-/// How long one write may go on losing against others (§8.3).
-pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(34);
+/// How long one write may go on losing against others, and may take in all (§8.3).
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
 /// Where one object is.
 #[derive(Debug, Clone)]
@@ -95,9 +95,13 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
-        let value = parse(&stored.value).map_err(|error| {
-            ReadError::Undecodable(format!("undecodable object {}: {error}", stored.key))
-        })?;
+        let undecodable = |why: &dyn std::fmt::Display| {
+            ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
+        };
+        let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
+        if !value["metadata"].is_object() {
+            return Err(undecodable(&"it is no object with metadata").into());
+        }
         Ok(Self {
             value,
             at: stored.mod_revision,

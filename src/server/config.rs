@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
-use super::duration;
 use super::settings::{ConfigError, Given, Setting, Settings};
+use crate::api::parse_go_duration;
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -348,7 +348,7 @@ fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
 }
 
 fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {
-    duration::parse(&given.text)
+    parse_go_duration(&given.text)
         .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 

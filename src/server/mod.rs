@@ -21,7 +21,6 @@
 mod cli;
 mod config;
 mod config_file;
-mod duration;
 mod settings;
 
 mod announce;

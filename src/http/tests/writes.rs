@@ -235,3 +235,44 @@ async fn a_panic_is_a_status() {
     assert_eq!(server.get("/livez").await.code, 200);
     server.stop().await;
 }
+
+/// WC-075, WC-112, §2.7: how damage in storage looks from outside, and how it is mended.
+#[tokio::test]
+async fn a_corrupt_object_is_told_and_can_be_deleted() {
+    let server = Server::new().await;
+    server.put_raw("/configmaps/default/bad", "garbage").await;
+    let bad = format!("{CONFIG_MAPS}/bad");
+    server.get(&bad).await.failure(500, "InternalError");
+    let delete = format!("DELETE {bad}");
+    let refused = server.ask(&delete, &[], "").await;
+    refused.failure(500, "InternalError");
+    let listed = server.get("/api/v1/configmaps?limit=5").await;
+    let told = listed.failure(500, "StorageReadError");
+    assert_eq!(
+        told,
+        "failed to read one or more configmaps from the storage"
+    );
+    let details = &listed.json()["details"];
+    assert_eq!(
+        (&details["name"], &details["kind"]),
+        (&json!("list"), &json!("configmaps"))
+    );
+    assert_eq!(details["causes"][0]["field"], "/configmaps/default/bad");
+
+    let blindly = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    let collection = format!("DELETE {CONFIG_MAPS}{blindly}");
+    let refused = server.ask(&collection, &[], "").await;
+    refused.failure(422, "Invalid");
+    let gone = server.ask(&format!("{delete}{blindly}"), &[], "").await;
+    let status = gone.json();
+    assert_eq!(
+        (gone.code, &status["status"]),
+        (200, &json!("Success")),
+        "{status}"
+    );
+    let details = json!({"name": "bad", "kind": "ConfigMap"});
+    assert_eq!(status["details"], details);
+    let listed = server.get("/api/v1/configmaps?limit=5").await;
+    assert_eq!((listed.code, &listed.json()["items"]), (200, &json!([])));
+    server.stop().await;
+}

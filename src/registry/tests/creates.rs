@@ -407,6 +407,14 @@ async fn unknown_fields_are_refused_by_name() {
         list("configmaps").await,
         "\"spec.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
     );
+    assert_eq!(
+        list("jobs").await,
+        "field label \"spec.x\" not supported for batchv1.Job"
+    );
+    assert_eq!(
+        list("resourceslices").await,
+        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x"
+    );
     let target = Target {
         name: "a/b".to_owned(),
         ..fixture.target("pods/a")

@@ -222,6 +222,11 @@ impl Storage for Faults {
         self.inner.compact(at).await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.up()?;
+        self.inner.compacted_revision().await
+    }
+
     fn progress_supported(&self) -> bool {
         !self.no_progress.load(Ordering::SeqCst) && self.inner.progress_supported()
     }
