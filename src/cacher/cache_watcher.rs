@@ -14,6 +14,7 @@
 //! 1. Every event that the predicate sees and whose version is at most `position` was returned, or
 //!    was part of the initial state; none with a greater version was.
 //! 2. `position` never goes back, and no bookmark is beyond what was returned before it.
+//! 3. Between two calls `position` is at the border of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ use crate::api::{ResourceVersion, SelectionPredicate};
 /// large collection, and one that leaves early wastes little.
 const INITIAL_ITEMS_MAX: usize = 500;
 
-/// Events of history looked at in one go while catching up; between two goes others may run.
+/// Events of history looked at in one go while catching up, up to the end of the last one's revision;
+/// between two goes others may run.
 const CATCH_UP_EVENTS_MAX: usize = 256;
 
 /// The last bookmark comes this long before the deadline, for the client to resume from.
@@ -215,8 +217,8 @@ impl CacheWatcher {
         }
     }
 
-    /// What the predicate sees of the next `limit` events after the position, which moves; and
-    /// whether there are more.
+    /// What the predicate sees of the next `limit` events after the position, and of the rest of the
+    /// last one's revision; the position moves. And whether there are more.
     fn history(&mut self, limit: usize) -> Result<(Vec<WatchItem>, bool), ReadError> {
         let snapshot = self
             .context
@@ -253,7 +255,11 @@ impl CacheWatcher {
             };
         let mut items = Vec::new();
         let mut events = events.peekable();
-        for event in events.by_ref().take(limit) {
+        let mut examined = 0;
+        while let Some(event) =
+            events.next_if(|e| examined < limit || e.resource_version() == self.position)
+        {
+            examined += 1;
             self.position = event.resource_version();
             items.extend(event.seen_by(&self.predicate).map(WatchItem::Event));
         }
@@ -288,10 +294,11 @@ impl CacheWatcher {
     }
 
     fn receive(&mut self, batches: VecDeque<EventBatch>) -> Vec<WatchItem> {
+        // Joining overlaps with the history read after it, by whole revisions.
+        let known = self.position;
         let mut items = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
         for event in batches.iter().flat_map(|batch| batch.iter()) {
-            // Joining overlaps with the history read after it.
-            if event.resource_version() > self.position {
+            if event.resource_version() > known {
                 self.position = event.resource_version();
                 items.push(WatchItem::Event(event.clone()));
             }

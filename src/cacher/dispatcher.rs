@@ -18,8 +18,8 @@ use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
-/// Events dispatched under one hold of the index's lock, and so at most the size of one batch to an
-/// inbox. Joining watchers wait no longer than that takes.
+/// Events dispatched under one hold of the index's lock, up to the end of the last one's revision.
+/// Joining watchers wait no longer than that takes.
 const BATCH_EVENTS_MAX: usize = 256;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -180,11 +180,17 @@ impl Dispatcher {
             let mut left = events.len();
             let mut touched = Vec::new();
             let mut last = after;
-            for event in events.take(BATCH_EVENTS_MAX) {
+            let mut taken = 0;
+            for event in events {
+                // Only at a border: whoever joins now is told what follows `dispatched`.
+                if taken >= BATCH_EVENTS_MAX && event.resource_version() > last {
+                    break;
+                }
                 last = event.resource_version();
                 self.offer_to_groups(&mut index, event, &mut touched);
-                left -= 1;
+                taken += 1;
             }
+            left -= taken;
             index.flush(touched);
             if left == 0 {
                 index.dispatched = snapshot.at.max(last);

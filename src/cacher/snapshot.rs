@@ -6,14 +6,18 @@
 //!
 //! - `at`: every change up to and including this version is in `objects`.
 //! - History *reaches back to* V when it holds every event after V up to `at`.
+//! - A *revision* is all events of one version, each about another object. History grows and shrinks
+//!   by whole revisions, and whoever reads part of it ends at the *border* between two: a position
+//!   within a revision could not be told from one at its end.
 //!
 //! # Invariants
 //!
 //! 1. `objects` is the fold of any state at V and the events after V, for every V that history
 //!    reaches back to.
-//! 2. Event versions increase strictly and are at most `at`.
+//! 2. Event versions never decrease and are at most `at`; what is published ends at a border.
 //! 3. Checkpoints increase, and each is the state at its version exactly.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -89,29 +93,34 @@ impl Snapshot {
         self.reaches_back_to
     }
 
-    /// Appends a change and applies it.
+    /// Appends a revision, all of it, and applies it.
     ///
     /// # Panics
-    /// When the change is not newer than the snapshot: the source broke its word.
-    pub(super) fn push(&mut self, event: CacheEvent) {
-        let version = event.resource_version();
+    /// When it is not newer than the snapshot, or not one revision.
+    pub(super) fn push(&mut self, revision: Vec<CacheEvent>) {
+        let Some(version) = revision.first().map(CacheEvent::resource_version) else {
+            return;
+        };
         assert!(
             version > self.at,
-            "event {version} is not newer than the state at {}",
+            "revision {version} is not newer than the state at {}",
             self.at
         );
         if self.events_since_checkpoint >= CHECKPOINT_EVERY {
             self.checkpoints.push_back((self.at, self.objects.clone()));
             self.events_since_checkpoint = 0;
         }
-        match event.current() {
-            Some(object) => self.objects.insert(object.key().clone(), object.clone()),
-            None => self.objects.remove(event.object().key()),
-        };
         self.at = version;
-        self.history_bytes += event.memory();
-        self.history.push_back(Arc::new(event));
-        self.events_since_checkpoint += 1;
+        self.events_since_checkpoint += revision.len();
+        for event in revision {
+            assert_eq!(event.resource_version(), version, "two revisions in one");
+            match event.current() {
+                Some(object) => self.objects.insert(object.key().clone(), object.clone()),
+                None => self.objects.remove(event.object().key()),
+            };
+            self.history_bytes += event.memory();
+            self.history.push_back(Arc::new(event));
+        }
     }
 
     /// Moves the version without a change: nothing happened up to `at`.
@@ -140,17 +149,20 @@ impl Snapshot {
             .map(|gap| TooOld(gap.to))
     }
 
-    /// Drops the oldest events while history takes more than `bytes_max`, or while it holds more
-    /// than the minimum and `expired` says that the oldest is no longer wanted.
+    /// Drops the oldest revisions while history takes more than `bytes_max`, or while it would keep
+    /// the minimum without the oldest and `expired` says that this one is no longer wanted.
     pub(super) fn trim(&mut self, bytes_max: usize, expired: impl Fn(&CacheEvent) -> bool) {
         while let Some(oldest) = self.history.front() {
-            let surplus = self.history.len() > HISTORY_EVENTS_MIN && expired(oldest);
+            let version = oldest.resource_version();
+            let events = self.first_after(version);
+            let surplus = self.history.len() - events >= HISTORY_EVENTS_MIN && expired(oldest);
             if self.history_bytes <= bytes_max && !surplus {
                 break;
             }
-            self.reaches_back_to = oldest.resource_version();
-            self.history_bytes -= oldest.memory();
-            self.history.pop_front();
+            for event in self.history.slice(..events) {
+                self.history_bytes -= event.memory();
+            }
+            self.reaches_back_to = version;
         }
         while self
             .checkpoints
@@ -173,14 +185,18 @@ impl Snapshot {
         Ok(self.history.focus().narrow(first..).into_iter())
     }
 
+    /// How many events have at most this version.
     fn first_after(&self, version: ResourceVersion) -> usize {
-        match self
-            .history
-            .binary_search_by(|event| event.resource_version().cmp(&version))
-        {
-            Ok(found) => found + 1,
-            Err(insert) => insert,
-        }
+        // Never equal: of several events of one version any could be the one that is found.
+        let compared = self.history.binary_search_by(|event| {
+            let older = event.resource_version() <= version;
+            if older {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        });
+        compared.unwrap_or_else(|border| border)
     }
 
     /// The state at exactly `version`, which is not after `at`: the nearest state known after it,

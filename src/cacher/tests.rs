@@ -4,6 +4,7 @@
 mod fake;
 mod lifecycle;
 mod model;
+mod revisions;
 mod watches;
 
 use std::sync::Arc;

@@ -5,14 +5,17 @@
 //! # Definitions
 //!
 //! - *Revision*: a `ResourceVersion`. Each successful put or delete makes a new one, one greater (or
-//!   more: another writer's) than any before, over all keys.
+//!   more: another writer's) than any before, over all keys. It can hold several changes, each of
+//!   another key: a transaction of another client of the same etcd, or the end of a lease, which
+//!   deletes every key on it.
 //! - *History*: every revision back to the compacted one can be listed at and watched from.
 //!
 //! # Invariants, which the back ends' shared test-suite checks
 //!
 //! 1. An acknowledged write is seen by every later read, list, probe and watch.
 //! 2. A watch after revision R delivers every change of its prefix with a revision greater than R,
-//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap.
+//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap. A batch holds all of a
+//!    revision's changes of the prefix or none.
 //! 3. A list is the state at exactly the revision that it reports.
 
 pub mod embedded;
@@ -120,7 +123,7 @@ impl StorageEvent {
     }
 }
 
-/// Changes in order; empty when the watch only says how far it is (a progress notification).
+/// Changes in order, revisions whole; empty when the watch only says how far it is (a progress notification).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageBatch {
     /// The changes.

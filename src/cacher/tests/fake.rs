@@ -22,7 +22,7 @@ pub(super) struct FakeStorage {
 struct State {
     revision: u64,
     /// By revision, from 2 on.
-    log: BTreeMap<u64, StorageEvent>,
+    log: BTreeMap<u64, Vec<StorageEvent>>,
     compacted: u64,
     down: bool,
     progress: bool,
@@ -54,24 +54,31 @@ impl FakeStorage {
     }
 
     pub(super) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
-        let key = StorageKey::new(key).unwrap();
+        self.write_together(vec![(key.to_owned(), value)])
+    }
+
+    /// A transaction: writes and deletions of several keys at one revision.
+    pub(super) fn write_together(&self, writes: Vec<(String, Option<String>)>) -> ResourceVersion {
         let mut revision = 0;
         self.state.send_modify(|state| {
             state.revision += 1;
             revision = state.revision;
-            let previous = state.at(revision - 1).remove(&key).map(|item| item.value);
-            assert!(
-                value.is_some() || previous.is_some(),
-                "deletion of what is not there"
-            );
-            let value = value.map(Bytes::from);
-            let event = StorageEvent {
-                key,
-                revision: rv(revision),
-                value,
-                previous,
-            };
-            state.log.insert(revision, event);
+            let mut before = state.at(revision - 1);
+            let events = writes.into_iter().map(|(key, value)| {
+                let key = StorageKey::new(&key).unwrap();
+                let previous = before.remove(&key).map(|item| item.value);
+                assert!(
+                    value.is_some() || previous.is_some(),
+                    "deletion of what is not there"
+                );
+                StorageEvent {
+                    key,
+                    revision: rv(revision),
+                    value: value.map(Bytes::from),
+                    previous,
+                }
+            });
+            state.log.insert(revision, events.collect());
         });
         rv(revision)
     }
@@ -115,7 +122,7 @@ impl FakeStorage {
 impl State {
     fn at(&self, revision: u64) -> BTreeMap<StorageKey, KeyValue> {
         let mut items = BTreeMap::new();
-        for event in self.log.range(..=revision).map(|(_, event)| event) {
+        for event in self.log.range(..=revision).flat_map(|(_, events)| events) {
             match &event.value {
                 Some(value) => {
                     let mod_revision = event.revision;
@@ -265,8 +272,9 @@ impl Cursor {
             }
             let news = state.log.range(self.reached.get() + 1..);
             let events: Vec<StorageEvent> = news
-                .filter(|(_, event)| self.prefix.covers(event.key.as_str()))
-                .map(|(_, event)| event.clone())
+                .flat_map(|(_, events)| events)
+                .filter(|event| self.prefix.covers(event.key.as_str()))
+                .cloned()
                 .collect();
             if let Some(last) = events.last() {
                 state.check(self.reached)?;

@@ -11,7 +11,9 @@ struct Client {
     predicate: SelectionPredicate,
     watch: CacheWatcher,
     state: BTreeMap<String, ResourceVersion>,
+    /// The last version told, and whether there may be more of its revision.
     last: ResourceVersion,
+    within: bool,
     expired: bool,
 }
 
@@ -50,6 +52,7 @@ impl Client {
             watch,
             state,
             last,
+            within: false,
             expired: false,
         }
     }
@@ -84,26 +87,27 @@ impl Client {
             } => {
                 assert_eq!(initial_events_end, self.last.is_zero());
                 assert!(resource_version >= self.last);
-                self.last = resource_version;
+                (self.last, self.within) = (resource_version, false);
             }
             WatchItem::Event(event) => {
+                let version = event.resource_version();
                 assert!(
-                    event.resource_version() > self.last,
-                    "{:?} after {:?}",
-                    event,
+                    version > self.last || (self.within && version == self.last),
+                    "{event:?} after {:?}",
                     self.last
                 );
-                self.last = event.resource_version();
+                (self.last, self.within) = (version, true);
                 let key = event.object().key().to_string();
                 let had = match event.event_type() {
                     EventType::Deleted => self.state.remove(&key),
-                    _ => self.state.insert(key, event.resource_version()),
+                    _ => self.state.insert(key, version),
                 };
                 assert_eq!(
                     had.is_none(),
                     event.event_type() == EventType::Added,
                     "{event:?}"
                 );
+                assert!(had.is_none_or(|had| had < version), "{event:?} told twice");
             }
             // Too old, or begun while the cache was cut off from storage: the client starts again.
             WatchItem::Error(
@@ -111,6 +115,38 @@ impl Client {
             ) => self.expired = true,
             WatchItem::Error(error) => panic!("{error}"),
         }
+    }
+}
+
+/// One revision: mostly of one key, sometimes of many, sometimes of more than a batch holds.
+fn write(f: &Fixture, model: &mut BTreeMap<String, ResourceVersion>, random: &mut fastrand::Rng) {
+    let count = match random.u32(..100) {
+        0..80 => 1,
+        80..99 => random.usize(2..6),
+        _ => 300,
+    };
+    let mut writes = BTreeMap::new();
+    for _ in 0..count {
+        let name = if count > 6 {
+            random.u32(..400)
+        } else {
+            random.u32(..12)
+        };
+        let key = format!("ns{}/p{name}", random.u32(..3));
+        let (app, node) = (random.bool(), format!("n{}", random.u32(..3)));
+        let put = (!model.contains_key(&key) || random.u32(..3) > 0)
+            .then(|| pod(&key, if app { "web" } else { "db" }, &node, random.u64(..)));
+        writes.insert(key, put);
+    }
+    let stored = |(key, value): (&String, &Option<String>)| (format!("/pods/{key}"), value.clone());
+    let at = f
+        .storage
+        .write_together(writes.iter().map(stored).collect());
+    for (key, value) in writes {
+        match value {
+            Some(_) => model.insert(key, at),
+            None => model.remove(&key),
+        };
     }
 }
 
@@ -151,17 +187,7 @@ async fn run(seed: u64) -> (usize, usize) {
                     .map(|o| (o.key().to_string(), o.resource_version()));
                 assert_eq!(listed.collect::<BTreeMap<_, _>>(), model);
             }
-            _ => {
-                let key = format!("ns{}/p{}", random.u32(..3), random.u32(..12));
-                if model.contains_key(&key) && random.u32(..3) == 0 {
-                    model.remove(&key);
-                    f.delete(&key);
-                } else {
-                    let app = if random.bool() { "web" } else { "db" };
-                    let node = format!("n{}", random.u32(..3));
-                    model.insert(key.clone(), f.put(&key, app, &node));
-                }
-            }
+            _ => write(&f, &mut model, &mut random),
         }
     }
     // Longer than the Reflector's back-off: until then storage answers lists, not the cache.
