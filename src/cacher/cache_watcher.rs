@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
 use super::inbox::{EventBatch, Taken};
-use super::snapshot::{ObjectMap, TooOld, select};
+use super::select::select;
+use super::snapshot::{ObjectMap, TooOld};
 use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
@@ -36,7 +37,7 @@ use crate::api::{ResourceVersion, SelectionPredicate};
 const INITIAL_ITEMS_MAX: usize = 500;
 
 /// Events of history looked at in one go while catching up, up to the end of the last one's revision;
-/// between two goes others may run.
+/// between two goes, or the writes of what one had to tell, others may run.
 const CATCH_UP_EVENTS_MAX: usize = 256;
 
 /// The last bookmark comes this long before the deadline, for the client to resume from.
@@ -87,9 +88,9 @@ pub struct CacheWatcher {
 
 #[derive(Debug)]
 enum Phase {
+    /// The state at the position, from a key on.
     Initial {
         objects: ObjectMap,
-        at: ResourceVersion,
         next_key: String,
         end_bookmark: bool,
     },
@@ -114,16 +115,12 @@ impl CacheWatcher {
                 at,
                 end_bookmark,
             } => {
-                let next_key = String::new();
-                (
-                    at,
-                    Phase::Initial {
-                        objects,
-                        at,
-                        next_key,
-                        end_bookmark,
-                    },
-                )
+                let phase = Phase::Initial {
+                    objects,
+                    next_key: String::new(),
+                    end_bookmark,
+                };
+                (at, phase)
             }
             Start::After(version) => (version, Phase::CatchUp),
             Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(error)),
@@ -166,6 +163,8 @@ impl CacheWatcher {
             if !items.is_empty() {
                 return Some(items);
             }
+            // Between two goes that told nothing others may run. All state is in `self`.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -173,7 +172,6 @@ impl CacheWatcher {
     fn initial(&mut self) -> Vec<WatchItem> {
         let Phase::Initial {
             objects,
-            at,
             next_key,
             end_bookmark,
         } = &mut self.phase
@@ -186,7 +184,7 @@ impl CacheWatcher {
             Some(last) => *next_key = format!("{last}\0"),
             None => {
                 if *end_bookmark {
-                    let resource_version = *at;
+                    let resource_version = self.position;
                     items.push(WatchItem::Bookmark {
                         resource_version,
                         initial_events_end: true,
@@ -306,13 +304,13 @@ impl CacheWatcher {
         items
     }
 
-    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline.
-    fn timer_fired(&mut self) -> Vec<WatchItem> {
+    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline. One
+    /// that meets events stays due, and follows them.
+    pub(super) fn timer_fired(&mut self) -> Vec<WatchItem> {
         if Instant::now() < self.next_bookmark {
             self.rearm();
             return Vec::new();
         }
-        self.schedule_bookmark();
         let Phase::Live(membership) = &self.phase else {
             return Vec::new();
         };
@@ -320,6 +318,11 @@ impl CacheWatcher {
         // all of it was returned.
         let dispatched = self.context.dispatcher.dispatched();
         if !membership.inbox.is_drained() {
+            return Vec::new();
+        }
+        self.schedule_bookmark();
+        if dispatched < self.origin {
+            // It began in the future: nothing has happened yet that a bookmark could tell.
             return Vec::new();
         }
         self.position = self.position.max(dispatched);

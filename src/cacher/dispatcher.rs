@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::CacheEvent;
 use super::inbox::{EventBatch, Inbox, Offer};
-use super::snapshot::{Gap, Snapshot};
+use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
@@ -52,7 +52,7 @@ struct Index {
     /// The history that is followed; `None` before the first snapshot.
     generation: Option<u64>,
     /// A relist is not for live watches: each must see for itself whether it can go on over it.
-    last_gap: Option<Gap>,
+    relists: u64,
     /// Every event up to here has been offered to all who were members at the time.
     dispatched: ResourceVersion,
     groups: Map<GroupId, Group>,
@@ -163,8 +163,8 @@ impl Dispatcher {
         loop {
             let mut index = self.index.lock();
             let after = index.dispatched;
-            let continues = index.generation == Some(snapshot.generation)
-                && index.last_gap == snapshot.last_gap();
+            let continues =
+                index.generation == Some(snapshot.generation) && index.relists == snapshot.relists;
             let events = match snapshot.events_after(after) {
                 Ok(events) if continues => events,
                 // The first snapshot, or one that does not continue the last: whoever is live
@@ -172,7 +172,7 @@ impl Dispatcher {
                 _ => {
                     index.park_all();
                     index.generation = Some(snapshot.generation);
-                    index.last_gap = snapshot.last_gap();
+                    index.relists = snapshot.relists;
                     index.dispatched = snapshot.at;
                     return;
                 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use crate::api::{ContinueToken, DecodeError, InvalidContinueToken, InvalidKey, ResourceVersion};
-use crate::reflector::SourceError;
 use crate::storage::StorageError;
 
 /// Why a read was not answered. Matched once to a Status, in `http`.
@@ -83,6 +82,7 @@ impl ReadError {
                     ContinueToken {
                         resource_version: None,
                         start,
+                        remaining: None,
                     }
                     .encode()
                 }),
@@ -99,12 +99,6 @@ impl ReadError {
 
 impl From<DecodeError> for ReadError {
     fn from(error: DecodeError) -> Self {
-        Self::Undecodable(error.to_string())
-    }
-}
-
-impl From<SourceError> for ReadError {
-    fn from(error: SourceError) -> Self {
         Self::Undecodable(error.to_string())
     }
 }

@@ -18,10 +18,14 @@ mod error;
 mod event;
 mod freshness;
 mod inbox;
+mod index;
+mod list_plan;
 mod probe;
 mod relist;
+mod select;
 mod snapshot;
 mod source;
+mod storage_reads;
 mod watch_cache;
 
 use std::sync::Arc;
@@ -50,12 +54,14 @@ use crate::tasks::Tasks;
 pub struct CachedResource {
     /// For logs and metrics: `pods`, `deployments.apps`.
     pub name: String,
+    /// Whether objects live in namespaces: whether a name alone is a key.
+    pub namespaced: bool,
     /// Where the objects are: a prefix ending in `/`.
     pub prefix: StorageKey,
     /// The selectable fields.
     pub columns: Arc<ColumnSet>,
-    /// Fields that watches often pin (`spec.nodeName`): an event is only shown to watchers of its
-    /// values.
+    /// Fields that reads often pin (`spec.nodeName`): an event is only shown to watchers of its values,
+    /// and lists look only at the objects that have theirs.
     pub triggers: Vec<FieldRef>,
 }
 
@@ -135,7 +141,7 @@ pub struct Cacher {
 }
 
 /// The source is a local store or an etcd that others depend on too: try again sooner than a client
-/// on the far side of a network would, and never less than every 5 s.
+/// on the far side of a network would. Jitter comes on top: at most twice this long.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
@@ -242,6 +248,11 @@ impl Cacher {
             } => Err(error.clone()),
             SourceState::Pending { error: None, .. } => Err("initializing".to_owned()),
         }
+    }
+
+    /// Waits for the first state, without holding one.
+    async fn wait_for_a_state(&self) -> Result<(), ReadError> {
+        self.snapshot().await.map(drop)
     }
 
     /// The present state, waiting for the first one.

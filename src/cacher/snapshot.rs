@@ -18,13 +18,14 @@
 //! 3. Checkpoints increase, and each is the state at its version exactly.
 
 use std::cmp::Ordering;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
 
+use super::delegator::lookup;
 use super::event::CacheEvent;
-use crate::api::{Object, ObjectKey, ResourceVersion, Scope, SelectionPredicate};
+use super::index::Indexes;
+use crate::api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 
 /// The objects of a resource by key, in key order.
 pub(super) type ObjectMap = OrdMap<ObjectKey, Arc<Object>>;
@@ -43,24 +44,29 @@ pub(super) struct Snapshot {
     pub(super) generation: u64,
     pub(super) at: ResourceVersion,
     pub(super) objects: ObjectMap,
+    /// The same objects by the fields that reads often pin.
+    indexes: Indexes,
     /// Oldest first.
     history: Vector<Arc<CacheEvent>>,
     /// What history reaches back to.
     reaches_back_to: ResourceVersion,
     /// Sum of the events' memory.
     history_bytes: usize,
-    /// Where history tells the changes but not each state in between. Rare, and few at a time.
+    /// Where history tells the changes but not each state in between: as far as it reaches back.
     gaps: Vec<Gap>,
+    /// How often that has happened. A reader that goes on from one snapshot to another of the same
+    /// number crosses no gap.
+    pub(super) relists: u64,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
     events_since_checkpoint: usize,
 }
 
 /// What a relist bridged: history leads from the state at `from` to that at `to`, but the states in
 /// between are not those that were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gap {
-    pub(super) from: ResourceVersion,
-    pub(super) to: ResourceVersion,
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    from: ResourceVersion,
+    to: ResourceVersion,
 }
 
 impl Gap {
@@ -74,16 +80,23 @@ impl Gap {
 pub(super) struct TooOld(pub(super) ResourceVersion);
 
 impl Snapshot {
-    /// The state after a list that begins a new history.
-    pub(super) fn new(generation: u64, objects: ObjectMap, at: ResourceVersion) -> Self {
+    /// The state after a list that begins a new history, with an index for each trigger.
+    pub(super) fn new(
+        generation: u64,
+        objects: ObjectMap,
+        triggers: &[FieldRef],
+        at: ResourceVersion,
+    ) -> Self {
         Self {
             generation,
             at,
+            indexes: Indexes::new(triggers, &objects),
             objects,
             history: Vector::new(),
             reaches_back_to: at,
             history_bytes: 0,
             gaps: Vec::new(),
+            relists: 0,
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
@@ -114,12 +127,29 @@ impl Snapshot {
         self.events_since_checkpoint += revision.len();
         for event in revision {
             assert_eq!(event.resource_version(), version, "two revisions in one");
-            match event.current() {
+            let before = match event.current() {
                 Some(object) => self.objects.insert(object.key().clone(), object.clone()),
                 None => self.objects.remove(event.object().key()),
             };
+            self.indexes.changed(before.as_ref(), event.current());
             self.history_bytes += event.memory();
             self.history.push_back(Arc::new(event));
+        }
+    }
+
+    /// The objects among which all are that `predicate` selects: those of an index if it pins a field
+    /// that has one, `only` one if it names its key, else all.
+    pub(super) fn candidates(
+        &self,
+        predicate: &SelectionPredicate,
+        only: Option<&ObjectKey>,
+    ) -> ObjectMap {
+        match only {
+            Some(key) => lookup(&self.objects, key),
+            None => self
+                .indexes
+                .pinned(predicate)
+                .unwrap_or_else(|| self.objects.clone()),
         }
     }
 
@@ -132,11 +162,7 @@ impl Snapshot {
     pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
         self.advance(at);
         self.gaps.push(Gap { from, to: self.at });
-    }
-
-    /// The last relist that history knows of.
-    pub(super) fn last_gap(&self) -> Option<Gap> {
-        self.gaps.last().copied()
+        self.relists += 1;
     }
 
     /// Whether the state at `version` is one that history cannot tell. A client that has it from
@@ -164,6 +190,7 @@ impl Snapshot {
             }
             self.reaches_back_to = version;
         }
+        self.gaps.retain(|gap| gap.to > self.reaches_back_to);
         while self
             .checkpoints
             .front()
@@ -224,75 +251,3 @@ impl Snapshot {
         Ok(objects)
     }
 }
-
-/// Part of a list.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub(super) items: Vec<Arc<Object>>,
-    /// The last key examined, when objects of the scope come after it.
-    pub(super) more_after: Option<ObjectKey>,
-    /// How many come after; only when the predicate selects all of its scope.
-    pub(super) remaining: Option<u64>,
-}
-
-/// The objects that `predicate` selects, from key `start` on, at most `limit` (0 for no limit).
-pub(super) fn select(
-    objects: &ObjectMap,
-    predicate: &SelectionPredicate,
-    start: &str,
-    limit: usize,
-) -> Page {
-    let mut page = Page {
-        items: Vec::new(),
-        more_after: None,
-        remaining: None,
-    };
-    let mut scan = scan(objects, &predicate.scope, start);
-    let mut last = None;
-    for (key, object) in scan.by_ref() {
-        last = Some(key);
-        if predicate.matches(object) {
-            page.items.push(object.clone());
-            if page.items.len() == limit {
-                break;
-            }
-        }
-    }
-    let mut rest = scan.peekable();
-    if rest.peek().is_some() {
-        page.more_after = last.cloned();
-        page.remaining = predicate.selects_all().then(|| rest.count() as u64);
-    }
-    page
-}
-
-/// The objects whose keys `scope` may cover, from `start` on: one for a full key, a range for a
-/// namespace, else all.
-fn scan<'a>(
-    objects: &'a ObjectMap,
-    scope: &'a Scope,
-    start: &str,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Object>)> {
-    let prefix = scope.key_prefix();
-    let (from, last) = match &scope.name {
-        Some(name) if !prefix.is_empty() => {
-            let key = format!("{prefix}{name}");
-            (key.clone(), Some(key))
-        }
-        _ => (prefix.clone(), None),
-    };
-    let from = if start > from.as_str() {
-        start.to_owned()
-    } else {
-        from
-    };
-    objects
-        .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
-        .take_while(move |(key, _)| match &last {
-            Some(last) => key.as_str() == last,
-            None => key.as_str().starts_with(&prefix),
-        })
-}
-
-#[cfg(test)]
-mod tests;

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 
 use super::CachedResource;
 use crate::api::{
-    DecodeError, EventType, InvalidKey, Object, ObjectKey, ResourceVersion, Scope, StorageKey,
+    DecodeError, EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey,
 };
 use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use crate::storage::{
@@ -102,14 +102,6 @@ impl CachedResource {
     /// Where the object of this key is stored.
     pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, InvalidKey> {
         self.prefix.join(key.as_str())
-    }
-
-    /// The range that holds every key that `scope` may cover.
-    pub(super) fn storage_prefix(&self, scope: &Scope) -> Result<StorageKey, InvalidKey> {
-        match &scope.namespace {
-            Some(namespace) => self.prefix.join(&format!("{namespace}/")),
-            None => Ok(self.prefix.clone()),
-        }
     }
 
     /// The key inside the resource of a storage key; the whole storage key when it is not inside.

@@ -4,6 +4,7 @@
 mod fake;
 mod lifecycle;
 mod model;
+mod reads;
 mod revisions;
 mod watches;
 
@@ -26,6 +27,7 @@ fn rv(n: u64) -> ResourceVersion {
 fn resource() -> CachedResource {
     CachedResource {
         name: "pods".into(),
+        namespaced: true,
         prefix: StorageKey::new("/pods/").unwrap(),
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
@@ -66,8 +68,12 @@ impl Fixture {
     }
 
     fn over(storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
+        Self::of(resource(), storage, config)
+    }
+
+    fn of(resource: CachedResource, storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
         let tasks = Tasks::new();
-        let cacher = Cacher::start(resource(), storage.clone(), &tasks, config);
+        let cacher = Cacher::start(resource, storage.clone(), &tasks, config);
         Self {
             storage,
             tasks,

@@ -135,6 +135,7 @@ impl ReflectorStore for WatchCache {
 
     async fn replace(&mut self, objects: Vec<Arc<Object>>, at: ResourceVersion) {
         let count = objects.len();
+        let triggers = &self.resource.triggers;
         let objects: ObjectMap = objects
             .into_iter()
             .map(|object| (object.key().clone(), object))
@@ -157,12 +158,13 @@ impl ReflectorStore for WatchCache {
                         "relisted; the gap cannot be told, watches end"
                     );
                     self.published.freshness.restart();
-                    self.current = Some(Snapshot::new(snapshot.generation + 1, objects, at));
+                    let generation = snapshot.generation + 1;
+                    self.current = Some(Snapshot::new(generation, objects, triggers, at));
                 }
             },
             None => {
                 tracing::debug!(resource = %self.resource.name, %at, count, "listed");
-                self.current = Some(Snapshot::new(0, objects, at));
+                self.current = Some(Snapshot::new(0, objects, triggers, at));
             }
         }
         self.trim_and_publish();

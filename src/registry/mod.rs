@@ -328,6 +328,7 @@ impl Registry {
             .map_or(resource, |r| r);
         let cached = CachedResource {
             name: owner.qualified(),
+            namespaced: owner.namespaced,
             prefix,
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),

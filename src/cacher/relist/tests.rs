@@ -17,7 +17,7 @@ fn object(key: &str, uid: u64, at: u64) -> (ObjectKey, Arc<Object>) {
 }
 
 fn snapshot(at: u64, objects: impl IntoIterator<Item = (ObjectKey, Arc<Object>)>) -> Snapshot {
-    Snapshot::new(0, objects.into_iter().collect(), rv(at))
+    Snapshot::new(0, objects.into_iter().collect(), &[], rv(at))
 }
 
 #[test]

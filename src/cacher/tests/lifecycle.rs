@@ -92,6 +92,7 @@ async fn pages_are_a_fixed_snapshot() {
     let token = ContinueToken {
         resource_version: Some(rv(4)),
         start: "ns/a\0".into(),
+        remaining: None,
     }
     .encode();
     let stale = ListOptions {

@@ -38,6 +38,7 @@ impl Fixture {
         let tasks = Tasks::new();
         let resource = CachedResource {
             name: "things".into(),
+            namespaced: true,
             prefix: StorageKey::new("/things/").unwrap(),
             columns: Arc::new(ColumnSet::default()),
             triggers: vec![],
