@@ -291,11 +291,12 @@ impl CacheWatcher {
         }
     }
 
-    fn receive(&mut self, batches: VecDeque<EventBatch>) -> Vec<WatchItem> {
+    fn receive(&mut self, batches: VecDeque<Arc<EventBatch>>) -> Vec<WatchItem> {
         // Joining overlaps with the history read after it, by whole revisions.
         let known = self.position;
-        let mut items = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
-        for event in batches.iter().flat_map(|batch| batch.iter()) {
+        let events = batches.iter().map(|batch| batch.events());
+        let mut items = Vec::with_capacity(events.clone().map(<[_]>::len).sum());
+        for event in events.flatten() {
             if event.resource_version() > known {
                 self.position = event.resource_version();
                 items.push(WatchItem::Event(event.clone()));
