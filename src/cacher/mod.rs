@@ -71,8 +71,9 @@ pub struct CacherConfig {
     /// How long history is kept at least, memory permitting. Upstream's freshness window: a
     /// bookmark period and a bit, so that a client that has just had a bookmark can resume.
     pub history_window: Duration,
-    /// How much memory one resource's history may take, in bytes. It holds what the window wants of
-    /// 1 KB objects changing 3,000 times a second, and is only used when that happens.
+    /// How much memory one resource's history may take, in bytes of the objects that its events are
+    /// about. With the events themselves it is what the window wants of 1 KB objects that change 2,500
+    /// times a second, and only used when they do.
     pub history_bytes_max: usize,
     /// How long a read waits for the cache to reach a version (upstream: 3 s).
     pub freshness_timeout: Duration,

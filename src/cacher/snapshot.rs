@@ -19,8 +19,10 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use imbl::{OrdMap, Vector};
+use tokio::time::Instant;
 
 use super::delegator::lookup;
 use super::event::CacheEvent;
@@ -38,6 +40,10 @@ pub(super) const CHECKPOINT_EVERY: usize = 256;
 /// Upstream's smallest ring.
 pub(super) const HISTORY_EVENTS_MIN: usize = 100;
 
+/// How long an event keeps the frames that were made of it: a live watcher that has not sent them
+/// after this time reads slowly.
+const FRAMES_KEPT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     /// Another one says that history did not go on: watches of the last one cannot.
@@ -52,6 +58,8 @@ pub(super) struct Snapshot {
     reaches_back_to: ResourceVersion,
     /// Sum of the events' memory.
     history_bytes: usize,
+    /// Events up to this version keep no frames.
+    frameless: ResourceVersion,
     /// Where history tells the changes but not each state in between: as far as it reaches back.
     gaps: Vec<Gap>,
     /// How often that has happened. A reader that goes on from one snapshot to another of the same
@@ -95,6 +103,7 @@ impl Snapshot {
             history: Vector::new(),
             reaches_back_to: at,
             history_bytes: 0,
+            frameless: at,
             gaps: Vec::new(),
             relists: 0,
             checkpoints: Vector::new(),
@@ -175,13 +184,16 @@ impl Snapshot {
             .map(|gap| TooOld(gap.to))
     }
 
-    /// Drops the oldest revisions while history takes more than `bytes_max`, or while it would keep
-    /// the minimum without the oldest and `expired` says that this one is no longer wanted.
-    pub(super) fn trim(&mut self, bytes_max: usize, expired: impl Fn(&CacheEvent) -> bool) {
+    /// Drops the oldest revisions while history takes more than `bytes_max`, or while the oldest is
+    /// older than `window` and the minimum is kept without it.
+    pub(super) fn trim(&mut self, bytes_max: usize, window: Duration) {
+        let now = Instant::now();
+        self.forget_frames(now);
         while let Some(oldest) = self.history.front() {
             let version = oldest.resource_version();
             let events = self.first_after(version);
-            let surplus = self.history.len() - events >= HISTORY_EVENTS_MIN && expired(oldest);
+            let expired = now - oldest.received > window;
+            let surplus = expired && self.history.len() - events >= HISTORY_EVENTS_MIN;
             if self.history_bytes <= bytes_max && !surplus {
                 break;
             }
@@ -197,6 +209,17 @@ impl Snapshot {
             .is_some_and(|(at, _)| *at < self.reaches_back_to)
         {
             self.checkpoints.pop_front();
+        }
+    }
+
+    fn forget_frames(&mut self, now: Instant) {
+        let first = self.first_after(self.frameless);
+        for event in self.history.focus().narrow(first..).into_iter() {
+            if now - event.received <= FRAMES_KEPT {
+                break;
+            }
+            event.forget_frames();
+            self.frameless = event.resource_version();
         }
     }
 
@@ -251,3 +274,6 @@ impl Snapshot {
         Ok(objects)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,9 @@
 //! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
+mod crowds;
 mod fake;
+mod history;
 mod lifecycle;
 mod model;
 mod reads;

@@ -90,11 +90,7 @@ impl WatchCache {
         let Some(snapshot) = &mut self.current else {
             return;
         };
-        let window = self.config.history_window;
-        let now = Instant::now();
-        snapshot.trim(self.config.history_bytes_max, |event| {
-            now - event.received > window
-        });
+        snapshot.trim(self.config.history_bytes_max, self.config.history_window);
         self.published.publish(snapshot);
     }
 
