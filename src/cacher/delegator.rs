@@ -122,7 +122,7 @@ impl Cacher {
             return self.list_from_storage(predicate, plan).await;
         }
         let snapshot = self.snapshot().await?;
-        if version > snapshot.at {
+        if version > snapshot.at || !self.consistency.trusts_history() {
             return self.list_from_storage(predicate, plan).await;
         }
         match snapshot.objects_at(version) {
@@ -249,7 +249,7 @@ impl Cacher {
 
     /// Waits until the cache holds every write acknowledged before the call. False when it cannot
     /// prove that, so that storage has to answer.
-    async fn consistent(&self) -> Result<bool, ReadError> {
+    pub(super) async fn consistent(&self) -> Result<bool, ReadError> {
         if !self.storage.progress_supported() {
             return Ok(false);
         }

@@ -12,6 +12,7 @@
 
 mod backfill;
 mod cache_watcher;
+mod consistency;
 mod delegator;
 mod dispatcher;
 mod error;
@@ -28,6 +29,7 @@ mod source;
 mod storage_reads;
 mod watch_cache;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,10 +37,12 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 pub use cache_watcher::CacheWatcher;
+pub use consistency::ConsistencyChecks;
 pub use error::ReadError;
 
 use self::backfill::Backfill;
 use self::cache_watcher::WatchContext;
+use self::consistency::Consistency;
 use self::dispatcher::Dispatcher;
 use self::probe::RevisionProbe;
 use self::snapshot::Snapshot;
@@ -82,6 +86,9 @@ pub struct CacherConfig {
     pub start_timeout: Duration,
     /// How often an idle watch gets a bookmark (upstream: 1 minute).
     pub bookmark_period: Duration,
+    /// How often the state is compared with storage's (upstream: 5 minutes); `None` never. It costs a
+    /// list of the whole resource.
+    pub consistency_check_period: Option<Duration>,
 }
 
 impl Default for CacherConfig {
@@ -92,6 +99,7 @@ impl Default for CacherConfig {
             freshness_timeout: Duration::from_secs(3),
             start_timeout: Duration::from_secs(30),
             bookmark_period: Duration::from_secs(60),
+            consistency_check_period: None,
         }
     }
 }
@@ -138,6 +146,7 @@ pub struct Cacher {
     probe: Arc<RevisionProbe>,
     dispatcher: Arc<Dispatcher>,
     backfill: Arc<Backfill>,
+    consistency: Consistency,
     stop: CancellationToken,
 }
 
@@ -161,6 +170,7 @@ impl Cacher {
             probe: RevisionProbe::new(storage.clone(), tasks.clone()),
             dispatcher: Dispatcher::new(resource.triggers.clone()),
             backfill: Backfill::new(),
+            consistency: Consistency::default(),
             stop: tasks.token(),
             resource,
             storage,
@@ -182,6 +192,7 @@ impl Cacher {
             self.config.clone(),
             self.published.clone(),
         );
+        let source = self.consistency.guard(source);
         let reflector = Reflector::new(source, cache, Backoff::new(BACKOFF_INITIAL, BACKOFF_MAX));
         tasks.spawn("reflector", reflector.run(self.stop.clone()));
 
@@ -196,13 +207,27 @@ impl Cacher {
                 self.stop.clone(),
             ),
         );
+        if let Some(period) = self.config.consistency_check_period {
+            let checks = self.clone().check_consistency(period);
+            self.spawn_until_stop(tasks, "consistency", checks);
+        }
+        let fill_in = self.clone().fill_in_history();
+        self.spawn_until_stop(tasks, "backfill", fill_in);
+    }
+
+    fn spawn_until_stop(
+        &self,
+        tasks: &Tasks,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let stop = self.stop.clone();
-        tasks.spawn("backfill", async move {
+        tasks.spawn(name, async move {
             // Biased: stopping comes first.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = self.fill_in_history() => {}
+                () = work => {}
             }
         });
     }

@@ -1,6 +1,7 @@
 //! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
+mod consistency;
 mod crowds;
 mod fake;
 mod history;
@@ -62,6 +63,8 @@ struct Fixture {
     storage: Arc<FakeStorage>,
     tasks: Tasks,
     cacher: Arc<Cacher>,
+    /// Consistency checks that are to fail.
+    failures: u64,
 }
 
 impl Fixture {
@@ -73,13 +76,17 @@ impl Fixture {
         Self::of(resource(), storage, config)
     }
 
-    fn of(resource: CachedResource, storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
+    fn of(resource: CachedResource, storage: Arc<FakeStorage>, mut config: CacherConfig) -> Self {
+        // Seldom enough that tests which count reads of storage do not meet it.
+        let period = Duration::from_secs(20);
+        config.consistency_check_period.get_or_insert(period);
         let tasks = Tasks::new();
         let cacher = Cacher::start(resource, storage.clone(), &tasks, config);
         Self {
             storage,
             tasks,
             cacher,
+            failures: 0,
         }
     }
 
@@ -115,6 +122,10 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.tasks.cancel();
+        if !std::thread::panicking() {
+            let failures = self.cacher.consistency_checks().failure;
+            assert_eq!(failures, self.failures, "the cache differed from storage");
+        }
     }
 }
 

@@ -116,6 +116,19 @@ impl FakeStorage {
         });
     }
 
+    /// The key is gone from all of history, and nobody is told.
+    pub(super) fn lose(&self, key: &str) {
+        let key = StorageKey::new(key).unwrap();
+        self.state.send_modify(|state| {
+            state.now.remove(&key);
+            let log = state.log.iter().map(|(revision, events)| {
+                let kept = events.iter().filter(|event| event.key != key);
+                (*revision, kept.cloned().collect::<Vec<_>>())
+            });
+            state.log = log.collect();
+        });
+    }
+
     fn up(&self) -> Result<State, StorageError> {
         let state = self.state.borrow().clone();
         if state.down {

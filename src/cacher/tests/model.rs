@@ -156,6 +156,7 @@ async fn run(seed: u64) -> (usize, usize) {
     let small = random.bool();
     let config = CacherConfig {
         history_bytes_max: if small { 200_000 } else { 64 << 20 },
+        consistency_check_period: Some(Duration::from_secs(1)),
         ..CacherConfig::default()
     };
     let f = Fixture::over(FakeStorage::new(), config);
@@ -216,6 +217,8 @@ async fn run(seed: u64) -> (usize, usize) {
             client.predicate
         );
     }
+    let checks = f.cacher.consistency_checks();
+    assert!(checks.success > 10, "seed {seed}: {checks:?}");
     if small {
         (0, 0)
     } else {
