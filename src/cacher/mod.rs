@@ -70,7 +70,7 @@ pub struct CachedResource {
 }
 
 /// Limits of a Cacher.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacherConfig {
     /// How long history is kept at least, memory permitting. Upstream's freshness window: a
     /// bookmark period and a bit, so that a client that has just had a bookmark can resume.
