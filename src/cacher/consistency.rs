@@ -195,7 +195,7 @@ impl<S: ListerWatcher> ListerWatcher for Relistable<S> {
             detail: "the cache differs from storage".to_owned(),
         };
         Ok(Box::pin(stream::unfold(Some(batches), move |batches| {
-            let (relist, wanted) = (relist.clone(), wanted.clone());
+            let relist = relist.clone();
             async move {
                 let mut batches = batches?;
                 // Biased: a state that is wrong is not to be built upon.

@@ -40,6 +40,9 @@ pub(super) const CHECKPOINT_EVERY: usize = 256;
 /// Upstream's smallest ring.
 pub(super) const HISTORY_EVENTS_MIN: usize = 100;
 
+/// Gaps of a resource that is so quiet that its history, and they with it, never age.
+const GAPS_MAX: usize = 64;
+
 /// How long an event keeps the frames that were made of it: a live watcher that has not sent them
 /// after this time reads slowly.
 const FRAMES_KEPT: Duration = Duration::from_secs(10);
@@ -170,8 +173,15 @@ impl Snapshot {
     /// The state is now that of a relist at `at`; the events since `from` lead to it.
     pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
         self.advance(at);
-        self.gaps.push(Gap { from, to: self.at });
         self.relists += 1;
+        if from < self.at {
+            self.gaps.push(Gap { from, to: self.at });
+        }
+        if self.gaps.len() > GAPS_MAX {
+            // The two oldest become one, which hides what was between them too.
+            let oldest = self.gaps.remove(0);
+            self.gaps[0].from = oldest.from;
+        }
     }
 
     /// Whether the state at `version` is one that history cannot tell. A client that has it from

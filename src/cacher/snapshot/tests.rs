@@ -154,6 +154,7 @@ fn a_gap_hides_what_is_inside_of_it() {
         snapshot.push(revision);
     }
     snapshot.relisted(rv(10), rv(25));
+    snapshot.relisted(rv(25), rv(25));
     for version in 1..=25 {
         let hidden = (11..25).contains(&version);
         let expected = hidden.then_some(TooOld(rv(25)));
@@ -163,5 +164,25 @@ fn a_gap_hides_what_is_inside_of_it() {
             hidden,
             "{version}"
         );
+    }
+}
+
+/// Each relist left a gap for as long as the process lived, looked through at each read of history.
+#[test]
+fn gaps_of_a_quiet_resource_are_bounded() {
+    let mut snapshot = empty();
+    for round in 1..=1000 {
+        snapshot.relisted(rv(round * 10), rv(round * 10 + 5));
+        snapshot.advance(rv(round * 10 + 10));
+    }
+    assert_eq!(snapshot.gaps.len(), GAPS_MAX);
+    for (version, hidden) in [
+        (10, false),
+        (12, true),
+        (17, true),
+        (9992, true),
+        (9997, false),
+    ] {
+        assert_eq!(snapshot.hidden(rv(version)).is_some(), hidden, "{version}");
     }
 }
