@@ -12,6 +12,8 @@ use super::{
 pub struct Scope {
     /// Only this namespace.
     pub namespace: Option<Box<str>>,
+    /// Whether the namespace is the collection's, from the URL, and not a selector's.
+    pub in_namespace: bool,
     /// Only objects of this name.
     pub name: Option<Box<str>>,
 }
@@ -81,9 +83,11 @@ impl SelectionPredicate {
         labels: LabelSelector,
         fields: ResolvedFieldSelector,
     ) -> Self {
-        let namespace = namespace.or_else(|| fields.exact(FieldRef::Namespace));
+        let of_collection = namespace.filter(|n| !n.is_empty());
+        let selected = || fields.exact(FieldRef::Namespace).filter(|n| !n.is_empty());
         let scope = Scope {
-            namespace: namespace.filter(|n| !n.is_empty()).map(Into::into),
+            namespace: of_collection.or_else(selected).map(Into::into),
+            in_namespace: of_collection.is_some(),
             name: fields.exact(FieldRef::Name).map(Into::into),
         };
         Self {
@@ -131,5 +135,15 @@ impl Scope {
             .as_deref()
             .map(|n| format!("{n}/"))
             .unwrap_or_default()
+    }
+
+    /// The prefix of the collection that is listed, which the starts of its continue tokens are
+    /// relative to: that of its namespace, or empty.
+    pub fn list_prefix(&self) -> String {
+        if self.in_namespace {
+            self.key_prefix()
+        } else {
+            String::new()
+        }
     }
 }

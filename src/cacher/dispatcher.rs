@@ -3,24 +3,30 @@
 //! nobody wait. Watchers that ask for the same thing form a group and share one verdict an event;
 //! the index keeps an event from groups that cannot match.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::event::CacheEvent;
-use super::inbox::{EventBatch, Inbox, Offer};
-use super::snapshot::{Gap, Snapshot};
+use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, Offer};
+use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
-/// Events dispatched under one hold of the index's lock, and so at most the size of one batch to an
-/// inbox. Joining watchers wait no longer than that takes.
+/// Events in one batch to an inbox, up to the end of the last one's revision.
 const BATCH_EVENTS_MAX: usize = 256;
+
+// A batch of small single-event revisions finds room in an empty inbox.
+const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
+
+/// Verdicts and offers under one hold of the index's lock, about a millisecond's: watchers that join,
+/// leave or ask for a bookmark wait no longer, however many groups an event meets.
+const HOLD_WORK_MAX: usize = 4096;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -31,7 +37,7 @@ type GroupId = u64;
 pub(super) type MemberId = u64;
 
 /// The watchers of one resource. Shared by the task that dispatches and the watchers that join and
-/// leave; the lock is held for one batch at the most and never across an await.
+/// leave; the lock is held for a bounded piece of work and never across an await.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     triggers: Vec<FieldRef>,
@@ -52,12 +58,12 @@ struct Index {
     /// The history that is followed; `None` before the first snapshot.
     generation: Option<u64>,
     /// A relist is not for live watches: each must see for itself whether it can go on over it.
-    last_gap: Option<Gap>,
+    relists: u64,
     /// Every event up to here has been offered to all who were members at the time.
     dispatched: ResourceVersion,
     groups: Map<GroupId, Group>,
     by_predicate: Map<Arc<SelectionPredicate>, GroupId>,
-    routes: Map<Route, Vec<GroupId>>,
+    routes: Map<Route, HashSet<GroupId, RandomState>>,
     next_id: u64,
 }
 
@@ -67,7 +73,8 @@ struct Group {
     predicate: Arc<SelectionPredicate>,
     route: Route,
     members: Map<MemberId, Arc<Inbox>>,
-    /// What the batch under way has for them.
+    /// What the batch under way has for them. Who has joined since it began reads it from history
+    /// too, and passes over what is here.
     pending: Vec<Arc<WatchEvent>>,
 }
 
@@ -91,9 +98,9 @@ impl Dispatcher {
         })
     }
 
-    /// Joins the live watchers: every event after the version that [`Self::dispatched`] would now
-    /// report comes into the inbox, if the predicate sees it. Read a snapshot afterwards: it holds
-    /// all that was dispatched before, so that nothing falls between.
+    /// Joins the live watchers: every event that is yet to be dispatched comes into the inbox, if the
+    /// predicate sees it. Read a snapshot afterwards: it holds all that was dispatched before, so that
+    /// nothing falls between.
     pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
         let inbox = Arc::new(Inbox::default());
         let mut index = self.index.lock();
@@ -160,60 +167,63 @@ impl Dispatcher {
         }
     }
 
-    /// Offers every event of `snapshot` that was not offered yet.
+    /// Offers every event of `snapshot` that was not offered yet, batch by batch.
     pub(super) fn dispatch(&self, snapshot: &Snapshot) {
-        loop {
-            let mut index = self.index.lock();
-            let after = index.dispatched;
-            let continues = index.generation == Some(snapshot.generation)
-                && index.last_gap == snapshot.last_gap();
-            let events = match snapshot.events_after(after) {
-                Ok(events) if continues => events,
-                // The first snapshot, or one that does not continue the last: whoever is live
-                // reads on from history, if that can be.
-                _ => {
-                    index.park_all();
-                    index.generation = Some(snapshot.generation);
-                    index.last_gap = snapshot.last_gap();
-                    index.dispatched = snapshot.at;
-                    return;
-                }
-            };
-            let mut left = events.len();
-            let mut touched = Vec::new();
-            let mut last = after;
-            for event in events.take(BATCH_EVENTS_MAX) {
-                last = event.resource_version();
-                self.offer_to_groups(&mut index, event, &mut touched);
-                left -= 1;
-            }
-            index.flush(touched);
-            if left == 0 {
-                index.dispatched = snapshot.at.max(last);
+        let mut index = self.index.lock();
+        let continues =
+            index.generation == Some(snapshot.generation) && index.relists == snapshot.relists;
+        let events = match snapshot.events_after(index.dispatched) {
+            Ok(events) if continues => events,
+            // The first snapshot, or one that does not continue the last: whoever is live reads on
+            // from history, if that can be.
+            _ => {
+                index.park_all();
+                index.generation = Some(snapshot.generation);
+                index.relists = snapshot.relists;
+                index.dispatched = snapshot.at;
                 return;
             }
-            index.dispatched = last;
+        };
+        let mut batch = Batch {
+            touched: Vec::new(),
+            events: 0,
+            up_to: index.dispatched,
+            work: 0,
+        };
+        for event in events {
+            // Only at a border: `dispatched` says what bookmarks may tell.
+            if batch.events >= BATCH_EVENTS_MAX && event.resource_version() > batch.up_to {
+                batch.flush(&mut index);
+            }
+            self.offer_to_groups(&mut index, event, &mut batch);
         }
+        batch.up_to = batch.up_to.max(snapshot.at);
+        batch.flush(&mut index);
     }
 
-    fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, touched: &mut Vec<GroupId>) {
+    fn offer_to_groups(
+        &self,
+        index: &mut MutexGuard<'_, Index>,
+        event: &CacheEvent,
+        batch: &mut Batch,
+    ) {
+        batch.events += 1;
+        batch.up_to = event.resource_version();
         for route in self.routes_of(event) {
-            let Some(groups) = index.routes.get(&route) else {
-                continue;
-            };
-            for id in groups {
-                let group = index
-                    .groups
-                    .get_mut(id)
-                    .expect("routes name groups that exist");
+            let Index { routes, groups, .. } = &mut **index;
+            let found = routes.get(&route).into_iter().flatten();
+            for id in found {
+                let group = groups.get_mut(id).expect("routes name groups that exist");
+                batch.work += 1;
                 if let Some(seen) = event.seen_by(&group.predicate) {
                     if group.pending.is_empty() {
-                        touched.push(*id);
+                        batch.touched.push(*id);
                     }
                     group.pending.push(seen);
                 }
             }
         }
+        batch.let_others_in(index);
     }
 
     /// The route of a group: its pinned trigger field if it has one, else its scope.
@@ -256,6 +266,47 @@ impl Dispatcher {
     }
 }
 
+/// A batch under way.
+struct Batch {
+    /// Groups that see some of it.
+    touched: Vec<GroupId>,
+    events: usize,
+    /// The version of its last event, or what follows that without one.
+    up_to: ResourceVersion,
+    /// Done since the lock was taken.
+    work: usize,
+}
+
+impl Batch {
+    /// Offers each touched group its part. Who parks leaves.
+    fn flush(&mut self, index: &mut MutexGuard<'_, Index>) {
+        for id in std::mem::take(&mut self.touched) {
+            // Its last member may have left meanwhile.
+            let Some(group) = index.groups.get_mut(&id) else {
+                continue;
+            };
+            let batch = EventBatch::new(std::mem::take(&mut group.pending));
+            self.work += group.members.len();
+            group
+                .members
+                .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
+            index.drop_if_empty(id);
+            self.let_others_in(index);
+        }
+        index.dispatched = self.up_to;
+        self.events = 0;
+    }
+
+    /// Gives the lock to those who wait for it, if enough was done. They may join and leave; what is
+    /// pending stays.
+    fn let_others_in(&mut self, index: &mut MutexGuard<'_, Index>) {
+        if self.work >= HOLD_WORK_MAX {
+            self.work = 0;
+            MutexGuard::bump(index);
+        }
+    }
+}
+
 impl Index {
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
@@ -272,7 +323,7 @@ impl Index {
         }
         let id = self.new_id();
         let route = route();
-        self.routes.entry(route.clone()).or_default().push(id);
+        self.routes.entry(route.clone()).or_default().insert(id);
         self.by_predicate.insert(predicate.clone(), id);
         let predicate = predicate.clone();
         let group = Group {
@@ -283,18 +334,6 @@ impl Index {
         };
         self.groups.insert(id, group);
         id
-    }
-
-    /// Offers each touched group its part of the batch. Who parks leaves.
-    fn flush(&mut self, touched: Vec<GroupId>) {
-        for id in touched {
-            let group = self.groups.get_mut(&id).expect("touched in this batch");
-            let batch: EventBatch = std::mem::take(&mut group.pending).into();
-            group
-                .members
-                .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
-            self.drop_if_empty(id);
-        }
     }
 
     fn park_all(&mut self) {
@@ -328,7 +367,7 @@ impl Index {
         if let Some(group) = self.groups.remove(&id) {
             self.by_predicate.remove(&group.predicate);
             if let Some(groups) = self.routes.get_mut(&group.route) {
-                groups.retain(|other| *other != id);
+                groups.remove(&id);
                 if groups.is_empty() {
                     self.routes.remove(&group.route);
                 }

@@ -4,10 +4,7 @@
 use std::time::Duration;
 
 use super::source::Unreadable;
-use crate::api::{
-    ContinueToken, DecodeError, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey,
-};
-use crate::reflector::SourceError;
+use crate::api::{ContinueToken, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey};
 use crate::storage::StorageError;
 
 /// Why a read was not answered. Matched once to a Status, in `http`.
@@ -119,6 +116,7 @@ impl ReadError {
                     ContinueToken {
                         resource_version: None,
                         start,
+                        remaining: None,
                     }
                     .encode()
                 }),
@@ -130,18 +128,6 @@ impl ReadError {
             },
             error => Self::Storage(error),
         }
-    }
-}
-
-impl From<DecodeError> for ReadError {
-    fn from(error: DecodeError) -> Self {
-        Self::Undecodable(error.to_string())
-    }
-}
-
-impl From<SourceError> for ReadError {
-    fn from(error: SourceError) -> Self {
-        Self::Undecodable(error.to_string())
     }
 }
 

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 
 use super::{CachedResource, ReadError};
-use crate::api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, Scope, StorageKey};
+use crate::api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use crate::storage::{
     KeyValue, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError, StorageEvent,
@@ -155,14 +155,6 @@ impl CachedResource {
     /// Where the object of this key is stored.
     pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, InvalidKey> {
         self.prefix.join(key.as_str())
-    }
-
-    /// The range that holds every key that `scope` may cover.
-    pub(super) fn storage_prefix(&self, scope: &Scope) -> Result<StorageKey, InvalidKey> {
-        match &scope.namespace {
-            Some(namespace) => self.prefix.join(&format!("{namespace}/")),
-            None => Ok(self.prefix.clone()),
-        }
     }
 
     /// The key inside the resource of a storage key, which must be inside.

@@ -2,10 +2,15 @@
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
 mod compaction;
+mod consistency;
 mod corrupt;
+mod crowds;
 mod fake;
+mod history;
 mod lifecycle;
 mod model;
+mod reads;
+mod revisions;
 mod silent;
 mod unreadable;
 mod watches;
@@ -31,6 +36,7 @@ pub(super) fn rv(n: u64) -> ResourceVersion {
 pub(super) fn resource() -> CachedResource {
     CachedResource {
         name: "pods".into(),
+        namespaced: true,
         prefix: StorageKey::new("/pods/").unwrap(),
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
@@ -63,6 +69,8 @@ struct Fixture {
     storage: Arc<FakeStorage>,
     tasks: Tasks,
     cacher: Arc<Cacher>,
+    /// Consistency checks that are to fail.
+    failures: u64,
 }
 
 impl Fixture {
@@ -71,12 +79,20 @@ impl Fixture {
     }
 
     fn over(storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
+        Self::of(resource(), storage, config)
+    }
+
+    fn of(resource: CachedResource, storage: Arc<FakeStorage>, mut config: CacherConfig) -> Self {
+        // Seldom enough that tests which count reads of storage do not meet it.
+        let period = Duration::from_secs(20);
+        config.consistency_check_period.get_or_insert(period);
         let tasks = Tasks::new();
-        let cacher = Cacher::start(resource(), storage.clone(), &tasks, config);
+        let cacher = Cacher::start(resource, storage.clone(), &tasks, config);
         Self {
             storage,
             tasks,
             cacher,
+            failures: 0,
         }
     }
 
@@ -112,6 +128,10 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.tasks.cancel();
+        if !std::thread::panicking() {
+            let failures = self.cacher.consistency_checks().failure;
+            assert_eq!(failures, self.failures, "the cache differed from storage");
+        }
     }
 }
 

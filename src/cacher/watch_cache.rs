@@ -135,11 +135,7 @@ impl WatchCache {
         let Some(snapshot) = &mut self.current else {
             return;
         };
-        let window = self.config.history_window;
-        let now = Instant::now();
-        snapshot.trim(self.config.history_bytes_max, |event| {
-            now - event.received > window
-        });
+        snapshot.trim(self.config.history_bytes_max, self.config.history_window);
         self.published.publish(snapshot);
     }
 
@@ -153,11 +149,35 @@ impl WatchCache {
     }
 }
 
+fn version(change: &Change<Object>) -> ResourceVersion {
+    let (Change::Added(object) | Change::Modified(object) | Change::Deleted(object)) = change;
+    object.resource_version()
+}
+
+/// What `change` makes of these objects. Nothing for the deletion of what is not there: the source
+/// tells deletions of what exists, so that is its bug, and the state is the one it wants anyway.
+fn event(objects: &ObjectMap, change: &Change<Object>, received: Instant) -> Option<CacheEvent> {
+    match change {
+        Change::Added(object) | Change::Modified(object) => {
+            let previous = objects.get(object.key()).cloned();
+            Some(CacheEvent::put(object.clone(), previous, received))
+        }
+        Change::Deleted(object) => {
+            let previous = objects.get(object.key()).cloned();
+            if previous.is_none() {
+                tracing::error!(key = %object.key(), "deletion of an unknown object");
+            }
+            previous.map(|previous| CacheEvent::delete(object.clone(), previous, received))
+        }
+    }
+}
+
 impl ReflectorStore for WatchCache {
     type Object = Object;
 
     async fn replace(&mut self, objects: Vec<Arc<Object>>, at: ResourceVersion) {
         let count = objects.len();
+        let triggers = &self.resource.triggers;
         let objects: ObjectMap = objects
             .into_iter()
             .map(|object| (object.key().clone(), object))
@@ -165,9 +185,10 @@ impl ReflectorStore for WatchCache {
         match self.current.take() {
             Some(mut snapshot) => match relist::changes(&snapshot, &objects, at) {
                 Some(changes) => {
-                    let (told, from) = (changes.len(), snapshot.at);
-                    for event in changes {
-                        snapshot.push(event);
+                    let told: usize = changes.iter().map(Vec::len).sum();
+                    let from = snapshot.at;
+                    for revision in changes {
+                        snapshot.push(revision);
                     }
                     snapshot.relisted(from, at);
                     tracing::info!(resource = %self.resource.name, %at, count, told, "relisted");
@@ -179,12 +200,13 @@ impl ReflectorStore for WatchCache {
                         "relisted; the gap cannot be told, watches end"
                     );
                     self.published.freshness.restart();
-                    self.current = Some(Snapshot::new(snapshot.generation + 1, objects, at));
+                    let generation = snapshot.generation + 1;
+                    self.current = Some(Snapshot::new(generation, objects, triggers, at));
                 }
             },
             None => {
                 tracing::debug!(resource = %self.resource.name, %at, count, "listed");
-                self.current = Some(Snapshot::new(0, objects, at));
+                self.current = Some(Snapshot::new(0, objects, triggers, at));
             }
         }
         self.trim_and_publish();
@@ -202,27 +224,11 @@ impl ReflectorStore for WatchCache {
             .as_mut()
             .expect("a Reflector lists before it watches");
         let received = Instant::now();
-        for change in batch.changes {
-            let event = match change {
-                Change::Added(object) | Change::Modified(object) => {
-                    let previous = snapshot.objects.get(object.key()).cloned();
-                    CacheEvent::put(object, previous, received)
-                }
-                Change::Deleted(object) => {
-                    // The source tells deletions of what exists; a missing one is its bug, and the
-                    // last state that it sent along is then the truth.
-                    let previous = snapshot.objects.get(object.key()).cloned();
-                    match previous {
-                        Some(previous) => CacheEvent::delete(object, previous, received),
-                        None => {
-                            tracing::error!(key = %object.key(), "deletion of an unknown object");
-                            snapshot.advance(object.resource_version());
-                            continue;
-                        }
-                    }
-                }
-            };
-            snapshot.push(event);
+        for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
+            let events = revision
+                .iter()
+                .filter_map(|change| event(&snapshot.objects, change, received));
+            snapshot.push(events.collect());
         }
         snapshot.advance(batch.at);
         self.trim_and_publish();

@@ -376,6 +376,7 @@ impl Registry {
         let owner = self.owner(&resource.storage_prefix);
         let cached = CachedResource {
             name: owner.qualified(),
+            namespaced: owner.namespaced,
             prefix,
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),

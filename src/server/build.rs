@@ -22,6 +22,7 @@ use super::pki::{self, Pki, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_file::TokenFile;
+use crate::cacher::CacherConfig;
 use crate::storage::Storage;
 
 /// A server that is ready to run.
@@ -30,6 +31,7 @@ pub(super) struct Server {
     pub(super) secure: SecurePort,
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
+    pub(super) watch_cache: CacherConfig,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -155,6 +157,7 @@ impl Server {
             },
             insecure,
             storage,
+            watch_cache: config.watch_cache.clone(),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

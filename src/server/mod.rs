@@ -18,6 +18,7 @@
 //! the value and what to do, and no port was bound. 128 + n: a second signal n cut the drain short.
 
 // In reading order: settings, what is made of them, serving.
+mod bytes;
 mod cli;
 mod config;
 mod config_file;

@@ -12,7 +12,6 @@ use super::connection::{Authentication, Service};
 use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
-use crate::cacher::CacherConfig;
 use crate::http::{self, HealthCheck, WireConfig};
 use crate::registry::Registry;
 use crate::storage::Storage;
@@ -49,7 +48,7 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        let registry = Registry::new(Arc::clone(&storage), &caches, CacherConfig::default());
+        let registry = Registry::new(Arc::clone(&storage), &caches, self.watch_cache);
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
         let bootstrap = bootstrap(Arc::clone(&registry), bootstrapped, caches.token());
         caches.spawn("bootstrap", bootstrap);

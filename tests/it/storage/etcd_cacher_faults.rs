@@ -21,6 +21,7 @@ fn pod(name: &str) -> String {
 
 fn cacher(storage: Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
     let resource = CachedResource {
+        namespaced: true,
         name: "pods".into(),
         prefix: key("/pods/"),
         columns: Arc::new(ColumnSet::new(Vec::new())),

@@ -7,6 +7,7 @@
 mod compaction;
 mod durable;
 pub(crate) mod etcd;
+mod etcd_cacher;
 mod etcd_cacher_faults;
 mod etcd_faults;
 mod etcd_only;
