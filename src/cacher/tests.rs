@@ -9,6 +9,7 @@ mod lifecycle;
 mod model;
 mod reads;
 mod revisions;
+mod slow;
 mod watches;
 
 use std::sync::Arc;
