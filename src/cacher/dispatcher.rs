@@ -4,11 +4,12 @@
 //! the index keeps an event from groups that cannot match.
 
 use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::event::CacheEvent;
@@ -25,7 +26,8 @@ const BATCH_EVENTS_MAX: usize = 256;
 const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
 
 /// Verdicts and offers under one hold of the index's lock, about a millisecond's: watchers that join,
-/// leave or ask for a bookmark wait no longer, however many groups an event meets.
+/// leave or ask for a bookmark wait no longer, nor does any other task of the thread, however many
+/// groups an event meets.
 const HOLD_WORK_MAX: usize = 4096;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -153,7 +155,7 @@ impl Dispatcher {
                 () = published.changed.notified() => {
                     let snapshot = published.snapshot.load_full();
                     if let Some(snapshot) = snapshot {
-                        self.dispatch(&snapshot);
+                        self.dispatch(&snapshot).await;
                     }
                 }
                 // Each sees for itself that it ends, after all that came before.
@@ -167,54 +169,89 @@ impl Dispatcher {
         }
     }
 
-    /// Offers every event of `snapshot` that was not offered yet, batch by batch.
-    pub(super) fn dispatch(&self, snapshot: &Snapshot) {
+    /// Offers every event of `snapshot` that was not offered yet, and lets others run and join and
+    /// leave in between.
+    async fn dispatch(&self, snapshot: &Snapshot) {
+        let Some(dispatched) = self.follow(snapshot) else {
+            return;
+        };
+        let Ok(events) = snapshot.events_after(dispatched) else {
+            return;
+        };
+        let mut events = events.peekable();
+        let mut batch = Batch::after(dispatched);
+        while self.work(&mut events, &mut batch, snapshot.at) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Where to go on, when `snapshot` continues the last one. Otherwise, or at the first, whoever is
+    /// live reads on from history, if that can be.
+    fn follow(&self, snapshot: &Snapshot) -> Option<ResourceVersion> {
         let mut index = self.index.lock();
         let continues =
             index.generation == Some(snapshot.generation) && index.relists == snapshot.relists;
-        let events = match snapshot.events_after(index.dispatched) {
-            Ok(events) if continues => events,
-            // The first snapshot, or one that does not continue the last: whoever is live reads on
-            // from history, if that can be.
-            _ => {
-                index.park_all();
-                index.generation = Some(snapshot.generation);
-                index.relists = snapshot.relists;
-                index.dispatched = snapshot.at;
-                return;
-            }
-        };
-        let mut batch = Batch {
-            touched: Vec::new(),
-            events: 0,
-            up_to: index.dispatched,
-            work: 0,
-        };
-        for event in events {
-            // Only at a border: `dispatched` says what bookmarks may tell.
-            if batch.events >= BATCH_EVENTS_MAX && event.resource_version() > batch.up_to {
-                batch.flush(&mut index);
-            }
-            self.offer_to_groups(&mut index, event, &mut batch);
+        if continues && index.dispatched >= snapshot.reaches_back_to() {
+            return Some(index.dispatched);
         }
-        batch.up_to = batch.up_to.max(snapshot.at);
-        batch.flush(&mut index);
+        index.park_all();
+        index.generation = Some(snapshot.generation);
+        index.relists = snapshot.relists;
+        index.dispatched = snapshot.at;
+        None
     }
 
-    fn offer_to_groups(
+    /// One piece of work under the lock; says whether there is more. `at` is what the events lead to.
+    fn work<'a>(
         &self,
-        index: &mut MutexGuard<'_, Index>,
-        event: &CacheEvent,
+        events: &mut Peekable<impl Iterator<Item = &'a Arc<CacheEvent>>>,
         batch: &mut Batch,
-    ) {
+        at: ResourceVersion,
+    ) -> bool {
+        let mut index = self.index.lock();
+        let mut work = 0;
+        while work < HOLD_WORK_MAX {
+            if batch.closed {
+                let Some(id) = batch.touched.pop() else {
+                    index.dispatched = batch.up_to;
+                    *batch = Batch::after(batch.up_to);
+                    if events.peek().is_none() {
+                        return false;
+                    }
+                    continue;
+                };
+                work += index.flush(id);
+                continue;
+            }
+            // Only at a border: `dispatched` says what bookmarks may tell.
+            let next = |e: &&Arc<CacheEvent>| {
+                batch.events < BATCH_EVENTS_MAX || e.resource_version() == batch.up_to
+            };
+            match events.next_if(next) {
+                Some(event) => work += 1 + self.offer_to_groups(&mut index, event, batch),
+                None => {
+                    batch.closed = true;
+                    if events.peek().is_none() {
+                        batch.up_to = batch.up_to.max(at);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Returns how many groups it met.
+    fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, batch: &mut Batch) -> usize {
         batch.events += 1;
         batch.up_to = event.resource_version();
+        let mut met = 0;
         for route in self.routes_of(event) {
-            let Index { routes, groups, .. } = &mut **index;
-            let found = routes.get(&route).into_iter().flatten();
-            for id in found {
-                let group = groups.get_mut(id).expect("routes name groups that exist");
-                batch.work += 1;
+            for id in index.routes.get(&route).into_iter().flatten() {
+                let group = index
+                    .groups
+                    .get_mut(id)
+                    .expect("routes name groups that exist");
+                met += 1;
                 if let Some(seen) = event.seen_by(&group.predicate) {
                     if group.pending.is_empty() {
                         batch.touched.push(*id);
@@ -223,7 +260,7 @@ impl Dispatcher {
                 }
             }
         }
-        batch.let_others_in(index);
+        met
     }
 
     /// The route of a group: its pinned trigger field if it has one, else its scope.
@@ -273,36 +310,17 @@ struct Batch {
     events: usize,
     /// The version of its last event, or what follows that without one.
     up_to: ResourceVersion,
-    /// Done since the lock was taken.
-    work: usize,
+    /// It takes no more events; the groups that it touched are offered their parts.
+    closed: bool,
 }
 
 impl Batch {
-    /// Offers each touched group its part. Who parks leaves.
-    fn flush(&mut self, index: &mut MutexGuard<'_, Index>) {
-        for id in std::mem::take(&mut self.touched) {
-            // Its last member may have left meanwhile.
-            let Some(group) = index.groups.get_mut(&id) else {
-                continue;
-            };
-            let batch = EventBatch::new(std::mem::take(&mut group.pending));
-            self.work += group.members.len();
-            group
-                .members
-                .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
-            index.drop_if_empty(id);
-            self.let_others_in(index);
-        }
-        index.dispatched = self.up_to;
-        self.events = 0;
-    }
-
-    /// Gives the lock to those who wait for it, if enough was done. They may join and leave; what is
-    /// pending stays.
-    fn let_others_in(&mut self, index: &mut MutexGuard<'_, Index>) {
-        if self.work >= HOLD_WORK_MAX {
-            self.work = 0;
-            MutexGuard::bump(index);
+    fn after(version: ResourceVersion) -> Self {
+        Self {
+            touched: Vec::new(),
+            events: 0,
+            up_to: version,
+            closed: false,
         }
     }
 }
@@ -334,6 +352,21 @@ impl Index {
         };
         self.groups.insert(id, group);
         id
+    }
+
+    /// Offers a group its part of the batch; returns to how many members. Who parks leaves.
+    fn flush(&mut self, id: GroupId) -> usize {
+        // Its last member may have left meanwhile.
+        let Some(group) = self.groups.get_mut(&id) else {
+            return 1;
+        };
+        let batch = EventBatch::new(std::mem::take(&mut group.pending));
+        let members = group.members.len();
+        group
+            .members
+            .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
+        self.drop_if_empty(id);
+        members
     }
 
     fn park_all(&mut self) {

@@ -39,7 +39,7 @@ pub enum ReadError {
         retry_after: Duration,
     },
     /// 400.
-    #[error("invalid continue token: {0}")]
+    #[error(transparent)]
     InvalidContinue(#[from] InvalidContinueToken),
     /// A list goes on from a token and asks for another version than the token's: 400.
     #[error("specifying resource version is not allowed when using continue")]

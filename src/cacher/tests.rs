@@ -12,6 +12,7 @@ mod model;
 mod reads;
 mod revisions;
 mod silent;
+mod slow;
 mod unreadable;
 mod watches;
 

@@ -99,3 +99,34 @@ async fn long_searches_let_others_run() {
     }
     assert_eq!(goes, 5, "20,000 objects, 4,096 at a time");
 }
+
+/// How often a task of the same thread gets its turn until a watch of each group was told of an event.
+async fn turns(groups: usize) -> usize {
+    let f = Fixture::start();
+    f.settle().await;
+    let mut watches = Vec::new();
+    for n in 0..groups {
+        let selection = predicate(None, &format!("app!=x{n}"), "");
+        let mut watch = f.watch(selection, from(rv(1))).await;
+        assert_eq!(glance(&mut watch).await, 0);
+        watches.push(watch);
+    }
+    assert_eq!(f.cacher.dispatcher.members(), groups, "all are live");
+    f.put("ns/a", "web", "n1");
+    let mut turns = 0;
+    while f.cacher.dispatcher.dispatched() < rv(2) {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    for watch in &mut watches {
+        assert_eq!(glance(watch).await, 1);
+    }
+    turns
+}
+
+/// Ten thousand selectors took one event for some hundred milliseconds, and nothing else ran.
+#[tokio::test(start_paused = true)]
+async fn a_large_dispatch_lets_others_run() {
+    let (one, many) = (turns(1).await, turns(10_000).await);
+    assert!(many >= one + 3, "{one} and {many} turns");
+}

@@ -15,6 +15,8 @@ pub(in crate::cacher) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
+    /// How often watches were asked for progress.
+    pub(super) questions: Arc<Mutex<usize>>,
 }
 
 #[derive(Debug, Clone)]
@@ -27,6 +29,10 @@ struct State {
     compacted: u64,
     down: bool,
     progress: bool,
+    /// Watches stay open and say nothing.
+    silent: bool,
+    /// Lists never come back.
+    hanging: bool,
     /// Watches opened under another number end.
     watch_epoch: u64,
 }
@@ -41,13 +47,16 @@ impl FakeStorage {
             compacted: 0,
             down: false,
             progress: true,
+            silent: false,
+            hanging: false,
             watch_epoch: 0,
         };
-        let (probes, lists) = Default::default();
+        let (probes, lists, questions) = Default::default();
         Arc::new(Self {
             state: watch::Sender::new(state),
             probes,
             lists,
+            questions,
         })
     }
 
@@ -104,6 +113,14 @@ impl FakeStorage {
 
     pub(super) fn set_progress_supported(&self, progress: bool) {
         self.state.send_modify(|state| state.progress = progress);
+    }
+
+    pub(super) fn set_silent(&self, silent: bool) {
+        self.state.send_modify(|state| state.silent = silent);
+    }
+
+    pub(super) fn set_hanging(&self, hanging: bool) {
+        self.state.send_modify(|state| state.hanging = hanging);
     }
 
     /// The store was restored from a backup at `at`.
@@ -194,6 +211,9 @@ impl Storage for FakeStorage {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         *self.lists.lock() += 1;
+        let mut told = self.state.subscribe();
+        let answers = told.wait_for(|state| !state.hanging).await;
+        drop(answers.expect("the storage outlives its lists"));
         let state = self.up()?;
         let current = rv(state.revision);
         let revision = request.at.unwrap_or(current);
@@ -257,6 +277,7 @@ impl Storage for FakeStorage {
             epoch: state.watch_epoch,
             state: self.state.subscribe(),
             progress: progress.clone(),
+            questions: self.questions.clone(),
         };
         let batches = Box::pin(futures_util::stream::unfold(Some(cursor), |cursor| async {
             let mut cursor = cursor?;
@@ -298,6 +319,7 @@ struct Cursor {
     epoch: u64,
     state: watch::Receiver<State>,
     progress: ProgressRequester,
+    questions: Arc<Mutex<usize>>,
 }
 
 impl Cursor {
@@ -306,6 +328,11 @@ impl Cursor {
             let state = self.state.borrow_and_update().clone();
             if state.watch_epoch != self.epoch {
                 return Err(StorageError::Unavailable("watch cut".into()));
+            }
+            if state.silent {
+                let changed = self.state.changed().await;
+                changed.expect("the storage outlives its watches");
+                continue;
             }
             let news = state.log.range(self.reached.get() + 1..);
             let events: Vec<StorageEvent> = news
@@ -325,6 +352,7 @@ impl Cursor {
                 biased;
                 changed = self.state.changed() => changed.expect("the storage outlives its watches"),
                 () = self.progress.requested() => {
+                    *self.questions.lock() += 1;
                     self.reached = self.reached.max(rv(self.state.borrow().revision));
                     return Ok(StorageBatch { events: Vec::new(), revision: self.reached });
                 }

@@ -36,7 +36,7 @@ async fn it_is_told_once_and_mended_by_a_deletion() {
     assert!(reason.contains("/pods/ns/bad"), "{reason}");
     assert_eq!(f.keys(current()).await, ["ns/a", "ns/b"]);
     let error = f.list(ListOptions::default()).await.unwrap_err();
-    assert!(matches!(error, ReadError::Undecodable(_)), "{error}");
+    assert!(matches!(error, ReadError::Corrupt(_)), "{error}");
     // What can be read is, from storage, and without waiting for a cache that does not move.
     let asked = tokio::time::Instant::now();
     let key = ObjectKey::from("ns/c");

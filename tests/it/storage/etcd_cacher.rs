@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Client, Txn, TxnOp};
-use watchet::api::{ColumnSet, ListOptions, ResourceVersion, SelectionPredicate, StorageKey};
+use watchet::api::{
+    ColumnSet, ContinueToken, FieldSelector, ListOptions, ResolvedFieldSelector, ResourceVersion,
+    ResourceVersionMatch, SelectionPredicate, StorageKey,
+};
 use watchet::cacher::{CacheWatcher, CachedResource, Cacher, CacherConfig, WatchItem};
 use watchet::storage::{Expect, Put, Storage};
 use watchet::tasks::Tasks;
@@ -20,6 +23,18 @@ fn configmap(name: &str) -> String {
 
 fn txn_put(name: &str) -> TxnOp {
     TxnOp::put(format!("/registry/things/ns/{name}"), configmap(name), None)
+}
+
+fn cache(storage: &Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
+    let resource = CachedResource {
+        name: "things".into(),
+        namespaced: true,
+        prefix: StorageKey::new("/things/").unwrap(),
+        columns: Arc::new(ColumnSet::default()),
+        triggers: vec![],
+    };
+    let config = CacherConfig::default();
+    Cacher::start(resource, storage.clone(), tasks, config)
 }
 
 /// A cache over an etcd of its own, and that etcd by its raw client.
@@ -36,16 +51,8 @@ impl Fixture {
         let process = EtcdProcess::start(&[]).await;
         let storage: Arc<dyn Storage> = process.connect().await;
         let tasks = Tasks::new();
-        let resource = CachedResource {
-            name: "things".into(),
-            namespaced: true,
-            prefix: StorageKey::new("/things/").unwrap(),
-            columns: Arc::new(ColumnSet::default()),
-            triggers: vec![],
-        };
-        let config = CacherConfig::default();
         Self {
-            cacher: Cacher::start(resource, storage.clone(), &tasks, config),
+            cacher: cache(&storage, &tasks),
             raw: Client::connect([process.url()], None).await.unwrap(),
             storage,
             tasks,
@@ -142,4 +149,56 @@ async fn a_lease_that_ends_deletes_its_keys_at_one_revision() {
     assert_eq!(told(&mut watch, 2).await, expected);
     assert_eq!(f.list().await, (vec!["ns/kept".into()], at));
     assert_eq!(f.cacher.readiness(), Ok(()));
+}
+
+/// A state from before the cache began is etcd's to tell: of one object by one look-up, of a page from
+/// where its token says, which is relative to the namespace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_from_before_a_restart_are_read_from_etcd() {
+    let mut f = Fixture::start().await;
+    let both = Txn::new().and_then([txn_put("a"), txn_put("b"), txn_put("c")]);
+    f.raw.txn(both).await.unwrap();
+    let old = f.storage.current_revision().await.unwrap();
+    f.raw.delete("/registry/things/ns/b", None).await.unwrap();
+    f.raw
+        .put("/registry/things/ns/bb", configmap("bb"), None)
+        .await
+        .unwrap();
+    let restarted = cache(&f.storage, &f.tasks);
+    let select = |fields: &str| {
+        let fields: FieldSelector = fields.parse().unwrap();
+        let fields = ResolvedFieldSelector::resolve(&fields, &ColumnSet::default()).unwrap();
+        SelectionPredicate::new(Some("ns"), Default::default(), fields)
+    };
+    let exactly = |at| ListOptions {
+        resource_version: Some(at),
+        resource_version_match: Some(ResourceVersionMatch::Exact),
+        limit: 1,
+        ..ListOptions::default()
+    };
+    for (name, at, found) in [
+        ("b", old, 1),
+        ("bb", old, 0),
+        ("b", f.storage.current_revision().await.unwrap(), 0),
+    ] {
+        let named = select(&format!("metadata.name={name}"));
+        let list = restarted.list(&named, &exactly(at)).await.unwrap();
+        assert_eq!(list.items.len(), found, "{name} at {at}");
+        assert_eq!((list.resource_version, list.continue_token), (at, None));
+    }
+    let page = restarted.list(&select(""), &exactly(old)).await.unwrap();
+    assert_eq!(page.remaining, Some(2));
+    let token = page.continue_token.unwrap();
+    assert_eq!(ContinueToken::decode(&token).unwrap().start, "a\0");
+    let next = ListOptions {
+        continue_token: Some(token),
+        ..ListOptions::default()
+    };
+    let rest = restarted.list(&select(""), &next).await.unwrap();
+    let keys: Vec<_> = rest
+        .items
+        .iter()
+        .map(|object| object.key().to_string())
+        .collect();
+    assert_eq!(keys, ["ns/b", "ns/c"]);
 }
