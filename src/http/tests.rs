@@ -165,3 +165,24 @@ fn request(line: &str, headers: &[&str], body: impl Into<Body>) -> Request<Body>
 }
 
 const TABLE: &str = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// The next `count` frames of a watch, or more when they come in one write.
+async fn frames(body: &mut Body, count: usize) -> Vec<Value> {
+    let mut text = String::new();
+    while text.lines().count() < count {
+        let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await;
+        let frame = frame.unwrap_or_else(|_| panic!("nothing follows {text}"));
+        let data = frame.expect("it goes on").unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&data).unwrap());
+    }
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The next `count` frames of a new watch.
+async fn watched(server: &Server, uri: &str, count: usize) -> Vec<Value> {
+    let response = server.send(request(&format!("GET {uri}"), &[], "")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    frames(&mut response.into_body(), count).await
+}

@@ -228,6 +228,9 @@ impl Registry {
             caches: Mutex::default(),
             terminating: namespaces::Terminating::default(),
         });
+        registry
+            .cache(&registry.namespaces)
+            .expect("the table's prefixes are paths");
         let emptier = namespaces::empty_deleted(registry.clone());
         registry.tasks.spawn("namespace-deletion", emptier);
         registry

@@ -195,8 +195,8 @@ async fn deletes_wait_and_have_conditions() {
         .get(&format!("{CONFIG_MAPS}/a"))
         .await
         .failure(404, "NotFound");
-    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={version}");
-    let told = server.get(&watch).await.json();
+    let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}");
+    let told = watched(&server, &watch, 1).await.remove(0);
     assert_eq!(told["type"], "DELETED");
     assert_eq!(told["object"]["metadata"]["uid"], made["metadata"]["uid"]);
     let at = |value: &Value| -> u64 {
@@ -221,8 +221,8 @@ async fn a_write_that_changes_nothing_is_silent() {
     let same = server.ask(&put, &json_type, made.to_string()).await.json();
     assert_eq!(same, made);
     server.put_config_map("marker", "x").await;
-    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={version}");
-    let told = server.get(&watch).await.json();
+    let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}");
+    let told = watched(&server, &watch, 1).await.remove(0);
     assert_eq!(told["object"]["metadata"]["name"], "marker");
     server.stop().await;
 }

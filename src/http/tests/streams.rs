@@ -4,20 +4,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// The next `count` frames of a watch, or more when they come in one write.
-async fn frames(body: &mut Body, count: usize) -> Vec<Value> {
-    let mut text = String::new();
-    while text.lines().count() < count {
-        let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await;
-        let frame = frame.unwrap_or_else(|_| panic!("nothing follows {text}"));
-        let data = frame.expect("it goes on").unwrap().into_data().unwrap();
-        text.push_str(std::str::from_utf8(&data).unwrap());
-    }
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
 async fn watch(server: &Server, query: &str) -> Body {
     let line = format!("GET {CONFIG_MAPS}?watch=1&{query}");
     let response = server.send(request(&line, &[], "")).await;
