@@ -15,4 +15,5 @@ USER watchet
 VOLUME /var/lib/watchet
 EXPOSE 6443
 ENTRYPOINT ["watchet"]
-CMD ["serve", "--data-dir", "/var/lib/watchet"]
+# A container's loopback is its own: nobody could reach what listens only there.
+CMD ["serve", "--bind-address", "0.0.0.0", "--data-dir", "/var/lib/watchet"]

@@ -13,10 +13,13 @@ pub struct FieldColumn {
     /// Another accepted name for it: `spec.host`.
     pub alias: Option<Box<str>>,
     /// Where the value is in the object's JSON. Strings are taken as they are; numbers and
-    /// booleans as their text; anything else, or nothing, reads as `default`.
+    /// booleans as their text; anything else, or nothing, reads as `default`. An empty path is
+    /// nowhere.
     pub path: Box<[Box<str>]>,
     /// The value of an object that has none (usually empty; `false` for a boolean field).
     pub default: Box<str>,
+    /// The label of the column whose value is taken when this one's is empty.
+    pub fallback: Option<Box<str>>,
 }
 
 impl FieldColumn {
@@ -27,6 +30,7 @@ impl FieldColumn {
             alias: None,
             path: label.split('.').map(Into::into).collect(),
             default: "".into(),
+            fallback: None,
         }
     }
 }
@@ -52,19 +56,36 @@ pub struct UnknownField(pub String);
 pub struct ColumnSet {
     fields: Box<[FieldColumn]>,
     tree: Node,
+    /// Columns that are empty take the value of another: which, and of which.
+    fallbacks: Box<[(usize, usize)]>,
+    /// A few cluster-scoped resources do not know `metadata.namespace`; the others take it.
+    without_namespace: bool,
 }
 
 impl ColumnSet {
     /// The set of these fields; the order fixes their indexes.
     pub fn new(fields: Vec<FieldColumn>) -> Self {
         let mut tree = Node::default();
+        let mut fallbacks = Vec::new();
         for (index, field) in fields.iter().enumerate() {
-            tree.insert(&field.path, index);
+            if !field.path.is_empty() {
+                tree.insert(&field.path, index);
+            }
+            let source = |other: &FieldColumn| field.fallback.as_ref() == Some(&other.label);
+            fallbacks.extend(fields.iter().position(source).map(|source| (index, source)));
         }
         Self {
             fields: fields.into(),
             tree,
+            fallbacks: fallbacks.into(),
+            without_namespace: false,
         }
+    }
+
+    /// The same, without `metadata.namespace`.
+    pub fn without_namespace(mut self) -> Self {
+        self.without_namespace = true;
+        self
     }
 
     /// The fields, in index order.
@@ -79,7 +100,7 @@ impl ColumnSet {
     pub fn resolve(&self, label: &str) -> Result<FieldRef, UnknownField> {
         match label {
             "metadata.name" => Ok(FieldRef::Name),
-            "metadata.namespace" => Ok(FieldRef::Namespace),
+            "metadata.namespace" if !self.without_namespace => Ok(FieldRef::Namespace),
             _ => self
                 .fields
                 .iter()
@@ -102,6 +123,11 @@ impl ColumnSet {
                 values: &mut values,
             }
             .deserialize(&mut de)?;
+        }
+        for (empty, source) in &self.fallbacks {
+            if values[*empty].is_empty() {
+                values[*empty] = values[*source].clone();
+            }
         }
         Ok(values.into())
     }
@@ -265,5 +291,11 @@ mod tests {
         assert_eq!(set.resolve("metadata.name"), Ok(FieldRef::Name));
         assert_eq!(set.resolve("spec.x"), Err(UnknownField("spec.x".into())));
         assert!(set.extract(b"{\"spec\":").is_err());
+        assert_eq!(set.resolve("metadata.namespace"), Ok(FieldRef::Namespace));
+        assert!(
+            set.without_namespace()
+                .resolve("metadata.namespace")
+                .is_err()
+        );
     }
 }

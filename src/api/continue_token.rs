@@ -17,11 +17,14 @@ pub struct ContinueToken {
     /// The first key of the next page, relative to the list's prefix, not inclusive of what was
     /// sent: the last key sent and a NUL.
     pub start: String,
+    /// How many objects of the list come from there on, when that is known: so that no page has to
+    /// count them again.
+    pub remaining: Option<u64>,
 }
 
 /// The text is not a continue token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("continue key is not valid: {0}")]
+#[error("invalid continue token: continue key is not valid: {0}")]
 pub struct InvalidContinueToken(pub &'static str);
 
 #[derive(Serialize, Deserialize)]
@@ -31,6 +34,9 @@ struct Wire {
     rv: i64,
     #[serde(default)]
     start: String,
+    /// Upstream's name for it, in its newest versions; older ones pass over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rc: Option<u64>,
 }
 
 impl ContinueToken {
@@ -41,6 +47,7 @@ impl ContinueToken {
             v: VERSION.to_owned(),
             rv,
             start: self.start.clone(),
+            rc: self.remaining,
         };
         let json = serde_json::to_vec(&wire).expect("a string and a number always encode");
         URL_SAFE_NO_PAD.encode(json)
@@ -50,7 +57,8 @@ impl ContinueToken {
     ///
     /// # Errors
     /// [`InvalidContinueToken`]: not base64, not JSON, another version, a zero revision, an empty
-    /// start or one that walks out of the prefix.
+    /// start or one that is no clean path and so might lead out of the prefix. One leading slash is
+    /// no part of it.
     pub fn decode(text: &str) -> Result<Self, InvalidContinueToken> {
         let json = URL_SAFE_NO_PAD
             .decode(text)
@@ -68,17 +76,16 @@ impl ContinueToken {
         if wire.start.is_empty() {
             return Err(InvalidContinueToken("empty start"));
         }
-        let clean = wire.start.trim_end_matches('\0').trim_start_matches('/');
-        if clean
-            .split('/')
-            .any(|segment| matches!(segment, "" | "." | ".."))
-        {
+        let start = wire.start.strip_prefix('/').unwrap_or(&wire.start);
+        let unclean = |segment| matches!(segment, "" | "." | "..");
+        if !start.is_empty() && start.split('/').any(unclean) {
             return Err(InvalidContinueToken("unclean start"));
         }
         let resource_version = u64::try_from(wire.rv).ok().map(ResourceVersion::new);
         Ok(Self {
             resource_version,
-            start: wire.start,
+            start: start.to_owned(),
+            remaining: wire.rc,
         })
     }
 }
@@ -93,6 +100,7 @@ mod tests {
             let token = ContinueToken {
                 resource_version: rv,
                 start: "ns/a\0".to_owned(),
+                remaining: rv.map(|_| 3),
             };
             assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
@@ -104,8 +112,31 @@ mod tests {
             encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
             encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
             encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#),
+            encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"//a"}"#),
+            encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a//b"}"#),
+            encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a/"}"#),
         ] {
-            assert!(ContinueToken::decode(&bad).is_err(), "{bad}");
+            let error = ContinueToken::decode(&bad).unwrap_err().to_string();
+            let words = "invalid continue token: continue key is not valid: ";
+            assert!(error.starts_with(words), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn the_text_is_upstreams() {
+        let token = ContinueToken {
+            resource_version: Some(ResourceVersion::new(7)),
+            start: "a\0".to_owned(),
+            remaining: None,
+        };
+        let json = URL_SAFE_NO_PAD.decode(token.encode()).unwrap();
+        assert_eq!(json, br#"{"v":"meta.k8s.io/v1","rv":7,"start":"a\u0000"}"#);
+        let slash = r#"{"v":"meta.k8s.io/v1","rv":7,"start":"/a\u0000","x":1}"#;
+        let decoded = ContinueToken::decode(&URL_SAFE_NO_PAD.encode(slash));
+        assert_eq!(
+            decoded,
+            Ok(token),
+            "one leading slash is no part of the start"
+        );
     }
 }

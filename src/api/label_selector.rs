@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_label_text};
+
 /// A conjunction of requirements; the empty one matches everything.
 ///
 /// ```
@@ -214,6 +216,7 @@ impl<'a> Parser<'a> {
     fn number(&mut self) -> Result<i64, String> {
         self.space();
         let word = self.word();
+        check_value(word)?;
         word.parse()
             .map_err(|_| format!("{word:?}: for '>' and '<' the value must be an integer"))
     }
@@ -261,13 +264,13 @@ fn check_key(key: &str) -> Result<(), String> {
         None => (None, key),
     };
     if let Some(prefix) = prefix
-        && !is_dns_subdomain(prefix)
+        && !(is_dns_subdomain(prefix) && prefix.len() <= SUBDOMAIN_LENGTH_MAX)
     {
         return Err(format!(
             "{key:?}: the prefix of a label key must be a DNS subdomain"
         ));
     }
-    if name.is_empty() || !is_label_text(name) {
+    if !is_label_text(name) || name.len() > LABEL_LENGTH_MAX {
         return Err(format!(
             "{key:?}: a label key must be 1 to 63 alphanumerics, '-', '_' or '.', and begin and end with an alphanumeric"
         ));
@@ -276,34 +279,12 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(value: &str) -> Result<(), String> {
-    if value.is_empty() || is_label_text(value) {
+    if value.is_empty() || (is_label_text(value) && value.len() <= LABEL_LENGTH_MAX) {
         return Ok(());
     }
     Err(format!(
         "{value:?}: a label value must be empty or at most 63 alphanumerics, '-', '_' or '.', and begin and end with an alphanumeric"
     ))
-}
-
-fn is_label_text(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    let label = |l: &str| {
-        let bytes = l.as_bytes();
-        bytes
-            .iter()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-            && bytes.first().is_some_and(|b| *b != b'-')
-            && bytes.last().is_some_and(|b| *b != b'-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
 }
 
 #[cfg(test)]
@@ -357,12 +338,17 @@ mod tests {
             "a in 1",
             "a in (1",
             "a>x",
+            "a>-1",
+            "a<+1",
             "!",
             "a/b/c",
             "-a",
             "a=-x",
             "a==!b",
             "UP.com/A!",
+            &"x".repeat(64),
+            &format!("a={}", "x".repeat(64)),
+            &format!("{}/a", "x".repeat(254)),
         ] {
             let error = bad.parse::<LabelSelector>().expect_err(bad);
             assert!(

@@ -3,19 +3,24 @@
 
 mod columns;
 mod continue_token;
+mod duration;
 mod event;
 mod field_selector;
 mod key;
 mod label_selector;
+pub mod names;
 mod object;
 mod options;
 mod predicate;
 mod resource_version;
+mod shard_selector;
 mod status;
 mod user;
+mod warnings;
 
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
+pub use duration::parse_go_duration;
 pub use event::{EventType, WatchEvent};
 pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
 pub use key::{InvalidKey, ObjectKey, StorageKey};
@@ -27,8 +32,10 @@ pub use options::{
 };
 pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
+pub use shard_selector::{InvalidShardSelector, ShardSelector};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_MASTERS, SYSTEM_UNAUTHENTICATED,
     SYSTEM_UNSECURED, UserInfo,
 };
+pub use warnings::Warnings;

@@ -86,8 +86,7 @@ impl Object {
         columns: &ColumnSet,
     ) -> Result<Self, DecodeError> {
         let parse = || {
-            let envelope: Envelope<'_> = serde_json::from_slice(stored)?;
-            let metadata: Metadata = serde_json::from_str(envelope.metadata.get())?;
+            let (envelope, metadata) = parts_of(stored)?;
             let fields = columns.extract(stored)?;
             let head = frame_head(event_type);
             let wire = if metadata.resource_version.is_some() {
@@ -224,8 +223,7 @@ pub fn insert_resource_version(
     stored: &[u8],
     at: ResourceVersion,
 ) -> Result<Bytes, serde_json::Error> {
-    let envelope: Envelope<'_> = serde_json::from_slice(stored)?;
-    let _: Metadata = serde_json::from_str(envelope.metadata.get())?;
+    let (envelope, _) = parts_of(stored)?;
     let wire = splice(
         b"",
         stored,
@@ -233,6 +231,23 @@ pub fn insert_resource_version(
         at,
     );
     Ok(wire.slice(..wire.len() - FRAME_TAIL.len()))
+}
+
+/// Reads what is known of every object.
+///
+/// # Errors
+/// `stored` is not a JSON object with an object `metadata`. A list in the place of either, which
+/// reading into a struct would take, is refused: a version cannot be spliced into it.
+fn parts_of(stored: &[u8]) -> Result<(Envelope<'_>, Metadata), serde_json::Error> {
+    let envelope: Envelope<'_> = serde_json::from_slice(stored)?;
+    let metadata: Metadata = serde_json::from_str(envelope.metadata.get())?;
+    let is_object = |json: &[u8]| json.trim_ascii_start().starts_with(b"{");
+    if is_object(stored) && is_object(envelope.metadata.get().as_bytes()) {
+        return Ok((envelope, metadata));
+    }
+    Err(serde::de::Error::custom(
+        "a list where an object is expected",
+    ))
 }
 
 /// Where `part`, a slice of `whole`, begins.
@@ -365,6 +380,10 @@ mod tests {
             "[]",
             "{}",
             r#"{"metadata":1}"#,
+            r#"{"metadata":[]}"#,
+            r#"{"metadata":["u",{},null]}"#,
+            "[{}]",
+            r#" [{"name":"a"}]"#,
             r#"{"metadata":{"labels":[]}}"#,
         ] {
             let error = decode(bad).unwrap_err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSelector, LabelSelector, ResourceVersion};
+use super::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector, Warnings};
 
 /// How a list's `resourceVersion` is meant (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct ListOptions {
     pub labels: LabelSelector,
     /// `fieldSelector`, as it came; the registry resolves it.
     pub fields: FieldSelector,
+    /// `shardSelector` (KEP-5866)
+    pub shard: Option<ShardSelector>,
     /// `sendInitialEvents` (watch only; KEP-3157).
     pub send_initial_events: Option<bool>,
     /// `allowWatchBookmarks` (watch only; KEP-956).
@@ -48,12 +50,12 @@ pub struct ListOptions {
 }
 
 /// Options of create, update and patch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// `dryRun=All`: everything but the storage write.
     pub dry_run: bool,
-    /// `fieldManager`
-    pub field_manager: Option<String>,
+    /// Where the client's mistakes go that do not stop the write.
+    pub warnings: Warnings,
 }
 
 /// What becomes of an object's dependents.
@@ -93,4 +95,7 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// What becomes of the dependents.
     pub propagation_policy: Option<PropagationPolicy>,
+    /// Delete an object although it cannot be read, and only then; with nothing of what deleting
+    /// usually does.
+    pub ignore_store_read_error_with_cluster_breaking_potential: bool,
 }

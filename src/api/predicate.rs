@@ -1,10 +1,10 @@
 //! `SelectionPredicate`: everything that narrows a list or a watch (namespace, name, labels,
-//! fields), resolved against one resource, and its verdict on an object. Objects that are equal
+//! fields, shard), resolved against one resource, and its verdict on an object. Watches with equal
 //! predicates share a verdict in the dispatcher, so it is a value that hashes.
 
 use super::{
     ColumnSet, FieldOperator, FieldRef, FieldSelector, LabelSelector, Object, ObjectKey,
-    UnknownField,
+    ShardSelector, UnknownField,
 };
 
 /// Which part of a resource is looked at.
@@ -12,6 +12,8 @@ use super::{
 pub struct Scope {
     /// Only this namespace.
     pub namespace: Option<Box<str>>,
+    /// Whether the namespace is the collection's, from the URL, and not a selector's.
+    pub in_namespace: bool,
     /// Only objects of this name.
     pub name: Option<Box<str>>,
 }
@@ -69,6 +71,8 @@ pub struct SelectionPredicate {
     pub labels: LabelSelector,
     /// `fieldSelector`
     pub fields: ResolvedFieldSelector,
+    /// `shardSelector`
+    pub shard: Option<ShardSelector>,
 }
 
 impl SelectionPredicate {
@@ -79,28 +83,45 @@ impl SelectionPredicate {
         labels: LabelSelector,
         fields: ResolvedFieldSelector,
     ) -> Self {
-        let namespace = namespace.or_else(|| fields.exact(FieldRef::Namespace));
+        let of_collection = namespace.filter(|n| !n.is_empty());
+        let selected = || fields.exact(FieldRef::Namespace).filter(|n| !n.is_empty());
         let scope = Scope {
-            namespace: namespace.filter(|n| !n.is_empty()).map(Into::into),
+            namespace: of_collection.or_else(selected).map(Into::into),
+            in_namespace: of_collection.is_some(),
             name: fields.exact(FieldRef::Name).map(Into::into),
         };
         Self {
             scope,
             labels,
             fields,
+            shard: None,
         }
+    }
+
+    /// The same, of one shard alone if one is given.
+    pub fn sharded(self, shard: Option<ShardSelector>) -> Self {
+        Self { shard, ..self }
     }
 
     /// Whether `object` is selected.
     pub fn matches(&self, object: &Object) -> bool {
+        self.matches_but_for_shard(object)
+            && self
+                .shard
+                .as_ref()
+                .is_none_or(|shard| shard.matches(object))
+    }
+
+    /// Whether `object` is selected or would be, were it of the shard.
+    pub fn matches_but_for_shard(&self, object: &Object) -> bool {
         self.scope.covers(object.key())
             && self.fields.matches(object)
             && self.labels.matches(|key| object.label(key))
     }
 
-    /// Whether neither labels nor fields narrow it (a namespace may): then totals are known.
+    /// Whether neither labels nor fields nor a shard narrow it (a namespace may): then totals are known.
     pub fn selects_all(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }
 }
 
@@ -119,5 +140,15 @@ impl Scope {
             .as_deref()
             .map(|n| format!("{n}/"))
             .unwrap_or_default()
+    }
+
+    /// The prefix of the collection that is listed, which the starts of its continue tokens are
+    /// relative to: that of its namespace, or empty.
+    pub fn list_prefix(&self) -> String {
+        if self.in_namespace {
+            self.key_prefix()
+        } else {
+            String::new()
+        }
     }
 }

@@ -68,6 +68,71 @@ pub struct StatusCause {
     pub field: String,
 }
 
+impl StatusCause {
+    fn new(reason: &str, field: &str, message: String) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message,
+            field: field.to_owned(),
+        }
+    }
+
+    /// A field that may not have this value, in the words of Kubernetes' field errors, like all of
+    /// these.
+    pub fn invalid(field: &str, value: &str, why: &str) -> Self {
+        let message = format!("Invalid value: {value:?}: {why}");
+        Self::new("FieldValueInvalid", field, message)
+    }
+
+    /// The same for a number.
+    pub fn invalid_number(field: &str, value: u64, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Self::new("FieldValueInvalid", field, message)
+    }
+
+    /// The same for a flag.
+    pub fn invalid_flag(field: &str, value: bool, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Self::new("FieldValueInvalid", field, message)
+    }
+
+    /// A field that is missing.
+    pub fn required(field: &str, why: &str) -> Self {
+        Self::new(
+            "FieldValueRequired",
+            field,
+            format!("Required value: {why}"),
+        )
+    }
+
+    /// A field that may not be there.
+    pub fn forbidden(field: &str, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
+    }
+
+    /// A field whose value is not one of a few.
+    pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        let message = format!(
+            "Unsupported value: {value:?}: supported values: {}",
+            supported.join(", ")
+        );
+        Self::new("FieldValueNotSupported", field, message)
+    }
+
+    /// A field of more than so many bytes.
+    pub fn too_long(field: &str, bytes_max: usize) -> Self {
+        let message = format!("Too long: may not be more than {bytes_max} bytes");
+        Self::new("FieldValueTooLong", field, message)
+    }
+
+    /// The last of a list of causes that does not name them all.
+    pub fn too_many() -> Self {
+        let message = "too many errors, the list is truncated".to_owned();
+        Self::new("FieldValueTooMany", "", message)
+    }
+}
+
 fn is_zero(number: &u16) -> bool {
     *number == 0
 }

@@ -12,7 +12,7 @@ pub const SYSTEM_ANONYMOUS: &str = "system:anonymous";
 /// The name of everybody on the port without authentication.
 pub const SYSTEM_UNSECURED: &str = "system:unsecured";
 
-/// A request's user, as Kubernetes' `user.Info`; an extension of every HTTP request.
+/// A request's user, as Kubernetes' `user.Info`; an extension of every HTTP request, in an `Arc`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserInfo {
     /// The name, e.g. `kubernetes-admin` or `system:anonymous`.

@@ -1,6 +1,7 @@
 //! `Backfill`: the history from before the cache's first list, read from storage after a restart,
 //! so that a client that comes back with the last version it saw goes on without a relist. It is
-//! immutable once read, and let go after the history window, when every client has come back.
+//! read backwards, since clients come back with versions from just before; what was read is kept
+//! when time is over, and let go after the history window, when every client has come back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,26 +14,49 @@ use tokio::time::Instant;
 
 use super::event::CacheEvent;
 use super::snapshot::TooOld;
+use super::source::Unreadable;
 use super::{CachedResource, CacherConfig};
 use crate::api::{Object, ObjectKey, ResourceVersion};
-use crate::reflector::{Change, SourceError};
+use crate::reflector::Change;
 use crate::storage::{Storage, StorageError, StorageEvent};
 
 /// How often the watch that reads older history is asked how far it is. A store answers only when the
 /// watch has caught up, so one question is not enough.
 const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Older history, once it is known.
+/// How many revisions are read first: some seconds of a busy store, in some milliseconds. They are all
+/// of the store's, since it has one sequence for every resource.
+const FIRST_SPAN: u64 = 10_000;
+
+/// Each further part is so many times as long. A part's watch also passes over the later ones, which
+/// costs no more than a third of reading in all.
+const SPAN_GROWTH: u64 = 4;
+
+/// Every store begins here; there is nothing before.
+const FIRST_REVISION: ResourceVersion = ResourceVersion::new(1);
+
+/// Older history, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Backfill {
     older: ArcSwapOption<Older>,
-    /// Turns true when there is nothing more to wait for.
-    settled: watch::Sender<bool>,
+    reading: watch::Sender<Reading>,
+    first_span: u64,
+}
+
+/// How far the reading has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// It goes on; history is known back to this version, if to any.
+    BackTo(Option<ResourceVersion>),
+    /// There is nothing more to wait for.
+    Settled,
 }
 
 /// Events that continue one another, after `after` and up to `up_to`.
 #[derive(Debug)]
 struct Older {
+    /// Of the snapshot that they lead to. What another one's history goes on from is not known.
+    generation: u64,
     after: ResourceVersion,
     up_to: ResourceVersion,
     events: Arc<[Arc<CacheEvent>]>,
@@ -53,20 +77,29 @@ impl OlderEvents {
 
 impl Backfill {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            older: ArcSwapOption::empty(),
-            settled: watch::Sender::new(false),
-        })
+        Arc::new(Self::reading_first(FIRST_SPAN))
     }
 
-    /// The events after `version`, if they are known and newer history continues them, which reaches
-    /// back to `newer`; and the version that they cover.
+    fn reading_first(first_span: u64) -> Self {
+        Self {
+            older: ArcSwapOption::empty(),
+            reading: watch::Sender::new(Reading::BackTo(None)),
+            first_span,
+        }
+    }
+
+    /// The events after `version`, if they are known and newer history continues them, which is of
+    /// `generation` and reaches back to `newer`; and the version that they cover.
     pub(super) fn events_after(
         &self,
         version: ResourceVersion,
+        generation: u64,
         newer: ResourceVersion,
     ) -> Result<(OlderEvents, ResourceVersion), TooOld> {
-        let older = self.older.load_full().filter(|older| older.up_to >= newer);
+        let older = self
+            .older
+            .load_full()
+            .filter(|older| older.generation == generation && older.up_to >= newer);
         let Some(older) = older else {
             return Err(TooOld(newer));
         };
@@ -85,124 +118,162 @@ impl Backfill {
         ))
     }
 
-    /// Waits until older history is known, or known not to be had.
-    pub(super) async fn settled(&self) {
+    /// Waits until the events after `version` are known, or known not to be had.
+    pub(super) async fn settled_for(&self, version: ResourceVersion) {
+        let settled = |reading: &Reading| match reading {
+            Reading::BackTo(known) => known.is_some_and(|known| known <= version),
+            Reading::Settled => true,
+        };
         // The sender lives as long as `self`, so this cannot fail.
-        self.settled
-            .subscribe()
-            .wait_for(|settled| *settled)
-            .await
-            .ok();
+        self.reading.subscribe().wait_for(settled).await.ok();
     }
 
-    /// Reads what storage still has from before `up_to`, then keeps it for the history window.
+    /// Nothing more is read: whoever waits goes on with what there is.
+    pub(super) fn settle(&self) {
+        self.reading.send_replace(Reading::Settled);
+    }
+
+    /// Reads what storage still has from before `up_to`, a version of snapshots of `generation`, then
+    /// keeps it for the history window.
     pub(super) async fn run(
         self: Arc<Self>,
         resource: Arc<CachedResource>,
         storage: Arc<dyn Storage>,
         config: CacherConfig,
+        generation: u64,
         up_to: ResourceVersion,
     ) {
-        let read = read(&resource, &*storage, config.history_bytes_max, up_to);
-        let timed_out = |_| SourceError::Unavailable {
-            detail: format!("storage did not tell it within {:?}", config.start_timeout),
-            retry_after: None,
+        let start = Older {
+            generation,
+            after: up_to,
+            up_to,
+            events: Arc::new([]),
         };
-        let read = tokio::time::timeout(config.start_timeout, read).await;
-        match read.map_err(timed_out).flatten() {
-            Ok(older) => {
-                let events = older.events.len();
-                tracing::debug!(resource = %resource.name, after = %older.after, events, "backfilled");
-                self.older.store(Some(Arc::new(older)));
+        let read = self.read_back(&resource, &*storage, config.history_bytes_max, start);
+        match tokio::time::timeout(config.start_timeout, read).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(resource = %resource.name, %error, "cannot read older history on");
             }
-            Err(error) => {
-                tracing::warn!(resource = %resource.name, %error, "no history from before the start");
+            Err(_) => {
+                let limit = config.start_timeout;
+                tracing::info!(resource = %resource.name, ?limit, "older history is long enough");
             }
         }
-        self.settled.send_replace(true);
+        if let Some(older) = &*self.older.load() {
+            let events = older.events.len();
+            tracing::debug!(resource = %resource.name, after = %older.after, events, "backfilled");
+        }
+        self.settle();
         tokio::time::sleep(config.history_window).await;
         self.older.store(None);
     }
+
+    /// Reads part after part, each before the last, and shows each as soon as it is known.
+    async fn read_back(
+        &self,
+        resource: &CachedResource,
+        storage: &dyn Storage,
+        bytes_max: usize,
+        mut known: Older,
+    ) -> Result<(), StorageError> {
+        let mut bytes_left = bytes_max;
+        let mut span = self.first_span;
+        while known.after > FIRST_REVISION {
+            let from = known.after.get().saturating_sub(span);
+            let from = ResourceVersion::new(from).max(FIRST_REVISION);
+            let part = read_part(resource, storage, from, known.after, bytes_left).await?;
+            bytes_left -= part.bytes;
+            let newer = known.events.iter().cloned();
+            known = Older {
+                after: part.after,
+                events: part.events.into_iter().chain(newer).collect(),
+                ..known
+            };
+            let (after, events) = (known.after, known.events.clone());
+            self.older.store(Some(Arc::new(Older { events, ..known })));
+            self.reading.send_replace(Reading::BackTo(Some(after)));
+            if part.nothing_before {
+                break;
+            }
+            span = span.saturating_mul(SPAN_GROWTH);
+        }
+        Ok(())
+    }
 }
 
-/// Reads the oldest history that there is up to `up_to`, dropping the oldest when it gets too large.
-async fn read(
+/// Reads the history after `from` and up to `to`, or as much of its end as there is.
+async fn read_part(
     resource: &CachedResource,
     storage: &dyn Storage,
+    from: ResourceVersion,
+    to: ResourceVersion,
     bytes_max: usize,
-    up_to: ResourceVersion,
-) -> Result<Older, SourceError> {
-    let source_failed = |error: StorageError| SourceError::Unavailable {
-        detail: error.to_string(),
-        retry_after: None,
-    };
-    let mut after = ResourceVersion::new(1);
-    'watch: loop {
-        let compacted = |error| match error {
+) -> Result<Part, StorageError> {
+    let mut part = Part::new(from, bytes_max);
+    loop {
+        match fill(&mut part, resource, storage, to).await {
+            Ok(()) => return Ok(part),
             // Compaction may go on meanwhile; each round begins later.
-            StorageError::Compacted { compacted, .. } if compacted > after && compacted < up_to => {
-                Ok(compacted)
-            }
-            error => Err(source_failed(error)),
-        };
-        let mut watch = match storage.watch(&resource.prefix, after).await {
-            Ok(watch) => watch,
-            Err(error) => {
-                after = compacted(error)?;
-                continue 'watch;
-            }
-        };
-        let mut window = Window::new(after, bytes_max);
-        loop {
-            // Biased: what was sent comes before asking how far the watch is.
-            let batch = tokio::select! {
-                biased;
-                batch = watch.batches.next() => batch,
-                () = tokio::time::sleep(ASK_PROGRESS_EVERY) => {
-                    watch.progress.request();
-                    continue;
+            Err(StorageError::Compacted { compacted, .. }) if compacted > part.after => {
+                part.begin_after(compacted.min(to));
+                if compacted >= to {
+                    return Ok(part);
                 }
-            };
-            let ended = || StorageError::Unavailable("the watch ended".into());
-            let batch = match batch.unwrap_or_else(|| Err(ended())) {
-                Ok(batch) => batch,
-                Err(error) => {
-                    after = compacted(error)?;
-                    continue 'watch;
-                }
-            };
-            for event in batch
-                .events
-                .into_iter()
-                .filter(|event| event.revision <= up_to)
-            {
-                window.push(resource, event)?;
             }
-            if batch.revision >= up_to {
-                let events = Vec::from(window.events).into();
-                return Ok(Older {
-                    after: window.after,
-                    up_to,
-                    events,
-                });
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Follows a watch from where the part begins up to `to`.
+async fn fill(
+    part: &mut Part,
+    resource: &CachedResource,
+    storage: &dyn Storage,
+    to: ResourceVersion,
+) -> Result<(), StorageError> {
+    let mut watch = storage.watch(&resource.prefix, part.after).await?;
+    loop {
+        // Biased: what was sent comes before asking how far the watch is.
+        let batch = tokio::select! {
+            biased;
+            batch = watch.batches.next() => batch,
+            () = tokio::time::sleep(ASK_PROGRESS_EVERY) => {
+                watch.progress.request();
+                continue;
             }
+        };
+        let ended = || StorageError::Unavailable("the watch ended".into());
+        let batch = batch.unwrap_or_else(|| Err(ended()))?;
+        for event in batch.events.iter().filter(|event| event.revision <= to) {
+            if let Err(error) = part.push(resource, event) {
+                tracing::warn!(resource = %resource.name, %error, "history begins after it");
+                part.begin_after(event.revision);
+            }
+        }
+        if batch.revision >= to {
+            return Ok(());
         }
     }
 }
 
 /// The newest events that fit, and the last known state of what they are about.
-struct Window {
+struct Part {
     after: ResourceVersion,
+    /// What is before cannot be had.
+    nothing_before: bool,
     events: VecDeque<Arc<CacheEvent>>,
     bytes: usize,
     bytes_max: usize,
     known: HashMap<ObjectKey, Arc<Object>>,
 }
 
-impl Window {
+impl Part {
     fn new(after: ResourceVersion, bytes_max: usize) -> Self {
         Self {
             after,
+            nothing_before: false,
             events: VecDeque::new(),
             bytes: 0,
             bytes_max,
@@ -210,25 +281,36 @@ impl Window {
         }
     }
 
-    fn push(&mut self, resource: &CachedResource, event: StorageEvent) -> Result<(), SourceError> {
+    /// Forgets what was there: history goes on after `version`.
+    fn begin_after(&mut self, version: ResourceVersion) {
+        *self = Self {
+            nothing_before: true,
+            ..Self::new(version, self.bytes_max)
+        };
+    }
+
+    fn push(&mut self, resource: &CachedResource, event: &StorageEvent) -> Result<(), Unreadable> {
         let received = Instant::now();
-        let first_seen = event
-            .previous
-            .clone()
-            .map(|value| resource.previous(&event, &value));
+        // Only read when the part has not told it itself.
+        let before = || {
+            let value = event.previous.as_ref();
+            value
+                .map(|value| resource.previous(event, value))
+                .transpose()
+        };
         let event = match resource.change(event)? {
             Change::Added(object) | Change::Modified(object) => {
                 let known = self.known.insert(object.key().clone(), object.clone());
                 let previous = match known {
                     Some(known) => Some(known),
-                    None => first_seen.transpose()?,
+                    None => before()?,
                 };
                 CacheEvent::put(object, previous, received)
             }
             Change::Deleted(object) => {
                 let previous = match self.known.remove(object.key()) {
                     Some(known) => known,
-                    None => first_seen.expect("a deletion has a previous value")?,
+                    None => before()?.expect("without a value before it, it is no `Deleted`"),
                 };
                 CacheEvent::delete(object, previous, received)
             }
@@ -241,7 +323,11 @@ impl Window {
             };
             self.bytes -= oldest.memory();
             self.after = oldest.resource_version();
+            self.nothing_before = true;
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

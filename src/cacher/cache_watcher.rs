@@ -14,6 +14,7 @@
 //! 1. Every event that the predicate sees and whose version is at most `position` was returned, or
 //!    was part of the initial state; none with a greater version was.
 //! 2. `position` never goes back, and no bookmark is beyond what was returned before it.
+//! 3. Between two calls `position` is at the border of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
 use super::inbox::{EventBatch, Taken};
-use super::snapshot::{ObjectMap, TooOld, select};
+use super::select::select;
+use super::snapshot::{ObjectMap, TooOld};
 use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
@@ -35,7 +37,8 @@ use crate::metrics::{Held, ResourceMetrics, Stage};
 /// large collection, and one that leaves early wastes little.
 const INITIAL_ITEMS_MAX: usize = 500;
 
-/// Events of history looked at in one go while catching up; between two goes others may run.
+/// Events of history looked at in one go while catching up, up to the end of the last one's revision;
+/// between two goes, or the writes of what one had to tell, others may run.
 const CATCH_UP_EVENTS_MAX: usize = 256;
 
 /// The last bookmark comes this long before the deadline, for the client to resume from.
@@ -78,6 +81,8 @@ pub struct CacheWatcher {
     origin: ResourceVersion,
     position: ResourceVersion,
     phase: Phase,
+    /// How often the source had sent what cannot be read when the watch began.
+    times_unreadable: u64,
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
@@ -86,13 +91,14 @@ pub struct CacheWatcher {
     /// It has been told something, or that there is nothing yet.
     begun: bool,
     _counted: Held,
+    _counted_sharded: Option<Held>,
 }
 
 #[derive(Debug)]
 enum Phase {
+    /// The state at the position, from a key on.
     Initial {
         objects: ObjectMap,
-        at: ResourceVersion,
         next_key: String,
         end_bookmark: bool,
     },
@@ -117,16 +123,12 @@ impl CacheWatcher {
                 at,
                 end_bookmark,
             } => {
-                let next_key = String::new();
-                (
-                    at,
-                    Phase::Initial {
-                        objects,
-                        at,
-                        next_key,
-                        end_bookmark,
-                    },
-                )
+                let phase = Phase::Initial {
+                    objects,
+                    next_key: String::new(),
+                    end_bookmark,
+                };
+                (at, phase)
             }
             Start::After(version) => (version, Phase::CatchUp),
             Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(error)),
@@ -135,6 +137,11 @@ impl CacheWatcher {
         let mut watcher = Self {
             begun: false,
             _counted: context.metrics.watchers.hold(),
+            _counted_sharded: predicate
+                .shard
+                .as_ref()
+                .map(|_| context.metrics.sharded_watchers.hold()),
+            times_unreadable: context.published.times_unreadable(),
             context,
             predicate: Arc::new(predicate),
             generation,
@@ -171,6 +178,8 @@ impl CacheWatcher {
             if !items.is_empty() {
                 return Some(items);
             }
+            // Between two goes that told nothing others may run. All state is in `self`.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -178,7 +187,6 @@ impl CacheWatcher {
     fn initial(&mut self) -> Vec<WatchItem> {
         let Phase::Initial {
             objects,
-            at,
             next_key,
             end_bookmark,
         } = &mut self.phase
@@ -193,7 +201,7 @@ impl CacheWatcher {
             Some(last) => *next_key = format!("{last}\0"),
             None => {
                 if *end_bookmark {
-                    let resource_version = *at;
+                    let resource_version = self.position;
                     items.push(WatchItem::Bookmark {
                         resource_version,
                         initial_events_end: true,
@@ -217,15 +225,20 @@ impl CacheWatcher {
         let membership = self.context.dispatcher.join(&self.predicate);
         match self.history(usize::MAX) {
             Err(error) => self.fail(error),
-            Ok((items, _)) => {
-                self.phase = Phase::Live(membership);
+            Ok((mut items, _)) => {
+                // Looked at after joining: whoever joins later than it happens is not parked by it.
+                let published = &self.context.published;
+                match published.unreadable_since(self.times_unreadable) {
+                    None => self.phase = Phase::Live(membership),
+                    Some(error) => items.extend(self.fail(error)),
+                }
                 items
             }
         }
     }
 
-    /// What the predicate sees of the next `limit` events after the position, which moves; and
-    /// whether there are more.
+    /// What the predicate sees of the next `limit` events after the position, and of the rest of the
+    /// last one's revision; the position moves. And whether there are more.
     fn history(&mut self, limit: usize) -> Result<(Vec<WatchItem>, bool), ReadError> {
         let snapshot = self
             .context
@@ -251,7 +264,8 @@ impl CacheWatcher {
             match snapshot.events_after(self.position) {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
-                    match self.context.backfill.events_after(self.position, oldest) {
+                    let backfill = &self.context.backfill;
+                    match backfill.events_after(self.position, self.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)
@@ -267,7 +281,11 @@ impl CacheWatcher {
             };
         let mut items = Vec::new();
         let mut events = events.peekable();
-        for event in events.by_ref().take(limit) {
+        let mut examined = 0;
+        while let Some(event) =
+            events.next_if(|e| examined < limit || e.resource_version() == self.position)
+        {
+            examined += 1;
             self.position = event.resource_version();
             items.extend(event.seen_by(&self.predicate).map(WatchItem::Event));
         }
@@ -303,18 +321,20 @@ impl CacheWatcher {
         }
     }
 
-    fn receive(&mut self, batches: VecDeque<EventBatch>) -> Vec<WatchItem> {
+    fn receive(&mut self, batches: VecDeque<Arc<EventBatch>>) -> Vec<WatchItem> {
         let now = Instant::now();
         let metrics = &self.context.metrics;
         for batch in &batches {
-            let (received, events) = (batch.received, batch.len());
+            let (received, events) = (batch.received, batch.events().len());
             metrics.dispatched(Stage::CacheToWatcher, now - received.at, events);
             metrics.dispatched(Stage::Total, now - received.arrived, events);
         }
-        let mut items = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
-        for event in batches.iter().flat_map(|batch| batch.iter()) {
-            // Joining overlaps with the history read after it.
-            if event.resource_version() > self.position {
+        // Joining overlaps with the history read after it, by whole revisions.
+        let known = self.position;
+        let events = batches.iter().map(|batch| batch.events());
+        let mut items = Vec::with_capacity(events.clone().map(<[_]>::len).sum());
+        for event in events.flatten() {
+            if event.resource_version() > known {
                 self.position = event.resource_version();
                 items.push(WatchItem::Event(event.clone()));
             }
@@ -322,13 +342,13 @@ impl CacheWatcher {
         items
     }
 
-    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline.
-    fn timer_fired(&mut self) -> Vec<WatchItem> {
+    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline. One
+    /// that meets events stays due, and follows them.
+    pub(super) fn timer_fired(&mut self) -> Vec<WatchItem> {
         if Instant::now() < self.next_bookmark {
             self.rearm();
             return Vec::new();
         }
-        self.schedule_bookmark();
         let Phase::Live(membership) = &self.phase else {
             return Vec::new();
         };
@@ -336,6 +356,11 @@ impl CacheWatcher {
         // all of it was returned.
         let dispatched = self.context.dispatcher.dispatched();
         if !membership.inbox.is_drained() {
+            return Vec::new();
+        }
+        self.schedule_bookmark();
+        if dispatched < self.origin {
+            // It began in the future: nothing has happened yet that a bookmark could tell.
             return Vec::new();
         }
         self.position = self.position.max(dispatched);

@@ -1,6 +1,6 @@
 //! The delegator: is a read answered by the cache or by storage, at which version, and what does it
 //! wait for? Each verb has one table, and one match that mirrors it. How the cache comes by its
-//! state is not decided here.
+//! state is not decided here, nor how storage is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,13 @@ use tokio::time::Instant;
 
 use super::cache_watcher::{CacheWatcher, Start};
 use super::freshness::NotReached;
-use super::snapshot::{Page, select};
-use super::{Cacher, ObjectList, ReadError};
-use crate::api::{
-    ContinueToken, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
-    ResourceVersionMatch, SelectionPredicate,
-};
+use super::list_plan::{At, ListPlan, plan};
+use super::select::{count, select};
+use super::snapshot::ObjectMap;
+use super::storage_reads::Page;
+use super::{CachedResource, Cacher, ObjectList, ReadError};
+use crate::api::{GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 use crate::metrics::ListCost;
-use crate::storage::ListRequest;
 
 /// While a read waits for the cache, storage is asked this often how far the watch is; the answer to
 /// the first question nearly always settles it. Upstream's period.
@@ -26,89 +25,19 @@ const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// came together do not come back together (upstream's `--min-request-timeout`).
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 
-/// The first fetch of a filtered page from storage; each further one doubles, up to a whole page of
-/// the source's, while matches are missing.
-const STORAGE_PAGE_MAX: usize = super::source::LIST_PAGE;
-
-/// Which state answers a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
-    /// Every write acknowledged before the list began is in it.
-    Latest,
-    /// Whatever the cache has.
-    Any,
-    /// At least this.
-    NotOlderThan(ResourceVersion),
-    /// Exactly this.
-    Exact(ResourceVersion),
-}
-
-/// A list, decided.
-#[derive(Debug, PartialEq, Eq)]
-struct ListPlan {
-    at: At,
-    /// The first key, relative to the resource; empty for the beginning.
-    start: String,
-    /// 0 for no limit.
-    limit: usize,
-    continued: bool,
-}
-
-impl ListPlan {
-    /// All there is, now.
-    const LATEST: Self = Self {
-        at: At::Latest,
-        start: String::new(),
-        limit: 0,
-        continued: false,
-    };
-}
-
-/// The table of lists.
-///
-/// | match        | version  | limit | continue | state            |
-/// |--------------|----------|-------|----------|------------------|
-/// | -            | ""       | any   | -        | latest           |
-/// | any but Exact| "0"      | void  | -        | any              |
-/// | -            | N        | 0     | -        | not older than N |
-/// | -            | N        | > 0   | -        | exactly N        |
-/// | NotOlderThan | N        | any   | -        | not older than N |
-/// | Exact        | N        | any   | -        | exactly N        |
-/// | -            | "", "0"  | any   | at N     | exactly N        |
-/// | -            | "", "0"  | any   | at -1    | latest           |
-/// | -            | N        | any   | any      | 400              |
-fn plan(options: &ListOptions) -> Result<ListPlan, ReadError> {
-    use ResourceVersionMatch::{Exact, NotOlderThan};
-    let version = options.resource_version;
-    let any = version.is_some_and(ResourceVersion::is_zero);
-    if let Some(token) = &options.continue_token {
-        if !any && version.is_some() {
-            return Err(ReadError::VersionWithContinue);
+impl CachedResource {
+    /// The only key that `predicate` can select, when it names one: reads then look one object up.
+    pub(super) fn only_key(&self, predicate: &SelectionPredicate) -> Option<ObjectKey> {
+        let name = predicate.scope.name.as_deref()?;
+        let namespace = predicate.scope.namespace.as_deref();
+        if self.namespaced != namespace.is_some() {
+            return None;
         }
-        let token = ContinueToken::decode(token)?;
-        let at = token.resource_version.map_or(At::Latest, At::Exact);
-        let limit = if any { 0 } else { options.limit };
-        return Ok(ListPlan {
-            at,
-            start: token.start,
-            limit,
-            continued: true,
-        });
+        let key = ObjectKey::new(namespace, name);
+        // A selector may say anything; what is no key is a search that finds nothing.
+        let stored = self.storage_key(&key).ok()?;
+        (!stored.is_prefix()).then_some(key)
     }
-    let at = match (options.resource_version_match, version) {
-        (_, None) => At::Latest,
-        (_, Some(_)) if any => At::Any,
-        (None, Some(version)) if options.limit > 0 => At::Exact(version),
-        (None | Some(NotOlderThan), Some(version)) => At::NotOlderThan(version),
-        (Some(Exact), Some(version)) => At::Exact(version),
-    };
-    let limit = if any { 0 } else { options.limit };
-    Ok(ListPlan {
-        at,
-        start: String::new(),
-        limit,
-        continued: false,
-    })
 }
 
 impl Cacher {
@@ -118,9 +47,9 @@ impl Cacher {
     /// |---------|-------------------------------------------------|
     /// | ""      | the cache once it is as new as storage; storage when it cannot tell |
     /// | "0"     | the cache as it is                              |
-    /// | N       | the cache once it has reached N, else 504       |
+    /// | N       | the cache once it has reached N, else 504; storage when it cannot tell |
     ///
-    /// A cache without a state leaves every get to storage.
+    /// A cache without a state, and one that has stopped, leave every get to storage.
     ///
     /// # Errors
     /// [`ReadError`], but not for an object that is not there.
@@ -129,24 +58,25 @@ impl Cacher {
         key: &ObjectKey,
         options: GetOptions,
     ) -> Result<Option<Arc<Object>>, ReadError> {
-        if self.published.snapshot.load().is_none() {
-            return self
-                .get_from_storage(key, options.resource_version.unwrap_or_default())
-                .await;
-        }
-        match options.resource_version {
-            None if !self.consistent().await? => {
-                let answer = self.get_from_storage(key, ResourceVersion::ZERO).await;
-                return self.fallen_back(answer);
-            }
-            None => {}
+        let version = options.resource_version;
+        let cached = self.published.snapshot.load().is_some() && !self.stop.is_cancelled();
+        let fresh = match version {
+            _ if !cached => false,
+            None => self.can_answer_latest().await?,
             Some(version) => self.not_older_than(version).await?,
+        };
+        if !fresh {
+            let answer = self.get_from_storage(key, version.unwrap_or_default());
+            return match version {
+                None if cached => self.fallen_back(answer.await),
+                _ => answer.await,
+            };
         }
         Ok(self.peek(key))
     }
 
-    /// A list, by the table in this file's source and in the crate's architecture page. Uses the
-    /// version, match, limit and continue of the options; the selectors are in the predicate.
+    /// A list, by the table of `list_plan` and of the crate's architecture page. Uses the version,
+    /// match, limit and continue of the options; the selectors are in the predicate.
     ///
     /// # Errors
     /// [`ReadError`] by the same table.
@@ -155,36 +85,43 @@ impl Cacher {
         predicate: &SelectionPredicate,
         options: &ListOptions,
     ) -> Result<ObjectList, ReadError> {
-        let plan = plan(options)?;
+        let only = self.resource.only_key(predicate);
+        let plan = plan(options, only.is_some())?;
         let cold = self.published.snapshot.load().is_none();
-        if cold && plan.limit > 0 && predicate.selects_all() {
-            // Does not wait for a cache that may be long in coming; a page costs storage little.
+        // A page does not wait for a cache that may be long in coming: it costs storage little.
+        let small = plan.limit > 0 && predicate.selects_all();
+        if self.stop.is_cancelled() || (cold && small) {
             return self.list_from_storage(predicate, &plan).await;
         }
-        let snapshot = self.snapshot().await?;
-        match plan.at {
-            At::Latest if !self.consistent().await? => {
-                let answer = self.list_from_storage(predicate, &plan).await;
-                return self.fallen_back(answer);
-            }
-            At::Latest | At::Any => {}
+        self.wait_for_a_state().await?;
+        let fresh = match plan.at {
+            At::Latest => self.can_answer_latest().await?,
             At::NotOlderThan(version) => self.not_older_than(version).await?,
             At::Exact(version) => {
-                drop(snapshot);
-                return self.list_exact(predicate, &plan, version).await;
+                return self
+                    .list_exact(predicate, only.as_ref(), &plan, version)
+                    .await;
             }
+        };
+        if !fresh {
+            let answer = self.list_from_storage(predicate, &plan).await;
+            return match plan.at {
+                At::Latest => self.fallen_back(answer),
+                _ => answer,
+            };
         }
-        drop(snapshot);
         let snapshot = self.snapshot().await?;
-        let page = select(&snapshot.objects, predicate, &plan.start, plan.limit);
-        self.listed(&page);
-        Ok(object_list(page, snapshot.at, plan.limit))
+        let (objects, index) = snapshot.candidates(predicate, only.as_ref());
+        let page = page(&objects, predicate, &plan, snapshot.at).await;
+        self.listed(&page, index);
+        Ok(page.answer(predicate))
     }
 
     /// From a retained state when there is one, else from storage's history.
     async fn list_exact(
         &self,
         predicate: &SelectionPredicate,
+        only: Option<&ObjectKey>,
         plan: &ListPlan,
         version: ResourceVersion,
     ) -> Result<ObjectList, ReadError> {
@@ -195,14 +132,17 @@ impl Cacher {
             return self.list_from_storage(predicate, plan).await;
         }
         let snapshot = self.snapshot().await?;
-        if version > snapshot.at {
+        // What storage has forgotten is refused here as on every other server, whatever history holds.
+        let untold = version > snapshot.at || self.is_compacted(version);
+        if untold || !self.consistency.trusts_history() {
             return self.list_from_storage(predicate, plan).await;
         }
         match snapshot.objects_at(version) {
             Ok(objects) => {
-                let page = select(&objects, predicate, &plan.start, plan.limit);
-                self.listed(&page);
-                Ok(object_list(page, version, plan.limit))
+                let objects = only.map_or(objects.clone(), |key| lookup(&objects, key));
+                let page = page(&objects, predicate, plan, version).await;
+                self.listed(&page, None);
+                Ok(page.answer(predicate))
             }
             Err(_) => self.list_from_storage(predicate, plan).await,
         }
@@ -216,7 +156,7 @@ impl Cacher {
     /// | ""      | false             | what follows storage's present version    |
     /// | "0"     | unset, true       | the state as it is                        |
     /// | "0"     | false             | what follows the state as it is           |
-    /// | N       | true              | the state, once it has reached N          |
+    /// | N       | true              | the state, once it has reached N (or storage's, when the cache cannot tell) |
     /// | N       | unset, false      | what follows N                            |
     ///
     /// # Errors
@@ -227,6 +167,9 @@ impl Cacher {
         predicate: SelectionPredicate,
         options: &ListOptions,
     ) -> Result<CacheWatcher, ReadError> {
+        if self.stop.is_cancelled() {
+            return Err(ReadError::Stopped);
+        }
         let generation = self.snapshot().await?.generation;
         let start = match self.watch_start(&predicate, options).await {
             Ok(start) => start,
@@ -255,33 +198,46 @@ impl Cacher {
             .resource_version
             .is_none_or(ResourceVersion::is_zero);
         if options.send_initial_events.unwrap_or(any) {
-            match options.resource_version {
-                None if !self.storage.progress_supported() => {
-                    return self.start_from_storage(predicate, options).await;
-                }
-                None => {
-                    let version = self.current_revision().await?;
-                    self.not_older_than(version).await?;
-                }
-                Some(version) => self.not_older_than(version).await?,
-            }
-            let snapshot = self.snapshot().await?;
-            return Ok(Start::Initial {
-                objects: snapshot.objects.clone(),
-                at: snapshot.at,
-                end_bookmark: options.allow_watch_bookmarks,
-            });
+            return self.initial_state(predicate, options).await;
         }
         match options.resource_version {
             None => Ok(Start::After(self.current_revision().await?)),
             Some(version) if version.is_zero() => Ok(Start::After(self.snapshot().await?.at)),
             Some(version) => {
                 if version < self.snapshot().await?.reaches_back_to() {
-                    self.backfill.settled().await;
+                    self.backfill.settled_for(version).await;
                 }
                 Ok(Start::After(version))
             }
         }
+    }
+
+    async fn initial_state(
+        &self,
+        predicate: &SelectionPredicate,
+        options: &ListOptions,
+    ) -> Result<Start, ReadError> {
+        let end_bookmark = options.allow_watch_bookmarks;
+        let version = match options.resource_version {
+            None if !self.storage.progress_supported() => {
+                return self
+                    .start_from_storage(predicate, At::Latest, end_bookmark)
+                    .await;
+            }
+            None => self.current_revision().await?,
+            Some(version) => version,
+        };
+        if !self.not_older_than(version).await? {
+            let at = At::NotOlderThan(version);
+            return self.start_from_storage(predicate, at, end_bookmark).await;
+        }
+        let snapshot = self.snapshot().await?;
+        let only = self.resource.only_key(predicate);
+        Ok(Start::Initial {
+            objects: snapshot.candidates(predicate, only.as_ref()).0,
+            at: snapshot.at,
+            end_bookmark,
+        })
     }
 
     /// The state as storage has it, when the cache cannot prove that it is as new. (Upstream refuses,
@@ -289,31 +245,47 @@ impl Cacher {
     async fn start_from_storage(
         &self,
         predicate: &SelectionPredicate,
-        options: &ListOptions,
+        at: At,
+        end_bookmark: bool,
     ) -> Result<Start, ReadError> {
-        let list = self.list_from_storage(predicate, &ListPlan::LATEST).await?;
+        let plan = ListPlan::whole(at);
+        let list = self.list_from_storage(predicate, &plan).await?;
         let objects = list.items.into_iter();
         Ok(Start::Initial {
             objects: objects
                 .map(|object| (object.key().clone(), object))
                 .collect(),
             at: list.resource_version,
-            end_bookmark: options.allow_watch_bookmarks,
+            end_bookmark,
         })
     }
 
     /// Waits until the cache holds every write acknowledged before the call. False when it cannot
     /// prove that, so that storage has to answer.
-    async fn consistent(&self) -> Result<bool, ReadError> {
-        if !self.storage.progress_supported() {
+    pub(super) async fn consistent(&self) -> Result<bool, ReadError> {
+        if !self.storage.progress_supported() || self.published.is_stuck() {
             return Ok(false);
         }
         let version = self.current_revision().await?;
-        let reached = self.wait_for(version).await.is_ok();
-        if reached {
-            self.resource.metrics.read_consistently(true, false);
+        Ok(self.wait_for(version).await.is_ok())
+    }
+
+    /// Waits until the cache holds `version`. False when storage cannot tell its progress and the
+    /// cache is not there: a wait could be for nothing, so that storage has to answer.
+    async fn not_older_than(&self, version: ResourceVersion) -> Result<bool, ReadError> {
+        let wait = match self.storage.progress_supported() {
+            true => self.config.freshness_timeout,
+            false => Duration::ZERO,
+        };
+        match self.wait_at_most(wait, version).await {
+            Ok(()) => Ok(true),
+            Err(_) if wait.is_zero() => Ok(false),
+            Err(NotReached(current)) => Err(ReadError::TooLargeResourceVersion {
+                requested: version,
+                current,
+                retry_after: Duration::from_secs(1),
+            }),
         }
-        Ok(reached)
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, ReadError> {
@@ -323,161 +295,79 @@ impl Cacher {
             .map_err(ReadError::Storage)
     }
 
-    async fn not_older_than(&self, version: ResourceVersion) -> Result<(), ReadError> {
-        self.wait_for(version).await.map_err(|NotReached(current)| {
-            ReadError::TooLargeResourceVersion {
-                requested: version,
-                current,
-                retry_after: Duration::from_secs(1),
-            }
-        })
+    async fn wait_for(&self, version: ResourceVersion) -> Result<(), NotReached> {
+        self.wait_at_most(self.config.freshness_timeout, version)
+            .await
     }
 
-    async fn wait_for(&self, version: ResourceVersion) -> Result<(), NotReached> {
+    async fn wait_at_most(
+        &self,
+        timeout: Duration,
+        version: ResourceVersion,
+    ) -> Result<(), NotReached> {
         let ask = || self.progress.load().request();
-        let timeout = self.config.freshness_timeout;
         let began = Instant::now();
         let waited = self
             .published
             .freshness
             .wait(version, timeout, ASK_PROGRESS_EVERY, ask)
             .await;
-        self.resource.metrics.waited(began.elapsed());
+        if !version.is_zero() {
+            self.resource.metrics.waited(began.elapsed());
+        }
         waited
     }
-
-    async fn get_from_storage(
-        &self,
-        key: &ObjectKey,
-        not_older_than: ResourceVersion,
-    ) -> Result<Option<Arc<Object>>, ReadError> {
-        let storage_key = self.resource.storage_key(key)?;
-        let (found, at) = self
-            .storage
-            .get(&storage_key)
-            .await
-            .map_err(|e| ReadError::from_storage(e, None))?;
-        if at < not_older_than {
-            return Err(ReadError::TooLargeResourceVersion {
-                requested: not_older_than,
-                current: at,
-                retry_after: Duration::ZERO,
-            });
-        }
-        found
-            .map(|item| self.resource.decode(&item).map_err(ReadError::from))
-            .transpose()
-    }
-
-    /// The same list, read and filtered from storage.
-    async fn list_from_storage(
-        &self,
-        predicate: &SelectionPredicate,
-        plan: &ListPlan,
-    ) -> Result<ObjectList, ReadError> {
-        let mut at = match plan.at {
-            At::Exact(version) => Some(version),
-            At::Latest | At::Any | At::NotOlderThan(_) => None,
-        };
-        let scope = self.resource.storage_prefix(&predicate.scope)?;
-        let scope_prefix = predicate.scope.key_prefix();
-        let mut start = plan
-            .start
-            .strip_prefix(&scope_prefix)
-            .unwrap_or_default()
-            .to_owned();
-        let mut fetch = if plan.limit > 0 {
-            plan.limit
-        } else {
-            STORAGE_PAGE_MAX
-        };
-        let began = Instant::now();
-        let mut cost = ListCost::default();
-        let mut page = Page {
-            examined: 0,
-            items: Vec::new(),
-            more_after: None,
-            remaining: None,
-        };
-        loop {
-            let request = ListRequest {
-                prefix: scope.clone(),
-                start: start.clone(),
-                at,
-                limit: fetch.min(STORAGE_PAGE_MAX),
-            };
-            let continued = plan.continued.then_some(plan.start.as_str());
-            let part = self
-                .storage
-                .list(request)
-                .await
-                .map_err(|error| ReadError::from_storage(error, continued))?;
-            let fetched = part.items.len() as u64;
-            let mut examined = 0;
-            let mut last = None;
-            for item in &part.items {
-                let object = self.resource.decode(item)?;
-                examined += 1;
-                last = Some(object.key().clone());
-                if predicate.matches(&object) {
-                    page.items.push(object);
-                    if page.items.len() == plan.limit {
-                        break;
-                    }
-                }
-            }
-            cost.fetched += part.items.len();
-            cost.evaluated += examined as usize;
-            cost.returned = page.items.len();
-            let rest = part.remaining + fetched - examined;
-            let full = plan.limit > 0 && page.items.len() == plan.limit;
-            match last {
-                Some(last) if rest > 0 && !full => {
-                    start = format!("{}\0", &last.as_str()[scope_prefix.len()..]);
-                    at = Some(part.revision);
-                    fetch = fetch.saturating_mul(2);
-                }
-                last => {
-                    if rest > 0 {
-                        page.more_after = last;
-                        page.remaining = predicate.selects_all().then_some(rest);
-                    }
-                    let metrics = &self.resource.metrics;
-                    metrics.listed_from_storage(cost, began.elapsed());
-                    return self.checked(object_list(page, part.revision, plan.limit), plan.at);
-                }
-            }
-        }
-    }
-
-    /// A list that storage answered where "not older than" was asked.
-    fn checked(&self, list: ObjectList, at: At) -> Result<ObjectList, ReadError> {
-        match at {
-            At::NotOlderThan(version) if list.resource_version < version => {
-                Err(ReadError::TooLargeResourceVersion {
-                    requested: version,
-                    current: list.resource_version,
-                    retry_after: Duration::ZERO,
-                })
-            }
-            _ => Ok(list),
-        }
-    }
 }
 
-fn object_list(page: Page, at: ResourceVersion, limit: usize) -> ObjectList {
-    let more = page.more_after.filter(|_| limit > 0);
-    let token = |last| ContinueToken {
-        resource_version: Some(at),
-        start: format!("{last}\0"),
+/// Of a state only the object of this key, if it is there.
+pub(super) fn lookup(objects: &ObjectMap, key: &ObjectKey) -> ObjectMap {
+    objects
+        .get(key)
+        .map(|object| ObjectMap::unit(key.clone(), object.clone()))
+        .unwrap_or_default()
+}
+
+/// What a plan selects of a state at `at`. Lets others run while it looks through a large one.
+async fn page(
+    objects: &ObjectMap,
+    predicate: &SelectionPredicate,
+    plan: &ListPlan,
+    at: ResourceVersion,
+) -> Page {
+    let first = plan.first_key(predicate);
+    let mut start = first.clone();
+    let mut examined = 0;
+    let mut items = Vec::new();
+    let more_after = loop {
+        let wanted = match plan.limit {
+            0 => usize::MAX,
+            limit => limit - items.len(),
+        };
+        let part = select(objects, predicate, &start, wanted);
+        let full = part.items.len() == wanted;
+        examined += part.examined;
+        items.extend(part.items);
+        match part.more_after {
+            Some(last) if !full => start = format!("{last}\0"),
+            more_after => break more_after,
+        }
+        tokio::task::yield_now().await;
     };
-    ObjectList {
-        resource_version: at,
-        items: page.items,
-        remaining: page.remaining.filter(|_| more.is_some()),
-        continue_token: more.map(|last| token(last).encode()),
+    let remaining = more_after.is_some() && predicate.selects_all();
+    let remaining = remaining.then(|| {
+        // Counted on the first page only: the token takes the number along.
+        let all = plan.remaining;
+        let all = all.unwrap_or_else(|| count(objects, predicate, &first));
+        all.saturating_sub(items.len() as u64)
+    });
+    Page {
+        at,
+        cost: ListCost {
+            fetched: examined,
+            ..ListCost::default()
+        },
+        items,
+        more_after,
+        remaining,
     }
 }
-
-#[cfg(test)]
-mod tests;

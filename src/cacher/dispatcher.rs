@@ -3,7 +3,8 @@
 //! nobody wait. Watchers that ask for the same thing form a group and share one verdict an event;
 //! the index keeps an event from groups that cannot match.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +13,23 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::event::{CacheEvent, Received};
-use super::inbox::{EventBatch, Inbox, Offer};
-use super::snapshot::{Gap, Snapshot};
+use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, Offer};
+use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 use crate::metrics::ResourceMetrics;
 
-/// Events dispatched under one hold of the index's lock, and so at most the size of one batch to an
-/// inbox. Joining watchers wait no longer than that takes.
+/// Events in one batch to an inbox, up to the end of the last one's revision.
 const BATCH_EVENTS_MAX: usize = 256;
+
+// A batch of small single-event revisions finds room in an empty inbox.
+const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
+
+/// Verdicts and offers under one hold of the index's lock, about a millisecond's: watchers that join,
+/// leave or ask for a bookmark wait no longer, nor does any other task of the thread, however many
+/// groups an event meets.
+const HOLD_WORK_MAX: usize = 4096;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -32,7 +40,7 @@ type GroupId = u64;
 pub(super) type MemberId = u64;
 
 /// The watchers of one resource. Shared by the task that dispatches and the watchers that join and
-/// leave; the lock is held for one batch at the most and never across an await.
+/// leave; the lock is held for a bounded piece of work and never across an await.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     triggers: Vec<FieldRef>,
@@ -54,12 +62,12 @@ struct Index {
     /// The history that is followed; `None` before the first snapshot.
     generation: Option<u64>,
     /// A relist is not for live watches: each must see for itself whether it can go on over it.
-    last_gap: Option<Gap>,
+    relists: u64,
     /// Every event up to here has been offered to all who were members at the time.
     dispatched: ResourceVersion,
     groups: Map<GroupId, Group>,
     by_predicate: Map<Arc<SelectionPredicate>, GroupId>,
-    routes: Map<Route, Vec<GroupId>>,
+    routes: Map<Route, HashSet<GroupId, RandomState>>,
     next_id: u64,
 }
 
@@ -69,7 +77,8 @@ struct Group {
     predicate: Arc<SelectionPredicate>,
     route: Route,
     members: Map<MemberId, Arc<Inbox>>,
-    /// What the batch under way has for them.
+    /// What the batch under way has for them. Who has joined since it began reads it from history
+    /// too, and passes over what is here.
     pending: Vec<Arc<WatchEvent>>,
 }
 
@@ -94,9 +103,9 @@ impl Dispatcher {
         })
     }
 
-    /// Joins the live watchers: every event after the version that [`Self::dispatched`] would now
-    /// report comes into the inbox, if the predicate sees it. Read a snapshot afterwards: it holds
-    /// all that was dispatched before, so that nothing falls between.
+    /// Joins the live watchers: every event that is yet to be dispatched comes into the inbox, if the
+    /// predicate sees it. Read a snapshot afterwards: it holds all that was dispatched before, so that
+    /// nothing falls between.
     pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
         let inbox = Arc::new(Inbox::default());
         let mut index = self.index.lock();
@@ -149,9 +158,11 @@ impl Dispatcher {
                 () = published.changed.notified() => {
                     let snapshot = published.snapshot.load_full();
                     if let Some(snapshot) = snapshot {
-                        self.dispatch(&snapshot);
+                        self.dispatch(&snapshot).await;
                     }
                 }
+                // Each sees for itself that it ends, after all that came before.
+                () = published.unreadable_told.notified() => self.index.lock().park_all(),
                 _ = tick.tick() => {
                     if self.members() > 0 {
                         progress.load().request();
@@ -161,68 +172,105 @@ impl Dispatcher {
         }
     }
 
-    /// Offers every event of `snapshot` that was not offered yet.
-    pub(super) fn dispatch(&self, snapshot: &Snapshot) {
-        loop {
-            let mut index = self.index.lock();
-            let after = index.dispatched;
-            let continues = index.generation == Some(snapshot.generation)
-                && index.last_gap == snapshot.last_gap();
-            let events = match snapshot.events_after(after) {
-                Ok(events) if continues => events,
-                // The first snapshot, or one that does not continue the last: whoever is live
-                // reads on from history, if that can be.
-                _ => {
-                    index.park_all();
-                    index.generation = Some(snapshot.generation);
-                    index.last_gap = snapshot.last_gap();
-                    index.dispatched = snapshot.at;
-                    return;
-                }
-            };
-            let mut left = events.len();
-            // Progress without an event counts for one.
-            let progress = left == 0 && snapshot.at > after;
-            let dispatched = left.min(BATCH_EVENTS_MAX).max(progress.into());
-            self.metrics.events_dispatched.add(dispatched);
-            let mut touched = Vec::new();
-            let mut received = None;
-            let mut last = after;
-            for event in events.take(BATCH_EVENTS_MAX) {
-                last = event.resource_version();
-                received.get_or_insert(event.received);
-                self.offer_to_groups(&mut index, event, &mut touched);
-                left -= 1;
-            }
-            if let Some(received) = received {
-                index.flush(touched, received);
-            }
-            if left == 0 {
-                index.dispatched = snapshot.at.max(last);
-                return;
-            }
-            index.dispatched = last;
+    /// Offers every event of `snapshot` that was not offered yet, and lets others run and join and
+    /// leave in between.
+    async fn dispatch(&self, snapshot: &Snapshot) {
+        let Some(dispatched) = self.follow(snapshot) else {
+            return;
+        };
+        let Ok(events) = snapshot.events_after(dispatched) else {
+            return;
+        };
+        let mut events = events.peekable();
+        let mut batch = Batch::after(dispatched);
+        while self.work(&mut events, &mut batch, snapshot.at) {
+            tokio::task::yield_now().await;
         }
     }
 
-    fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, touched: &mut Vec<GroupId>) {
-        for route in self.routes_of(event) {
-            let Some(groups) = index.routes.get(&route) else {
+    /// Where to go on, when `snapshot` continues the last one. Otherwise, or at the first, whoever is
+    /// live reads on from history, if that can be.
+    fn follow(&self, snapshot: &Snapshot) -> Option<ResourceVersion> {
+        let mut index = self.index.lock();
+        let continues =
+            index.generation == Some(snapshot.generation) && index.relists == snapshot.relists;
+        if continues && index.dispatched >= snapshot.reaches_back_to() {
+            return Some(index.dispatched);
+        }
+        index.park_all();
+        index.generation = Some(snapshot.generation);
+        index.relists = snapshot.relists;
+        index.dispatched = snapshot.at;
+        None
+    }
+
+    /// One piece of work under the lock; says whether there is more. `at` is what the events lead to.
+    fn work<'a>(
+        &self,
+        events: &mut Peekable<impl Iterator<Item = &'a Arc<CacheEvent>>>,
+        batch: &mut Batch,
+        at: ResourceVersion,
+    ) -> bool {
+        let mut index = self.index.lock();
+        let mut work = 0;
+        while work < HOLD_WORK_MAX {
+            if batch.closed {
+                let (Some(id), Some(received)) = (batch.touched.pop(), batch.received) else {
+                    // Progress without an event counts for one.
+                    let progress = batch.up_to > index.dispatched;
+                    let taken = batch.events.max(progress.into());
+                    self.metrics.events_dispatched.add(taken);
+                    index.dispatched = batch.up_to;
+                    *batch = Batch::after(batch.up_to);
+                    if events.peek().is_none() {
+                        return false;
+                    }
+                    continue;
+                };
+                work += index.flush(id, received);
                 continue;
+            }
+            // Only at a border: `dispatched` says what bookmarks may tell.
+            let next = |e: &&Arc<CacheEvent>| {
+                batch.events < BATCH_EVENTS_MAX || e.resource_version() == batch.up_to
             };
-            for id in groups {
+            match events.next_if(next) {
+                Some(event) => work += 1 + self.offer_to_groups(&mut index, event, batch),
+                None => {
+                    batch.closed = true;
+                    if events.peek().is_none() {
+                        batch.up_to = batch.up_to.max(at);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Returns how many groups it met.
+    fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, batch: &mut Batch) -> usize {
+        batch.events += 1;
+        batch.up_to = event.resource_version();
+        batch.received.get_or_insert(event.received);
+        let mut met = 0;
+        for route in self.routes_of(event) {
+            for id in index.routes.get(&route).into_iter().flatten() {
                 let group = index
                     .groups
                     .get_mut(id)
                     .expect("routes name groups that exist");
+                met += 1;
                 if let Some(seen) = event.seen_by(&group.predicate) {
                     if group.pending.is_empty() {
-                        touched.push(*id);
+                        batch.touched.push(*id);
                     }
                     group.pending.push(seen);
+                } else if event.is_of_another_shard(&group.predicate) {
+                    self.metrics.filtered_events.add(group.members.len());
                 }
             }
         }
+        met
     }
 
     /// The route of a group: its pinned trigger field if it has one, else its scope.
@@ -265,6 +313,31 @@ impl Dispatcher {
     }
 }
 
+/// A batch under way.
+struct Batch {
+    /// Groups that see some of it.
+    touched: Vec<GroupId>,
+    events: usize,
+    /// When the first of them came.
+    received: Option<Received>,
+    /// The version of its last event, or what follows that without one.
+    up_to: ResourceVersion,
+    /// It takes no more events; the groups that it touched are offered their parts.
+    closed: bool,
+}
+
+impl Batch {
+    fn after(version: ResourceVersion) -> Self {
+        Self {
+            touched: Vec::new(),
+            events: 0,
+            received: None,
+            up_to: version,
+            closed: false,
+        }
+    }
+}
+
 impl Index {
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
@@ -281,7 +354,7 @@ impl Index {
         }
         let id = self.new_id();
         let route = route();
-        self.routes.entry(route.clone()).or_default().push(id);
+        self.routes.entry(route.clone()).or_default().insert(id);
         self.by_predicate.insert(predicate.clone(), id);
         let predicate = predicate.clone();
         let group = Group {
@@ -294,16 +367,19 @@ impl Index {
         id
     }
 
-    /// Offers each touched group its part of the batch. Who parks leaves.
-    fn flush(&mut self, touched: Vec<GroupId>, received: Received) {
-        for id in touched {
-            let group = self.groups.get_mut(&id).expect("touched in this batch");
-            let batch = EventBatch::new(std::mem::take(&mut group.pending), received);
-            group
-                .members
-                .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
-            self.drop_if_empty(id);
-        }
+    /// Offers a group its part of the batch; returns to how many members. Who parks leaves.
+    fn flush(&mut self, id: GroupId, received: Received) -> usize {
+        // Its last member may have left meanwhile.
+        let Some(group) = self.groups.get_mut(&id) else {
+            return 1;
+        };
+        let batch = EventBatch::new(std::mem::take(&mut group.pending), received);
+        let members = group.members.len();
+        group
+            .members
+            .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
+        self.drop_if_empty(id);
+        members
     }
 
     fn park_all(&mut self) {
@@ -337,7 +413,7 @@ impl Index {
         if let Some(group) = self.groups.remove(&id) {
             self.by_predicate.remove(&group.predicate);
             if let Some(groups) = self.routes.get_mut(&group.route) {
-                groups.retain(|other| *other != id);
+                groups.remove(&id);
                 if groups.is_empty() {
                     self.routes.remove(&group.route);
                 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::api::{ContinueToken, DecodeError, InvalidContinueToken, InvalidKey, ResourceVersion};
-use crate::reflector::SourceError;
+use super::source::Unreadable;
+use crate::api::{ContinueToken, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey};
 use crate::storage::StorageError;
 
 /// Why a read was not answered. Matched once to a Status, in `http`.
@@ -50,12 +50,45 @@ pub enum ReadError {
     /// A stored object cannot be decoded: 500.
     #[error("{0}")]
     Undecodable(String),
+    /// Objects of a list cannot be decoded: 500.
+    #[error("{} object(s) of the list cannot be decoded, the first is {}", .0.objects.len(), .0.first())]
+    Corrupt(CorruptObjects),
     /// The server is shutting down: 503.
     #[error("the server is shutting down")]
     Stopped,
     /// Storage itself was asked, and failed.
     #[error(transparent)]
     Storage(StorageError),
+}
+
+/// The objects of a list that cannot be decoded.
+#[derive(Debug, Clone, Default)]
+pub struct CorruptObjects {
+    /// Where each is and what is wrong with it; at most [`Self::MAX`].
+    pub objects: Vec<(StorageKey, String)>,
+    /// There are more.
+    pub truncated: bool,
+}
+
+impl CorruptObjects {
+    /// How many are told (upstream's number).
+    pub const MAX: usize = 100;
+
+    /// One more; whether to look on.
+    pub(super) fn add(&mut self, Unreadable { key, detail }: Unreadable) -> bool {
+        if self.objects.len() == Self::MAX {
+            self.truncated = true;
+        } else {
+            self.objects.push((key, detail));
+        }
+        !self.truncated
+    }
+
+    fn first(&self) -> &str {
+        self.objects
+            .first()
+            .map_or("unknown", |(key, _)| key.as_str())
+    }
 }
 
 impl ReadError {
@@ -83,6 +116,7 @@ impl ReadError {
                     ContinueToken {
                         resource_version: None,
                         start,
+                        remaining: None,
                     }
                     .encode()
                 }),
@@ -94,18 +128,6 @@ impl ReadError {
             },
             error => Self::Storage(error),
         }
-    }
-}
-
-impl From<DecodeError> for ReadError {
-    fn from(error: DecodeError) -> Self {
-        Self::Undecodable(error.to_string())
-    }
-}
-
-impl From<SourceError> for ReadError {
-    fn from(error: SourceError) -> Self {
-        Self::Undecodable(error.to_string())
     }
 }
 

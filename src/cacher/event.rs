@@ -97,14 +97,25 @@ impl CacheEvent {
         &self.object
     }
 
-    /// Roughly what keeping the event costs, in bytes. The previous state counts too: but for
-    /// history nothing might hold it.
+    /// Roughly what keeping the event costs, in bytes. The previous state is not counted: it is the
+    /// object of an older event, or one state of a key at most. Nor are the deletions out of a
+    /// selection, which some events have, at most one each.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.object.memory() + self.previous.as_ref().map_or(0, |p| p.memory())
+        size_of::<Self>() + self.object.memory()
     }
 
-    /// How a watcher of this predicate sees the change (the table of §6 of upstream's conversion):
-    /// entering the selection is ADDED, leaving it is DELETED with the last matching state.
+    /// Lets go of the frames in other formats than JSON, which live watchers have sent by now. Who
+    /// still reads the event from history makes them again.
+    pub(super) fn forget_frames(&self) {
+        for view in [&self.added, &self.modified, &self.removed] {
+            if let Some(event) = view.get() {
+                event.forget_frames();
+            }
+        }
+    }
+
+    /// How a watcher of this predicate sees the change: entering the selection is ADDED, leaving it is
+    /// DELETED with the last matching state.
     pub(super) fn seen_by(&self, predicate: &SelectionPredicate) -> Option<Arc<WatchEvent>> {
         let now = self
             .current()
@@ -119,6 +130,15 @@ impl CacheEvent {
             (false, false) => return None,
         };
         Some(event.clone())
+    }
+
+    /// Whether a watcher of this predicate, which does not see the change, would without its shard.
+    pub(super) fn is_of_another_shard(&self, predicate: &SelectionPredicate) -> bool {
+        predicate.shard.is_some()
+            && [self.current(), self.previous()]
+                .into_iter()
+                .flatten()
+                .any(|object| predicate.matches_but_for_shard(object))
     }
 
     fn view(&self, event_type: EventType) -> Arc<WatchEvent> {

@@ -9,10 +9,10 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::snapshot::Page;
+use super::storage_reads::Page;
 use super::{CachedResource, Cacher, ReadError};
 use crate::api::{Object, ResourceVersion};
-use crate::metrics::{CacheLook, CacheState, ListCost, ListSource};
+use crate::metrics::{CacheLook, CacheState, ListCost};
 use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 
 impl CacheState for Cacher {
@@ -24,7 +24,7 @@ impl CacheState for Cacher {
             objects_bytes: snapshot.objects_bytes(),
             history_events: snapshot.history_len(),
             live_watchers: self.dispatcher.members(),
-            ..CacheLook::default()
+            consistency_checks: self.consistency_checks(),
         })
     }
 }
@@ -39,14 +39,19 @@ impl Cacher {
         answer
     }
 
-    /// Counts a list that the cache answered.
-    pub(super) fn listed(&self, page: &Page) {
-        let cost = ListCost {
-            fetched: page.examined,
-            evaluated: 0,
-            returned: page.items.len(),
-        };
-        self.resource.metrics.listed(ListSource::Cache, cost);
+    /// Whether the cache can answer a consistent read, which is counted when it can.
+    pub(super) async fn can_answer_latest(&self) -> Result<bool, ReadError> {
+        let fresh = self.consistent().await?;
+        if fresh {
+            self.resource.metrics.read_consistently(true, false);
+        }
+        Ok(fresh)
+    }
+
+    /// Counts a list that the cache answered, from this index if from any.
+    pub(super) fn listed(&self, page: &Page, index: Option<usize>) {
+        let metrics = &self.resource.metrics;
+        metrics.listed_from_cache(page.cost(), index);
     }
 }
 

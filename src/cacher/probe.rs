@@ -49,12 +49,11 @@ impl RevisionProbe {
             // In a task of its own: the asker may be dropped, the others' answer must still come.
             self.tasks.spawn("revision probe", self.clone().ask());
         }
-        receive
-            .await
-            .unwrap_or_else(|_| Err(StorageError::Unavailable("shutting down".into())))
+        receive.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     async fn ask(self: Arc<Self>) {
+        let stop = self.tasks.token();
         loop {
             let served = {
                 let mut inner = self.inner.lock();
@@ -64,11 +63,51 @@ impl RevisionProbe {
                 }
                 std::mem::take(&mut inner.waiting)
             };
-            let answer = self.storage.current_revision().await;
+            // Biased: an answer that is there is given, also at the end; but it is not waited for.
+            let answer = tokio::select! {
+                biased;
+                answer = self.storage.current_revision() => answer,
+                () = stop.cancelled() => Err(shutting_down()),
+            };
             for asker in served {
                 // An asker that was dropped meanwhile wants no answer.
                 asker.send(answer.clone()).ok();
             }
+        }
+    }
+}
+
+fn shutting_down() -> StorageError {
+    StorageError::Unavailable("shutting down".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{FakeStorage, Silent};
+    use super::*;
+
+    /// A storage that does not answer once held up the flush at the end for longer than that may take.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_does_not_wait_for_an_answer() {
+        let tasks = Tasks::new();
+        let silent = Silent {
+            probes: true,
+            ..Silent::over(FakeStorage::new())
+        };
+        let probe = RevisionProbe::new(Arc::new(silent), tasks.clone());
+        let stop = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            tasks.drain(Duration::from_secs(1)).await.unwrap();
+        };
+        let (first, second, ()) =
+            tokio::join!(probe.current_revision(), probe.current_revision(), stop);
+        for answer in [first, second] {
+            assert!(
+                matches!(answer, Err(StorageError::Unavailable(_))),
+                "{answer:?}"
+            );
         }
     }
 }

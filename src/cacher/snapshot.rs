@@ -6,21 +6,28 @@
 //!
 //! - `at`: every change up to and including this version is in `objects`.
 //! - History *reaches back to* V when it holds every event after V up to `at`.
+//! - A *revision* is all events of one version, each about another object. History grows and shrinks
+//!   by whole revisions, and whoever reads part of it ends at the *border* between two: a position
+//!   within a revision could not be told from one at its end.
 //!
 //! # Invariants
 //!
 //! 1. `objects` is the fold of any state at V and the events after V, for every V that history
 //!    reaches back to.
-//! 2. Event versions increase strictly and are at most `at`.
+//! 2. Event versions never decrease and are at most `at`; what is published ends at a border.
 //! 3. Checkpoints increase, and each is the state at its version exactly.
 
-use std::ops::Bound;
+use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use imbl::{OrdMap, Vector};
+use tokio::time::Instant;
 
+use super::delegator::lookup;
 use super::event::CacheEvent;
-use crate::api::{Object, ObjectKey, ResourceVersion, Scope, SelectionPredicate};
+use super::index::Indexes;
+use crate::api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 
 /// The objects of a resource by key, in key order.
 pub(super) type ObjectMap = OrdMap<ObjectKey, Arc<Object>>;
@@ -33,12 +40,21 @@ pub(super) const CHECKPOINT_EVERY: usize = 256;
 /// Upstream's smallest ring.
 pub(super) const HISTORY_EVENTS_MIN: usize = 100;
 
+/// Gaps of a resource that is so quiet that its history, and they with it, never age.
+const GAPS_MAX: usize = 64;
+
+/// How long an event keeps the frames that were made of it: a live watcher that has not sent them
+/// after this time reads slowly.
+const FRAMES_KEPT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     /// Another one says that history did not go on: watches of the last one cannot.
     pub(super) generation: u64,
     pub(super) at: ResourceVersion,
     pub(super) objects: ObjectMap,
+    /// The same objects by the fields that reads often pin.
+    indexes: Indexes,
     /// Oldest first.
     history: Vector<Arc<CacheEvent>>,
     /// What history reaches back to.
@@ -47,18 +63,23 @@ pub(super) struct Snapshot {
     history_bytes: usize,
     /// Sum of the objects' JSON.
     objects_bytes: usize,
-    /// Where history tells the changes but not each state in between. Rare, and few at a time.
+    /// Events up to this version keep no frames.
+    frameless: ResourceVersion,
+    /// Where history tells the changes but not each state in between: as far as it reaches back.
     gaps: Vec<Gap>,
+    /// How often that has happened. A reader that goes on from one snapshot to another of the same
+    /// number crosses no gap.
+    pub(super) relists: u64,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
     events_since_checkpoint: usize,
 }
 
 /// What a relist bridged: history leads from the state at `from` to that at `to`, but the states in
 /// between are not those that were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gap {
-    pub(super) from: ResourceVersion,
-    pub(super) to: ResourceVersion,
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    from: ResourceVersion,
+    to: ResourceVersion,
 }
 
 impl Gap {
@@ -72,17 +93,25 @@ impl Gap {
 pub(super) struct TooOld(pub(super) ResourceVersion);
 
 impl Snapshot {
-    /// The state after a list that begins a new history.
-    pub(super) fn new(generation: u64, objects: ObjectMap, at: ResourceVersion) -> Self {
+    /// The state after a list that begins a new history, with an index for each trigger.
+    pub(super) fn new(
+        generation: u64,
+        objects: ObjectMap,
+        triggers: &[FieldRef],
+        at: ResourceVersion,
+    ) -> Self {
         Self {
             generation,
             at,
             objects_bytes: objects.values().map(json_bytes).sum(),
+            indexes: Indexes::new(triggers, &objects),
             objects,
             history: Vector::new(),
             reaches_back_to: at,
             history_bytes: 0,
+            frameless: at,
             gaps: Vec::new(),
+            relists: 0,
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
@@ -102,31 +131,53 @@ impl Snapshot {
         self.reaches_back_to
     }
 
-    /// Appends a change and applies it.
+    /// Appends a revision, all of it, and applies it.
     ///
     /// # Panics
-    /// When the change is not newer than the snapshot: the source broke its word.
-    pub(super) fn push(&mut self, event: CacheEvent) {
-        let version = event.resource_version();
+    /// When it is not newer than the snapshot, or not one revision.
+    pub(super) fn push(&mut self, revision: Vec<CacheEvent>) {
+        let Some(version) = revision.first().map(CacheEvent::resource_version) else {
+            return;
+        };
         assert!(
             version > self.at,
-            "event {version} is not newer than the state at {}",
+            "revision {version} is not newer than the state at {}",
             self.at
         );
         if self.events_since_checkpoint >= CHECKPOINT_EVERY {
             self.checkpoints.push_back((self.at, self.objects.clone()));
             self.events_since_checkpoint = 0;
         }
-        let before = match event.current() {
-            Some(object) => self.objects.insert(object.key().clone(), object.clone()),
-            None => self.objects.remove(event.object().key()),
-        };
-        self.objects_bytes += event.current().map_or(0, json_bytes);
-        self.objects_bytes -= before.as_ref().map_or(0, json_bytes);
         self.at = version;
-        self.history_bytes += event.memory();
-        self.history.push_back(Arc::new(event));
-        self.events_since_checkpoint += 1;
+        self.events_since_checkpoint += revision.len();
+        for event in revision {
+            assert_eq!(event.resource_version(), version, "two revisions in one");
+            let before = match event.current() {
+                Some(object) => self.objects.insert(object.key().clone(), object.clone()),
+                None => self.objects.remove(event.object().key()),
+            };
+            self.objects_bytes += event.current().map_or(0, json_bytes);
+            self.objects_bytes -= before.as_ref().map_or(0, json_bytes);
+            self.indexes.changed(before.as_ref(), event.current());
+            self.history_bytes += event.memory();
+            self.history.push_back(Arc::new(event));
+        }
+    }
+
+    /// The objects among which all are that `predicate` selects: those of an index if it pins a field
+    /// that has one, `only` one if it names its key, else all. And which index they are from, if any.
+    pub(super) fn candidates(
+        &self,
+        predicate: &SelectionPredicate,
+        only: Option<&ObjectKey>,
+    ) -> (ObjectMap, Option<usize>) {
+        if let Some(key) = only {
+            return (lookup(&self.objects, key), None);
+        }
+        match self.indexes.pinned(predicate) {
+            Some((objects, index)) => (objects, Some(index)),
+            None => (self.objects.clone(), None),
+        }
     }
 
     /// Moves the version without a change: nothing happened up to `at`.
@@ -137,12 +188,15 @@ impl Snapshot {
     /// The state is now that of a relist at `at`; the events since `from` lead to it.
     pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
         self.advance(at);
-        self.gaps.push(Gap { from, to: self.at });
-    }
-
-    /// The last relist that history knows of.
-    pub(super) fn last_gap(&self) -> Option<Gap> {
-        self.gaps.last().copied()
+        self.relists += 1;
+        if from < self.at {
+            self.gaps.push(Gap { from, to: self.at });
+        }
+        if self.gaps.len() > GAPS_MAX {
+            // The two oldest become one, which hides what was between them too.
+            let oldest = self.gaps.remove(0);
+            self.gaps[0].from = oldest.from;
+        }
     }
 
     /// Whether the state at `version` is one that history cannot tell. A client that has it from
@@ -155,24 +209,42 @@ impl Snapshot {
             .map(|gap| TooOld(gap.to))
     }
 
-    /// Drops the oldest events while history takes more than `bytes_max`, or while it holds more
-    /// than the minimum and `expired` says that the oldest is no longer wanted.
-    pub(super) fn trim(&mut self, bytes_max: usize, expired: impl Fn(&CacheEvent) -> bool) {
+    /// Drops the oldest revisions while history takes more than `bytes_max`, or while the oldest is
+    /// older than `window` and the minimum is kept without it.
+    pub(super) fn trim(&mut self, bytes_max: usize, window: Duration) {
+        let now = Instant::now();
+        self.forget_frames(now);
         while let Some(oldest) = self.history.front() {
-            let surplus = self.history.len() > HISTORY_EVENTS_MIN && expired(oldest);
+            let version = oldest.resource_version();
+            let events = self.first_after(version);
+            let expired = now - oldest.received.at > window;
+            let surplus = expired && self.history.len() - events >= HISTORY_EVENTS_MIN;
             if self.history_bytes <= bytes_max && !surplus {
                 break;
             }
-            self.reaches_back_to = oldest.resource_version();
-            self.history_bytes -= oldest.memory();
-            self.history.pop_front();
+            for event in self.history.slice(..events) {
+                self.history_bytes -= event.memory();
+            }
+            self.reaches_back_to = version;
         }
+        self.gaps.retain(|gap| gap.to > self.reaches_back_to);
         while self
             .checkpoints
             .front()
             .is_some_and(|(at, _)| *at < self.reaches_back_to)
         {
             self.checkpoints.pop_front();
+        }
+    }
+
+    fn forget_frames(&mut self, now: Instant) {
+        let first = self.first_after(self.frameless);
+        for event in self.history.focus().narrow(first..).into_iter() {
+            if now - event.received.at <= FRAMES_KEPT {
+                break;
+            }
+            event.forget_frames();
+            self.frameless = event.resource_version();
         }
     }
 
@@ -188,14 +260,18 @@ impl Snapshot {
         Ok(self.history.focus().narrow(first..).into_iter())
     }
 
+    /// How many events have at most this version.
     fn first_after(&self, version: ResourceVersion) -> usize {
-        match self
-            .history
-            .binary_search_by(|event| event.resource_version().cmp(&version))
-        {
-            Ok(found) => found + 1,
-            Err(insert) => insert,
-        }
+        // Never equal: of several events of one version any could be the one that is found.
+        let compared = self.history.binary_search_by(|event| {
+            let older = event.resource_version() <= version;
+            if older {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        });
+        compared.unwrap_or_else(|border| border)
     }
 
     /// The state at exactly `version`, which is not after `at`: the nearest state known after it,
@@ -226,79 +302,6 @@ impl Snapshot {
 
 fn json_bytes(object: &Arc<Object>) -> usize {
     object.body_slice().len()
-}
-
-/// Part of a list.
-#[derive(Debug)]
-pub(super) struct Page {
-    /// Objects looked at.
-    pub(super) examined: usize,
-    pub(super) items: Vec<Arc<Object>>,
-    /// The last key examined, when objects of the scope come after it.
-    pub(super) more_after: Option<ObjectKey>,
-    /// How many come after; only when the predicate selects all of its scope.
-    pub(super) remaining: Option<u64>,
-}
-
-/// The objects that `predicate` selects, from key `start` on, at most `limit` (0 for no limit).
-pub(super) fn select(
-    objects: &ObjectMap,
-    predicate: &SelectionPredicate,
-    start: &str,
-    limit: usize,
-) -> Page {
-    let mut page = Page {
-        examined: 0,
-        items: Vec::new(),
-        more_after: None,
-        remaining: None,
-    };
-    let mut scan = scan(objects, &predicate.scope, start);
-    let mut last = None;
-    for (key, object) in scan.by_ref() {
-        last = Some(key);
-        page.examined += 1;
-        if predicate.matches(object) {
-            page.items.push(object.clone());
-            if page.items.len() == limit {
-                break;
-            }
-        }
-    }
-    let mut rest = scan.peekable();
-    if rest.peek().is_some() {
-        page.more_after = last.cloned();
-        page.remaining = predicate.selects_all().then(|| rest.count() as u64);
-    }
-    page
-}
-
-/// The objects whose keys `scope` may cover, from `start` on: one for a full key, a range for a
-/// namespace, else all.
-fn scan<'a>(
-    objects: &'a ObjectMap,
-    scope: &'a Scope,
-    start: &str,
-) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Object>)> {
-    let prefix = scope.key_prefix();
-    let (from, last) = match &scope.name {
-        Some(name) if !prefix.is_empty() => {
-            let key = format!("{prefix}{name}");
-            (key.clone(), Some(key))
-        }
-        _ => (prefix.clone(), None),
-    };
-    let from = if start > from.as_str() {
-        start.to_owned()
-    } else {
-        from
-    };
-    objects
-        .range::<_, str>((Bound::Included(from.as_str()), Bound::Unbounded))
-        .take_while(move |(key, _)| match &last {
-            Some(last) => key.as_str() == last,
-            None => key.as_str().starts_with(&prefix),
-        })
 }
 
 #[cfg(test)]

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 
-use super::CachedResource;
-use crate::api::{
-    DecodeError, EventType, InvalidKey, Object, ObjectKey, ResourceVersion, Scope, StorageKey,
-};
+use super::{CachedResource, ReadError};
+use crate::api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use crate::storage::{
-    KeyValue, ListRequest, ProgressRequester, Storage, StorageError, StorageEvent,
+    KeyValue, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError, StorageEvent,
 };
 
 /// Objects read from storage at a time. Upstream's page of an initial list; it bounds what a back
 /// end holds in one answer.
 pub(super) const LIST_PAGE: usize = 10_000;
+
+/// Of what cannot be read, so many keys are named in one message.
+const UNREADABLE_NAMED_MAX: usize = 10;
 
 /// Where to ask the present watch for progress; replaced whenever a new watch opens.
 pub(super) type ProgressSlot = Arc<ArcSwap<ProgressRequester>>;
@@ -40,8 +41,10 @@ impl ListerWatcher for StorageSource {
             start: String::new(),
             at: None,
             limit: LIST_PAGE,
+            count: false,
         };
         let mut objects = Vec::new();
+        let mut unreadable = Vec::new();
         loop {
             let page = self
                 .storage
@@ -49,20 +52,25 @@ impl ListerWatcher for StorageSource {
                 .await
                 .map_err(source_error)?;
             for item in &page.items {
-                objects.push(self.resource.decode(item).map_err(undecodable)?);
+                match self.resource.decode(item) {
+                    Ok(object) => objects.push(object),
+                    Err(error) => unreadable.push(error),
+                }
             }
             match page.items.last() {
-                Some(last) if page.remaining > 0 => {
-                    let key = self.resource.key_of(&last.key).map_err(undecodable_key)?;
+                Some(last) if page.more => {
+                    let key = self.resource.key_of(&last.key)?;
                     request.start = format!("{key}\0");
                     request.at = Some(page.revision);
                 }
-                _ => {
+                _ if unreadable.is_empty() => {
                     return Ok(Listing {
                         objects,
                         at: page.revision,
                     });
                 }
+                // A state with a hole would be served as the whole.
+                _ => return Err(all_of(&unreadable)),
             }
         }
     }
@@ -75,30 +83,74 @@ impl ListerWatcher for StorageSource {
             .map_err(source_error)?;
         self.progress.store(Arc::new(watch.progress));
         let resource = self.resource.clone();
-        Ok(Box::pin(watch.batches.map(move |batch| {
-            let batch = batch.map_err(source_error)?;
-            let changes = batch.events.into_iter().map(|event| resource.change(event));
-            Ok(ChangeBatch {
-                changes: changes.collect::<Result<_, _>>()?,
-                at: batch.revision,
-            })
-        })))
+        let batches = watch.batches.flat_map(move |batch| {
+            let parts = match batch {
+                Ok(batch) => resource.changes(batch),
+                Err(error) => vec![Err(source_error(error))],
+            };
+            futures_util::stream::iter(parts)
+        });
+        Ok(Box::pin(batches))
     }
+}
+
+/// What is stored under a key cannot be read as an object.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{key}: {detail}")]
+pub(super) struct Unreadable {
+    pub(super) key: StorageKey,
+    pub(super) detail: String,
+}
+
+impl From<Unreadable> for SourceError {
+    fn from(error: Unreadable) -> Self {
+        Self::Undecodable {
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl From<Unreadable> for ReadError {
+    fn from(error: Unreadable) -> Self {
+        Self::Undecodable(error.to_string())
+    }
+}
+
+/// One error that names the keys of all, or of the first.
+fn all_of(unreadable: &[Unreadable]) -> SourceError {
+    let named = unreadable.iter().take(UNREADABLE_NAMED_MAX);
+    let mut detail = named
+        .map(Unreadable::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
+    if unreadable.len() > UNREADABLE_NAMED_MAX {
+        detail += &format!("; and {} more", unreadable.len() - UNREADABLE_NAMED_MAX);
+    }
+    SourceError::Undecodable { detail }
 }
 
 impl CachedResource {
     /// The object stored in `item`.
-    pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, DecodeError> {
+    pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, Unreadable> {
         // The loader will most often send it as part of somebody's initial state.
-        let key = ObjectKey::from(
-            self.prefix
-                .strip(item.key.as_str())
-                .unwrap_or(item.key.as_str()),
-        );
-        let at = item.mod_revision;
-        Object::decode(key, at, EventType::Added, &item.value, &self.columns)
-            .inspect_err(|_| self.metrics.decode_errors.inc())
+        self.object(&item.key, item.mod_revision, EventType::Added, &item.value)
+    }
+
+    fn object(
+        &self,
+        key: &StorageKey,
+        at: ResourceVersion,
+        event_type: EventType,
+        bytes: &[u8],
+    ) -> Result<Arc<Object>, Unreadable> {
+        let object_key = self.key_of(key)?;
+        Object::decode(object_key, at, event_type, bytes, &self.columns)
             .map(Arc::new)
+            .inspect_err(|_| self.metrics.decode_errors.inc())
+            .map_err(|error| Unreadable {
+                key: key.clone(),
+                detail: error.to_string(),
+            })
     }
 
     /// Where the object of this key is stored.
@@ -106,20 +158,15 @@ impl CachedResource {
         self.prefix.join(key.as_str())
     }
 
-    /// The range that holds every key that `scope` may cover.
-    pub(super) fn storage_prefix(&self, scope: &Scope) -> Result<StorageKey, InvalidKey> {
-        match &scope.namespace {
-            Some(namespace) => self.prefix.join(&format!("{namespace}/")),
-            None => Ok(self.prefix.clone()),
-        }
-    }
-
-    /// The key inside the resource of a storage key; the whole storage key when it is not inside.
-    fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, String> {
+    /// The key inside the resource of a storage key, which must be inside.
+    pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
         self.prefix
             .strip(key.as_str())
             .map(ObjectKey::from)
-            .ok_or_else(|| format!("storage returned {key}, which is not under {}", self.prefix))
+            .ok_or_else(|| Unreadable {
+                key: key.clone(),
+                detail: format!("it is not under {}, where storage found it", self.prefix),
+            })
     }
 
     /// The state before `event`, whose bytes are `value`. Its own version is not told; the one before
@@ -128,52 +175,49 @@ impl CachedResource {
         &self,
         event: &StorageEvent,
         value: &[u8],
-    ) -> Result<Arc<Object>, SourceError> {
-        let key = self.key_of(&event.key).map_err(undecodable_key)?;
+    ) -> Result<Arc<Object>, Unreadable> {
         let before = ResourceVersion::new(event.revision.get() - 1);
-        Object::decode(key, before, EventType::Modified, value, &self.columns)
-            .map(Arc::new)
-            .map_err(undecodable)
+        self.object(&event.key, before, EventType::Modified, value)
     }
 
     /// The change that `event` tells.
-    pub(super) fn change(&self, event: StorageEvent) -> Result<Change<Object>, SourceError> {
-        let key = self.key_of(&event.key).map_err(undecodable_key)?;
-        let created = event.is_create();
-        let decode = |event_type, bytes: &[u8]| {
-            Object::decode(
-                key.clone(),
-                event.revision,
-                event_type,
-                bytes,
-                &self.columns,
-            )
-            .inspect_err(|_| self.metrics.decode_errors.inc())
-            .map(Arc::new)
-            .map_err(undecodable)
-        };
+    pub(super) fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
+        let object =
+            |event_type, bytes: &[u8]| self.object(&event.key, event.revision, event_type, bytes);
         match (&event.value, &event.previous) {
-            (Some(value), _) if created => Ok(Change::Added(decode(EventType::Added, value)?)),
-            (Some(value), _) => Ok(Change::Modified(decode(EventType::Modified, value)?)),
-            (None, Some(last)) => Ok(Change::Deleted(decode(EventType::Deleted, last)?)),
-            (None, None) => Err(SourceError::Undecodable {
-                detail: format!(
-                    "deletion of {key} at {} without its last value",
-                    event.revision
-                ),
+            (Some(value), None) => Ok(Change::Added(object(EventType::Added, value)?)),
+            (Some(value), Some(_)) => Ok(Change::Modified(object(EventType::Modified, value)?)),
+            (None, Some(last)) => Ok(Change::Deleted(object(EventType::Deleted, last)?)),
+            (None, None) => Err(Unreadable {
+                key: event.key.clone(),
+                detail: format!("deleted at {} without its last value", event.revision),
             }),
         }
     }
-}
 
-fn undecodable(error: DecodeError) -> SourceError {
-    SourceError::Undecodable {
-        detail: error.to_string(),
+    /// The changes of `batch`; when one cannot be read, those of the revisions before it, and why.
+    fn changes(&self, batch: StorageBatch) -> Vec<Result<ChangeBatch<Object>, SourceError>> {
+        let decoded: Result<Vec<_>, _> = batch
+            .events
+            .iter()
+            .map(|event| self.change(event).map_err(|error| (event.revision, error)))
+            .collect();
+        let (revision, error) = match decoded {
+            Ok(changes) => {
+                let at = batch.revision;
+                return vec![Ok(ChangeBatch { changes, at })];
+            }
+            Err(unreadable) => unreadable,
+        };
+        // A revision is told whole or not at all.
+        let before = batch
+            .events
+            .iter()
+            .filter(|event| event.revision < revision);
+        let changes = before.map_while(|event| self.change(event).ok()).collect();
+        let at = ResourceVersion::new(revision.get() - 1);
+        vec![Ok(ChangeBatch { changes, at }), Err(error.into())]
     }
-}
-
-fn undecodable_key(detail: String) -> SourceError {
-    SourceError::Undecodable { detail }
 }
 
 fn source_error(error: StorageError) -> SourceError {
@@ -196,5 +240,54 @@ fn source_error(error: StorageError) -> SourceError {
                 retry_after: None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{pod, resource, rv};
+    use super::*;
+
+    /// WC-003: a storage that answers with keys of another resource is not believed.
+    #[test]
+    fn a_key_from_elsewhere_is_no_object_of_ours() {
+        let item = |key: &str| KeyValue {
+            key: StorageKey::new(key).unwrap(),
+            value: pod("ns/a", "web", "n1", 1).into(),
+            create_revision: rv(2),
+            mod_revision: rv(2),
+        };
+        let ours = resource().decode(&item("/pods/ns/a")).unwrap();
+        assert_eq!(ours.key().as_str(), "ns/a");
+        for foreign in ["/podsecrets/ns/a", "/secrets/ns/a"] {
+            let error = resource().decode(&item(foreign)).unwrap_err().to_string();
+            assert!(error.starts_with(foreign), "{error}");
+        }
+    }
+
+    /// Of a revision with several changes (a transaction of another writer) all or none is told.
+    #[test]
+    fn what_comes_before_the_unreadable_is_whole_revisions() {
+        let event = |key: &str, revision, value: String| StorageEvent {
+            key: StorageKey::new(key).unwrap(),
+            revision: rv(revision),
+            value: Some(value.into()),
+            previous: None,
+        };
+        let batch = StorageBatch {
+            events: vec![
+                event("/pods/ns/a", 5, pod("ns/a", "web", "n1", 1)),
+                event("/pods/ns/b", 7, pod("ns/b", "web", "n1", 1)),
+                event("/pods/ns/c", 7, "garbage".into()),
+                event("/pods/ns/d", 9, pod("ns/d", "web", "n1", 1)),
+            ],
+            revision: rv(9),
+        };
+        let told = resource().changes(batch);
+        let [Ok(before), Err(SourceError::Undecodable { detail })] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((before.changes.len(), before.at), (1, rv(6)));
+        assert!(detail.starts_with("/pods/ns/c"), "{detail}");
     }
 }

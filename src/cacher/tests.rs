@@ -1,10 +1,20 @@
 //! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
 //! compaction, slow readers and lost storage. Pure parts are tested beside their code.
 
+mod compaction;
+mod consistency;
+mod corrupt;
+mod crowds;
 mod fake;
+mod history;
 mod lifecycle;
 mod metrics;
 mod model;
+mod reads;
+mod revisions;
+mod silent;
+mod slow;
+mod unreadable;
 mod watches;
 
 use std::sync::Arc;
@@ -12,7 +22,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use self::fake::FakeStorage;
+pub(super) use self::fake::FakeStorage;
+pub(super) use self::silent::Silent;
+pub(super) use self::unreadable::garbage;
 use super::*;
 use crate::api::{
     ContinueToken, EventType, FieldColumn, FieldSelector, GetOptions, ListOptions,
@@ -20,13 +32,14 @@ use crate::api::{
 };
 use crate::metrics::Metrics;
 
-fn rv(n: u64) -> ResourceVersion {
+pub(super) fn rv(n: u64) -> ResourceVersion {
     ResourceVersion::new(n)
 }
 
-fn resource() -> CachedResource {
+pub(super) fn resource() -> CachedResource {
     CachedResource {
         name: "pods".into(),
+        namespaced: true,
         prefix: StorageKey::new("/pods/").unwrap(),
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
@@ -35,7 +48,7 @@ fn resource() -> CachedResource {
 }
 
 /// A pod as it is stored. `n` makes versions differ.
-fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
+pub(super) fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
     let (namespace, name) = key.split_once('/').unwrap();
     json!({
         "kind": "Pod", "apiVersion": "v1",
@@ -61,6 +74,8 @@ struct Fixture {
     tasks: Tasks,
     metrics: Arc<Metrics>,
     cacher: Arc<Cacher>,
+    /// Consistency checks that are to fail.
+    failures: u64,
 }
 
 impl Fixture {
@@ -69,23 +84,27 @@ impl Fixture {
     }
 
     fn over(storage: Arc<FakeStorage>, config: CacherConfig) -> Self {
-        Self::on(storage.clone(), storage, config)
+        Self::of(resource(), storage, config)
     }
 
-    /// A Cacher on `stood_on`, which passes on what `storage` has.
-    fn on(storage: Arc<FakeStorage>, stood_on: Arc<dyn Storage>, config: CacherConfig) -> Self {
+    /// Of this resource, but counted in metrics of its own.
+    fn of(resource: CachedResource, storage: Arc<FakeStorage>, mut config: CacherConfig) -> Self {
+        // Seldom enough that tests which count reads of storage do not meet it.
+        let period = Duration::from_secs(20);
+        config.consistency_check_period.get_or_insert(period);
         let tasks = Tasks::new();
         let metrics = Metrics::new();
         let resource = CachedResource {
             metrics: metrics.resource("", "pods"),
-            ..resource()
+            ..resource
         };
-        let cacher = Cacher::start(resource, stood_on, &tasks, config);
+        let cacher = Cacher::start(resource, storage.clone(), &tasks, config);
         Self {
             storage,
             tasks,
             metrics,
             cacher,
+            failures: 0,
         }
     }
 
@@ -121,6 +140,10 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.tasks.cancel();
+        if !std::thread::panicking() {
+            let failures = self.cacher.consistency_checks().failure;
+            assert_eq!(failures, self.failures, "the cache differed from storage");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! serves no reader and feeds no watcher itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
@@ -13,7 +14,7 @@ use super::freshness::Freshness;
 use super::metered::Arrival;
 use super::relist;
 use super::snapshot::{ObjectMap, Snapshot};
-use super::{CachedResource, CacherConfig};
+use super::{CachedResource, CacherConfig, ReadError};
 use crate::api::{Object, ResourceVersion};
 use crate::metrics::Stage;
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
@@ -28,6 +29,21 @@ pub(super) struct Published {
     pub(super) changed: Notify,
     /// How the source was last found.
     pub(super) source: watch::Sender<SourceState>,
+    /// What could not be read when that last happened.
+    unreadable: ArcSwapOption<Unreadable>,
+    /// Told when it happens; the Dispatcher waits for it.
+    pub(super) unreadable_told: Notify,
+    /// It is still there, so that the source is not followed.
+    stuck: AtomicBool,
+}
+
+/// What the source sent and nobody can read. The watches that were open then end with it, so that
+/// their clients do not take the silence that follows for peace.
+#[derive(Debug)]
+struct Unreadable {
+    /// Of those that there were, the first is 1.
+    number: u64,
+    detail: String,
 }
 
 /// Whether the cache has a state, and whether its source can be followed.
@@ -55,7 +71,36 @@ impl Published {
             freshness: Freshness::default(),
             changed: Notify::new(),
             source: watch::Sender::new(pending),
+            unreadable: ArcSwapOption::empty(),
+            unreadable_told: Notify::new(),
+            stuck: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it is in vain to wait for the cache: until what cannot be read is gone, nobody follows
+    /// the source.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// How often the source sent what cannot be read.
+    pub(super) fn times_unreadable(&self) -> u64 {
+        let last = self.unreadable.load();
+        last.as_ref().map_or(0, |unreadable| unreadable.number)
+    }
+
+    /// What ends a watch that began when there were `before` of them.
+    pub(super) fn unreadable_since(&self, before: u64) -> Option<ReadError> {
+        let last = self.unreadable.load();
+        let since = last.as_ref().filter(|last| last.number > before)?;
+        Some(ReadError::Undecodable(since.detail.clone()))
+    }
+
+    fn tell_unreadable(&self, detail: String) {
+        let number = self.times_unreadable() + 1;
+        let unreadable = Unreadable { number, detail };
+        self.unreadable.store(Some(Arc::new(unreadable)));
+        self.unreadable_told.notify_one();
     }
 
     fn publish(&self, snapshot: &Snapshot) {
@@ -96,15 +141,12 @@ impl WatchCache {
         let Some(snapshot) = &mut self.current else {
             return;
         };
-        let window = self.config.history_window;
-        let now = Instant::now();
-        snapshot.trim(self.config.history_bytes_max, |event| {
-            now - event.received.at > window
-        });
+        snapshot.trim(self.config.history_bytes_max, self.config.history_window);
         self.published.publish(snapshot);
     }
 
     fn following(&self) {
+        self.published.stuck.store(false, Ordering::Relaxed);
         self.published.source.send_if_modified(|state| {
             let changed = *state != SourceState::Following;
             *state = SourceState::Following;
@@ -113,11 +155,35 @@ impl WatchCache {
     }
 }
 
+fn version(change: &Change<Object>) -> ResourceVersion {
+    let (Change::Added(object) | Change::Modified(object) | Change::Deleted(object)) = change;
+    object.resource_version()
+}
+
+/// What `change` makes of these objects. Nothing for the deletion of what is not there: the source
+/// tells deletions of what exists, so that is its bug, and the state is the one it wants anyway.
+fn event(objects: &ObjectMap, change: &Change<Object>, received: Received) -> Option<CacheEvent> {
+    match change {
+        Change::Added(object) | Change::Modified(object) => {
+            let previous = objects.get(object.key()).cloned();
+            Some(CacheEvent::put(object.clone(), previous, received))
+        }
+        Change::Deleted(object) => {
+            let previous = objects.get(object.key()).cloned();
+            if previous.is_none() {
+                tracing::error!(key = %object.key(), "deletion of an unknown object");
+            }
+            previous.map(|previous| CacheEvent::delete(object.clone(), previous, received))
+        }
+    }
+}
+
 impl ReflectorStore for WatchCache {
     type Object = Object;
 
     async fn replace(&mut self, objects: Vec<Arc<Object>>, at: ResourceVersion) {
         let count = objects.len();
+        let triggers = &self.resource.triggers;
         let objects: ObjectMap = objects
             .into_iter()
             .map(|object| (object.key().clone(), object))
@@ -125,9 +191,10 @@ impl ReflectorStore for WatchCache {
         match self.current.take() {
             Some(mut snapshot) => match relist::changes(&snapshot, &objects, at) {
                 Some(changes) => {
-                    let (told, from) = (changes.len(), snapshot.at);
-                    for event in changes {
-                        snapshot.push(event);
+                    let told: usize = changes.iter().map(Vec::len).sum();
+                    let from = snapshot.at;
+                    for revision in changes {
+                        snapshot.push(revision);
                     }
                     snapshot.relisted(from, at);
                     tracing::info!(resource = %self.resource.name, %at, count, told, "relisted");
@@ -139,17 +206,23 @@ impl ReflectorStore for WatchCache {
                         "relisted; the gap cannot be told, watches end"
                     );
                     self.published.freshness.restart();
-                    self.current = Some(Snapshot::new(snapshot.generation + 1, objects, at));
+                    let generation = snapshot.generation + 1;
+                    self.current = Some(Snapshot::new(generation, objects, triggers, at));
                 }
             },
             None => {
                 tracing::debug!(resource = %self.resource.name, %at, count, "listed");
-                self.current = Some(Snapshot::new(0, objects, at));
+                self.current = Some(Snapshot::new(0, objects, triggers, at));
             }
         }
         self.trim_and_publish();
         let taken = self.arrival.get().elapsed();
         self.resource.metrics.initialized(taken);
+        self.following();
+    }
+
+    async fn watching(&mut self) {
+        // Not with the first change: a quiet resource can be long without one.
         self.following();
     }
 
@@ -167,27 +240,11 @@ impl ReflectorStore for WatchCache {
         metrics.events_received.add(events);
         let waited = received.at - received.arrived;
         metrics.dispatched(Stage::StorageToCache, waited, events);
-        for change in batch.changes {
-            let event = match change {
-                Change::Added(object) | Change::Modified(object) => {
-                    let previous = snapshot.objects.get(object.key()).cloned();
-                    CacheEvent::put(object, previous, received)
-                }
-                Change::Deleted(object) => {
-                    // The source tells deletions of what exists; a missing one is its bug, and the
-                    // last state that it sent along is then the truth.
-                    let previous = snapshot.objects.get(object.key()).cloned();
-                    match previous {
-                        Some(previous) => CacheEvent::delete(object, previous, received),
-                        None => {
-                            tracing::error!(key = %object.key(), "deletion of an unknown object");
-                            snapshot.advance(object.resource_version());
-                            continue;
-                        }
-                    }
-                }
-            };
-            snapshot.push(event);
+        for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
+            let events = revision
+                .iter()
+                .filter_map(|change| event(&snapshot.objects, change, received));
+            snapshot.push(events.collect());
         }
         snapshot.advance(batch.at);
         self.trim_and_publish();
@@ -197,6 +254,7 @@ impl ReflectorStore for WatchCache {
     async fn failed(&mut self, error: &SourceError) {
         tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
         let known = self.current.is_some();
+        let unreadable = matches!(error, SourceError::Undecodable { .. });
         self.published.source.send_modify(|state| {
             let since = match state {
                 SourceState::Pending { since, .. } => *since,
@@ -213,5 +271,9 @@ impl ReflectorStore for WatchCache {
                 }
             };
         });
+        // Once, until the source is followed again. Who is told finds the state that goes with it.
+        if known && unreadable && !self.published.stuck.swap(true, Ordering::Relaxed) {
+            self.published.tell_unreadable(error.to_string());
+        }
     }
 }

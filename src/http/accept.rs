@@ -4,6 +4,8 @@
 use super::error::WireError;
 use super::query::Query;
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// The encoding of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Media {
@@ -11,6 +13,8 @@ pub(crate) enum Media {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
 }
 
 impl Media {
@@ -19,6 +23,7 @@ impl Media {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => PROTOBUF,
         }
     }
 }
@@ -121,18 +126,24 @@ pub(crate) fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Agrees on how to answer; the first acceptable clause wins.
+/// Agrees on how to answer; the first acceptable clause wins. `protobuf` says whether the objects asked
+/// for can be written as that; metadata always can.
 pub(crate) fn negotiate(
     accept: Option<&str>,
     kind: AnswerKind,
     query: &Query,
     user_agent: Option<&str>,
+    protobuf: bool,
 ) -> Result<Negotiated, WireError> {
     for clause in clauses(accept) {
         let Some(media) = media_of(&clause, kind) else {
             continue;
         };
         if let Some(form) = form_of(&clause, kind, query)? {
+            let encodable = form == Form::Metadata || form == Form::Object && protobuf;
+            if media == Media::Protobuf && !encodable {
+                continue;
+            }
             let asked = matches!(clause.param("pretty"), "1" | "true");
             return Ok(Negotiated {
                 media,
@@ -141,13 +152,15 @@ pub(crate) fn negotiate(
             });
         }
     }
-    let accepted = match kind {
-        AnswerKind::Watch => "application/json, application/json;stream=watch",
-        AnswerKind::Object | AnswerKind::List => "application/json, application/yaml",
+    let mut accepted = match kind {
+        AnswerKind::Watch => "application/json, application/json;stream=watch".to_owned(),
+        AnswerKind::Object | AnswerKind::List => "application/json, application/yaml".to_owned(),
     };
-    Err(WireError::NotAcceptable {
-        accepted: accepted.to_owned(),
-    })
+    if protobuf {
+        accepted.push_str(", ");
+        accepted.push_str(PROTOBUF);
+    }
+    Err(WireError::NotAcceptable { accepted })
 }
 
 fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
@@ -160,6 +173,8 @@ fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
         Some(Media::Json)
     } else if clause.covers("application/yaml") && kind != AnswerKind::Watch {
         Some(Media::Yaml)
+    } else if clause.covers(PROTOBUF) {
+        Some(Media::Protobuf)
     } else {
         None
     }
@@ -221,7 +236,7 @@ mod tests {
     const METADATA_TABLE: Form = Form::Table(IncludeObject::Metadata);
 
     fn check(accept: Option<&str>, kind: AnswerKind, expect: Result<(Media, Form), &str>) {
-        let told = negotiate(accept, kind, &Query::default(), None);
+        let told = negotiate(accept, kind, &Query::default(), None, false);
         match (told, expect) {
             (Ok(told), Ok(expect)) => assert_eq!((told.media, told.form), expect, "{accept:?}"),
             (Err(told), Err(expect)) => {
@@ -264,6 +279,32 @@ mod tests {
     }
 
     #[test]
+    fn protobuf_is_for_who_names_it_and_for_kinds_that_have_it() {
+        let agree = |accept: &str, kind, protobuf| {
+            let told = negotiate(Some(accept), kind, &Query::default(), None, protobuf);
+            told.ok().map(|told| (told.media, told.form))
+        };
+        for kind in [AnswerKind::Object, AnswerKind::List, AnswerKind::Watch] {
+            let protobuf = Some((Media::Protobuf, Form::Object));
+            let json = Some((Media::Json, Form::Object));
+            assert_eq!(agree(PROTOBUF, kind, true), protobuf);
+            assert_eq!(agree(PROTOBUF, kind, false), None);
+            let either = format!("{PROTOBUF},application/json");
+            assert_eq!(agree(&either, kind, true), protobuf);
+            assert_eq!(agree(&either, kind, false), json);
+            assert_eq!(agree("*/*", kind, true), json);
+        }
+        let stream = format!("{PROTOBUF};stream=watch");
+        let watched = agree(&stream, AnswerKind::Watch, true);
+        assert_eq!(watched, Some((Media::Protobuf, Form::Object)));
+        let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+        let told = agree(&metadata, AnswerKind::Object, false);
+        assert_eq!(told, Some((Media::Protobuf, Form::Metadata)));
+        let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
+        assert_eq!(agree(&table, AnswerKind::List, true), None);
+    }
+
+    #[test]
     fn forms() {
         use AnswerKind::{List, Object, Watch};
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -295,7 +336,7 @@ mod tests {
         let table = Some("application/json;as=Table;v=v1;g=meta.k8s.io");
         let ask = |raw: &str, agent| {
             let query = Query::parse(raw).unwrap();
-            negotiate(table, AnswerKind::List, &query, agent)
+            negotiate(table, AnswerKind::List, &query, agent, false)
         };
         let told = ask("includeObject=Object", None).unwrap();
         assert_eq!(told.form, Form::Table(IncludeObject::Object));

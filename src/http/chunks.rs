@@ -14,6 +14,7 @@ use http_body::{Frame, SizeHint};
 use crate::registry::ApiError;
 
 use super::indent::Indenter;
+use super::protobuf::Unencodable;
 
 /// Bodies up to this size are sent as they are: to compress them costs more than it saves (§8.3).
 pub(crate) const COMPRESS_ABOVE_BYTES: usize = 128 << 10;
@@ -27,6 +28,9 @@ pub(crate) enum ChunkError {
     /// An object could not be converted from its stored form.
     #[error("cannot convert an object: {0}")]
     Convert(#[source] Box<ApiError>),
+    /// An object could not be written as protobuf.
+    #[error("cannot write an object as protobuf: {0}")]
+    Protobuf(#[from] Unencodable),
     /// The compressor failed; it writes to memory.
     #[error("cannot compress: {0}")]
     Compress(#[from] std::io::Error),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::registry::WRITE_DEADLINE;
 
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -82,7 +83,7 @@ impl Default for WireConfig {
             reads_in_flight_max: 400,
             writes_in_flight_max: 200,
             request_timeout: Duration::from_secs(60),
-            write_timeout: Duration::from_secs(34),
+            write_timeout: WRITE_DEADLINE,
             metrics: Metrics::new(),
         }
     }

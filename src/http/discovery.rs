@@ -12,14 +12,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256, Sha512};
 
-use crate::registry::Resource;
+use crate::registry::{Resource, Subresource};
 
 use super::accept::clauses;
 use super::error::WireError;
 use super::response::{response, set};
-
-/// Verbs that exist on a subresource.
-pub(crate) const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -164,14 +161,14 @@ fn add_names(value: &mut Value, resource: &Resource) {
     }
 }
 
-fn legacy_subresource(resource: &Resource, subresource: &str) -> Value {
-    let (group, version, kind) = subresource_kind(resource, subresource);
+fn legacy_subresource(resource: &Resource, subresource: &Subresource) -> Value {
+    let (group, version, kind) = subresource_kind(resource, subresource.name);
     let mut value = json!({
-        "name": format!("{}/{subresource}", resource.plural),
+        "name": format!("{}/{}", resource.plural, subresource.name),
         "singularName": "",
         "namespaced": resource.namespaced,
         "kind": kind,
-        "verbs": SUBRESOURCE_VERBS,
+        "verbs": subresource.verbs,
     });
     if (group, version) != (&*resource.group, &*resource.version) {
         value["group"] = group.into();
@@ -250,9 +247,9 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .iter()
         .map(|subresource| {
             json!({
-                "subresource": subresource,
-                "responseKind": kind(subresource_kind(resource, subresource)),
-                "verbs": SUBRESOURCE_VERBS,
+                "subresource": subresource.name,
+                "responseKind": kind(subresource_kind(resource, subresource.name)),
+                "verbs": subresource.verbs,
             })
         })
         .collect();
@@ -288,7 +285,7 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
     answer
 }
 
-/// `/`: every path that can be asked for.
+/// `/`: the documents and health checks that there are; those of single caches come and go.
 pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) -> Value {
     let mut paths: Vec<String> = [
         "/api",

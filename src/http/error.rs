@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::api::{Status, StatusCause, StatusDetails};
-use crate::registry::{ApiError, ReadError, StorageError};
+use crate::api::{Status, StatusCause, StatusDetails, StorageKey};
+use crate::registry::{ApiError, CorruptObjects, ReadError, Resource, StorageError};
 
 use super::query::InvalidQuery;
-use super::request_info::InvalidPath;
+use super::request_info::{InvalidPath, Verb};
 
 /// How long a client should wait before it asks a storage that did not answer again, in seconds.
 const STORAGE_RETRY_SECONDS: u16 = 2;
@@ -53,6 +53,24 @@ pub(crate) enum WireError {
     /// 504
     #[error("the request was not completed within {0:?}")]
     Timeout(Duration),
+    /// 500: storage could not be asked.
+    #[error("the {operation} of {resource} could not be completed: {detail}")]
+    Unavailable {
+        /// `get`, `list`, …
+        operation: &'static str,
+        /// Plural, with group.
+        resource: String,
+        /// For the log.
+        detail: String,
+    },
+    /// 500: objects of a list cannot be read.
+    #[error("failed to read one or more {resource} from the storage")]
+    CorruptList {
+        /// Plural, with group.
+        resource: String,
+        /// Which.
+        corrupt: CorruptObjects,
+    },
     /// 500
     #[error("{0}")]
     Internal(String),
@@ -80,6 +98,25 @@ impl From<ReadError> for WireError {
 }
 
 impl WireError {
+    /// The same with what was asked of which resource, where clients are told.
+    pub(crate) fn about(self, verb: Verb, resource: &Resource) -> Self {
+        let resource = resource.qualified();
+        match self {
+            Self::Api(
+                ApiError::Storage(StorageError::Unavailable(detail))
+                | ApiError::Read(ReadError::Storage(StorageError::Unavailable(detail))),
+            ) => Self::Unavailable {
+                operation: verb.as_str(),
+                resource,
+                detail,
+            },
+            Self::Api(ApiError::Read(ReadError::Corrupt(corrupt))) => {
+                Self::CorruptList { resource, corrupt }
+            }
+            other => other,
+        }
+    }
+
     /// What a client is told.
     pub(crate) fn status(&self) -> Status {
         let text = self.to_string();
@@ -101,9 +138,38 @@ impl WireError {
             Self::Timeout(_) => {
                 Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(empty)
             }
+            Self::Unavailable {
+                operation,
+                resource,
+                ..
+            } => {
+                let text = format!(
+                    "the {operation} operation against {resource} could not be completed at this \
+                     time, please try again"
+                );
+                Status::failure(500, "ServerTimeout", text).with_details(StatusDetails {
+                    retry_after_seconds: STORAGE_RETRY_SECONDS,
+                    ..about(resource, operation)
+                })
+            }
+            Self::CorruptList { resource, corrupt } => corrupt_list(text, resource, corrupt),
             Self::Internal(detail) => internal(detail),
         }
     }
+}
+
+fn corrupt_list(text: String, resource: &str, corrupt: &CorruptObjects) -> Status {
+    let cause = |(key, message): &(StorageKey, String)| StatusCause {
+        reason: "UnexpectedServerResponse".to_owned(),
+        message: message.clone(),
+        field: key.to_string(),
+    };
+    let mut causes: Vec<StatusCause> = corrupt.objects.iter().map(cause).collect();
+    causes.extend(corrupt.truncated.then(StatusCause::too_many));
+    Status::failure(500, "StorageReadError", text).with_details(StatusDetails {
+        causes,
+        ..about(resource, "list")
+    })
 }
 
 /// The status of a failed call of the registry.
@@ -163,7 +229,6 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::BadRequest(_) => Status::failure(400, "BadRequest", text),
         ApiError::Unprocessable(_) => Status::failure(422, "Invalid", text),
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
-        ApiError::UnsupportedPatch(_) => Status::failure(415, "UnsupportedMediaType", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
         ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
             .with_details(StatusDetails::default()),
@@ -172,23 +237,38 @@ fn api_status(error: &ApiError) -> Status {
     }
 }
 
-/// The status of a failed read, as a response or as an ERROR event.
-pub(crate) fn read_status(error: &ReadError) -> Status {
+/// The status of a failed watch, as its ERROR event. What differs from other reads is what a watch
+/// was asked for: to go on from a version, and to tell of objects that somebody else read.
+pub(crate) fn watch_status(error: &ReadError) -> Status {
     let text = error.to_string();
     match error {
-        ReadError::Expired { fresh_token, .. } => {
+        ReadError::Expired { .. } => Status::failure(410, "Expired", text),
+        // The wire's word; Go's constant for it is called otherwise.
+        ReadError::Undecodable(_) => Status::failure(500, "StorageReadError", text),
+        other => read_status(other),
+    }
+}
+
+/// The status of a failed get or list.
+fn read_status(error: &ReadError) -> Status {
+    let text = error.to_string();
+    match error {
+        ReadError::Expired {
+            requested,
+            oldest,
+            fresh_token,
+        } => {
             let Some(token) = fresh_token else {
+                let text = format!(
+                    "the resource version {requested} of the list is too old: the oldest that can \
+                     be listed is {oldest}"
+                );
                 return Status::failure(410, "Expired", text);
             };
-            let mut status = Status::failure(
-                410,
-                "Expired",
-                format!(
-                    "{text}: the continue token is too old to go on with the same list; list \
-                     again without it, or use the token of this answer to get the rest as it is \
-                     now, which may not fit the pages before"
-                ),
-            );
+            let text = "the continue token is too old to go on with the same list; list again \
+                        without it, or use the token of this answer to get the rest as it is now, \
+                        which may not fit the pages before";
+            let mut status = Status::failure(410, "Expired", text);
             status
                 .metadata
                 .insert("continue".to_owned(), token.clone().into());
@@ -204,7 +284,8 @@ pub(crate) fn read_status(error: &ReadError) -> Status {
         ReadError::InvalidContinue(_)
         | ReadError::VersionWithContinue
         | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
-        ReadError::Undecodable(_) => Status::failure(500, "StoreReadError", text),
+        ReadError::Undecodable(_) => internal(&text),
+        ReadError::Corrupt(corrupt) => corrupt_list(text, "", corrupt),
         ReadError::Stopped => {
             Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))
         }

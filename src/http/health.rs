@@ -1,15 +1,17 @@
 //! `/healthz`, `/livez` and `/readyz` (§8.7): named checks in upstream's text format. What the checks
 //! look at is given by the process, except those about the wire itself and the caches.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 
-use crate::registry::Registry;
-
-use super::config::WireConfig;
+use super::Wire;
+use super::config::{HealthCheck, WireConfig};
 use super::error::WireError;
 use super::query::Query;
 use super::response::response;
@@ -51,39 +53,63 @@ impl Endpoint {
 /// One check and how it went.
 type Outcome = (String, Result<(), String>);
 
+/// The checks that failed when they were last asked for; bounded by how many there are. Anybody may
+/// ask, as often as they like, so only what changes is logged.
+#[derive(Debug, Default)]
+pub(crate) struct Failing(Mutex<BTreeSet<String>>);
+
+impl Failing {
+    fn note(&self, (name, outcome): &Outcome) {
+        let mut names = self.0.lock();
+        match outcome {
+            Err(reason) if names.insert(name.clone()) => {
+                tracing::warn!(check = name, reason, "a health check failed");
+            }
+            Ok(()) if names.remove(name) => {
+                tracing::info!(check = name, "a health check is good again")
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Answers `endpoint`, or one check of it by name.
 pub(crate) async fn answer(
+    wire: &Wire,
     endpoint: Endpoint,
     name: &str,
     query: &Query,
-    registry: &Registry,
-    config: &WireConfig,
 ) -> Result<Response, WireError> {
-    let caches = registry.cache_readiness();
-    let outcomes = outcomes(endpoint, caches, config).await;
+    let caches = wire.registry.cache_readiness();
+    let mut outcomes = outcomes(endpoint, name, caches, &wire.config).await;
+    outcomes
+        .iter()
+        .for_each(|outcome| wire.failing.note(outcome));
     if name.is_empty() {
         return Ok(summary(endpoint, query, &outcomes));
     }
-    match outcomes.iter().find(|(n, _)| n == name) {
+    match outcomes.pop() {
         None => Err(WireError::NoSuchPath),
         Some((_, Ok(()))) => Ok(text(StatusCode::OK, "ok".to_owned())),
-        Some((_, Err(reason))) => {
-            let body = format!("internal server error: {reason}\n");
+        Some((_, Err(_))) => {
+            let body = "internal server error: reason withheld\n".to_owned();
             Ok(text(StatusCode::INTERNAL_SERVER_ERROR, body))
         }
     }
 }
 
-async fn outcomes(endpoint: Endpoint, caches: Vec<Outcome>, config: &WireConfig) -> Vec<Outcome> {
+/// The checks of `endpoint`, or only the one called `name` when that is not empty.
+async fn outcomes(
+    endpoint: Endpoint,
+    name: &str,
+    caches: Vec<Outcome>,
+    config: &WireConfig,
+) -> Vec<Outcome> {
+    let asked = |check: &str| name.is_empty() || name == check;
     let mut outcomes = vec![("ping".to_owned(), Ok(()))];
     if endpoint != Endpoint::Livez {
-        for check in &config.checks {
-            let outcome = match tokio::time::timeout(CHECK_TIMEOUT, check.run()).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(format!("no answer within {CHECK_TIMEOUT:?}")),
-            };
-            outcomes.push((check.name().to_owned(), outcome));
-        }
+        let checks = config.checks.iter().filter(|check| asked(check.name()));
+        outcomes.extend(join_all(checks.map(run)).await);
     }
     if endpoint == Endpoint::Readyz {
         let caches = caches.into_iter();
@@ -95,7 +121,16 @@ async fn outcomes(endpoint: Endpoint, caches: Vec<Outcome>, config: &WireConfig)
         };
         outcomes.push(("shutdown".to_owned(), shutdown));
     }
+    outcomes.retain(|(check, _)| asked(check));
     outcomes
+}
+
+async fn run(check: &HealthCheck) -> Outcome {
+    let outcome = match tokio::time::timeout(CHECK_TIMEOUT, check.run()).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(format!("no answer within {CHECK_TIMEOUT:?}")),
+    };
+    (check.name().to_owned(), outcome)
 }
 
 fn summary(endpoint: Endpoint, query: &Query, outcomes: &[Outcome]) -> Response {
@@ -109,9 +144,8 @@ fn summary(endpoint: Endpoint, query: &Query, outcomes: &[Outcome]) -> Response 
         }
         match outcome {
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
-            Err(reason) => {
+            Err(_) => {
                 failed = true;
-                tracing::warn!(check = name, reason, "{} failed", endpoint.as_str());
                 // Probes need no credential: why it failed is for the log.
                 lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
             }
@@ -144,7 +178,6 @@ fn text(code: StatusCode, body: String) -> Response {
 mod tests {
     use http_body_util::BodyExt as _;
 
-    use super::super::config::HealthCheck;
     use super::*;
 
     async fn told(response: Response) -> String {
@@ -155,7 +188,7 @@ mod tests {
 
     async fn check(endpoint: Endpoint, query: &str, config: &WireConfig, expect: &str) {
         let caches = vec![("pods".to_owned(), Ok(()))];
-        let outcomes = outcomes(endpoint, caches, config).await;
+        let outcomes = outcomes(endpoint, "", caches, config).await;
         let query = Query::parse(query).unwrap();
         assert_eq!(told(summary(endpoint, &query, &outcomes)).await, expect);
     }
@@ -189,6 +222,20 @@ mod tests {
 
         config.checks = vec![HealthCheck::new("storage", std::future::pending)];
         check(Healthz, "", &config, failed).await;
+
+        // Together and not one after the other, or a probe gives up; and one by name alone.
+        let stuck = |name| HealthCheck::new(name, std::future::pending);
+        config.checks = vec![stuck("a"), stuck("b"), stuck("c")];
+        let started = tokio::time::Instant::now();
+        assert_eq!(outcomes(Readyz, "", vec![], &config).await.len(), 5);
+        assert_eq!(started.elapsed(), CHECK_TIMEOUT);
+        let one = outcomes(Readyz, "ping", vec![], &config).await;
+        assert_eq!(one, [("ping".to_owned(), Ok(()))]);
+        assert_eq!(
+            started.elapsed(),
+            CHECK_TIMEOUT,
+            "the others were not asked"
+        );
 
         config.checks.clear();
         config.shutdown.cancel();

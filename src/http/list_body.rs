@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::api::Object;
+use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
 use super::accept::Form;
 use super::chunks::{ChunkError, ChunkSource};
+use super::protobuf::{ProtobufList, Schema};
 use super::render::Renderer;
 
-/// A chunk is sent when it has this many bytes: enough to make writes cheap, little enough that ten
-/// thousand slow readers of lists hold megabytes and not gigabytes.
+/// A chunk is sent when it has this many bytes: enough to make writes cheap. A list on its way holds two
+/// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A list on its way out.
@@ -27,9 +28,9 @@ pub(crate) struct ListSource {
 }
 
 impl ListSource {
-    /// `list` as `renderer` shows it.
-    pub(crate) fn new(renderer: Renderer, list: ObjectList) -> Self {
-        let metadata = list_metadata(&list);
+    /// `list`, which is of `shard` if one was asked for, as `renderer` shows it.
+    pub(crate) fn new(renderer: Renderer, list: ObjectList, shard: Option<&ShardSelector>) -> Self {
+        let metadata = list_metadata(&list, shard);
         let head = match renderer.form() {
             Form::Table(_) => renderer.table_head(&metadata, true),
             Form::Object | Form::Metadata => {
@@ -49,7 +50,27 @@ impl ListSource {
     }
 }
 
-fn list_metadata(list: &ObjectList) -> String {
+/// The same list in protobuf.
+///
+/// # Errors
+/// An object cannot be written so.
+pub(crate) fn protobuf_list(
+    schema: &Schema,
+    renderer: &Renderer,
+    list: &ObjectList,
+    shard: Option<&ShardSelector>,
+) -> Result<ProtobufList, ChunkError> {
+    let metadata = serde_json::from_str(&list_metadata(list, shard))?;
+    let items = list.items.iter().map(|object| {
+        let mut item = BytesMut::new();
+        renderer.write_item(object, &mut item)?;
+        Ok(item.freeze())
+    });
+    let (list_type, item_type) = (renderer.list_type(), renderer.object_type());
+    ProtobufList::new(schema, list_type, item_type, &metadata, items)
+}
+
+fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
     let mut metadata = format!(r#"{{"resourceVersion":"{}""#, list.resource_version);
     if let Some(token) = &list.continue_token {
         // A token is URL-safe base64: nothing in it needs escaping.
@@ -57,6 +78,10 @@ fn list_metadata(list: &ObjectList) -> String {
     }
     if let Some(remaining) = list.remaining {
         metadata.push_str(&format!(r#","remainingItemCount":{remaining}"#));
+    }
+    if let Some(shard) = shard {
+        // The canonical text has nothing that needs escaping either.
+        metadata.push_str(&format!(r#","shardInfo":{{"selector":"{shard}"}}"#));
     }
     metadata.push('}');
     metadata
@@ -108,7 +133,7 @@ mod tests {
     }
 
     fn chunks(renderer: Renderer, list: ObjectList) -> Vec<Bytes> {
-        let mut source = ListSource::new(renderer, list);
+        let mut source = ListSource::new(renderer, list, None);
         std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect()
     }
 

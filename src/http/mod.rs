@@ -20,6 +20,7 @@ mod indent;
 mod list_body;
 mod render;
 mod response;
+mod warning;
 mod watch_body;
 
 mod discovery;
@@ -39,7 +40,8 @@ use crate::registry::Registry;
 
 pub use config::{HealthCheck, WireConfig};
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
-pub use response::status_response;
+pub use response::refusal;
+pub use serve::TakenBy;
 
 use serve::Wire;
 

@@ -18,7 +18,7 @@ use super::held_body::HeldBody;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
 use super::response::{accepts_gzip, text};
-use super::serve::Wire;
+use super::serve::{TakenBy, Wire};
 use super::verbs::accept_of;
 
 /// How long storage may take to say how large it is; a scrape does not wait for one that is away.
@@ -101,8 +101,10 @@ fn labels(wire: &Wire, parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -
                 labels.scope = scope_of(named, request.namespace.is_some());
                 labels.component = "apiserver";
                 if let Some(named) = &request.subresource {
-                    let known = resource.subresources.iter().find(|known| *known == named);
-                    labels.subresource = known.cloned().unwrap_or_default();
+                    let mut known = resource.subresources.iter();
+                    if known.any(|known| known.name == named) {
+                        labels.subresource.clone_from(named);
+                    }
                 }
             }
         }
@@ -201,7 +203,10 @@ pub(crate) async fn scrape(wire: &Wire, parts: &Parts) -> Result<Response, WireE
     wire.config.metrics.storage_size(size);
     let format = format(accept_of(parts)?.as_deref());
     let told = wire.config.metrics.render(format);
-    text(format.content_type(), told, accepts_gzip(&parts.headers))
+    let mut response = text(format.content_type(), told, accepts_gzip(&parts.headers))?;
+    let until = Instant::now() + wire.config.request_timeout;
+    response.extensions_mut().insert(TakenBy(until));
+    Ok(response)
 }
 
 /// The first acceptable clause wins; a scraper that accepts neither is answered all the same.

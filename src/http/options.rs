@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{
-    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, LabelSelector, ListOptions,
-    Preconditions, PropagationPolicy, ResourceVersion, ResourceVersionMatch, StatusCause,
-    WriteOptions,
+    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, InvalidShardSelector,
+    LabelSelector, ListOptions, Preconditions, PropagationPolicy, ResourceVersion,
+    ResourceVersionMatch, StatusCause, Warnings, WriteOptions,
 };
 
 use super::error::WireError;
@@ -22,32 +22,6 @@ const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
 fn bad_request(error: impl std::fmt::Display) -> WireError {
     WireError::BadRequest(error.to_string())
-}
-
-fn forbidden(field: &str, why: impl Into<String>) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueForbidden".to_owned(),
-        message: format!("Forbidden: {}", why.into()),
-        field: field.to_owned(),
-    }
-}
-
-fn unsupported(field: &str, value: &str, supported: &[&str]) -> StatusCause {
-    let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-    let supported = supported.join(", ");
-    StatusCause {
-        reason: "FieldValueNotSupported".to_owned(),
-        message: format!("Unsupported value: {value:?}: supported values: {supported}"),
-        field: field.to_owned(),
-    }
-}
-
-fn invalid(field: &str, value: &str, why: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueInvalid".to_owned(),
-        message: format!("Invalid value: {value:?}: {why}"),
-        field: field.to_owned(),
-    }
 }
 
 fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), WireError> {
@@ -88,15 +62,7 @@ pub(crate) fn list_options(
     purpose: ListFor,
     name: Option<&str>,
 ) -> Result<ListOptions, WireError> {
-    let continue_token = query.text("continue");
-    let send_initial_events = query
-        .get("sendInitialEvents")
-        .map(|_| query.flag("sendInitialEvents"));
-    refuse(
-        "ListOptions",
-        list_causes(query, purpose, send_initial_events.is_some()),
-    )?;
-    let resource_version = resource_version(query)?;
+    // In upstream's order: what cannot be decoded, then what may not be, then the version.
     let labels: LabelSelector = query
         .get("labelSelector")
         .unwrap_or_default()
@@ -107,11 +73,22 @@ pub(crate) fn list_options(
         .unwrap_or_default()
         .parse()
         .map_err(bad_request)?;
+    let shard = query.text("shardSelector").map(str::parse).transpose();
+    let shard = shard.map_err(|error: InvalidShardSelector| bad_request(error))?;
+    let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
+    let limit = query.integer("limit")?.unwrap_or(0);
+    let continue_token = query.text("continue");
+    let send_initial_events = query
+        .get("sendInitialEvents")
+        .map(|_| query.flag("sendInitialEvents"));
+    refuse(
+        "ListOptions",
+        list_causes(query, purpose, send_initial_events.is_some()),
+    )?;
     if let Some(name) = name {
         pin_name(&mut fields, name)?;
     }
-    let seconds = query.integer("timeoutSeconds")?.unwrap_or(0);
-    let limit = query.integer("limit")?.unwrap_or(0);
+    let resource_version = resource_version(query)?;
     Ok(ListOptions {
         resource_version,
         resource_version_match: match query.text("resourceVersionMatch") {
@@ -124,6 +101,7 @@ pub(crate) fn list_options(
         continue_token: continue_token.map(str::to_owned),
         labels,
         fields,
+        shard,
         send_initial_events,
         allow_watch_bookmarks: query.flag("allowWatchBookmarks"),
         timeout: u64::try_from(seconds)
@@ -143,29 +121,33 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
     if purpose == ListFor::List {
         if let Some(rule) = rule {
             if version.is_none() {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
             if continued {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
             if !matches!(rule, "Exact" | "NotOlderThan") {
-                causes.push(unsupported(MATCH, rule, &["", "Exact", "NotOlderThan"]));
+                causes.push(StatusCause::not_supported(
+                    MATCH,
+                    rule,
+                    &["Exact", "NotOlderThan", ""],
+                ));
             }
             if rule == "Exact" && version == Some("0") {
-                causes.push(forbidden(
+                causes.push(StatusCause::forbidden(
                     MATCH,
-                    "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if initial_events_given {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
@@ -173,23 +155,23 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
         return causes;
     }
     if initial_events_given && rule != Some("NotOlderThan") {
-        causes.push(forbidden(
+        causes.push(StatusCause::forbidden(
             MATCH,
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ));
     }
     if let Some(rule) = rule {
         if !initial_events_given {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
         if rule != "NotOlderThan" {
-            causes.push(unsupported(MATCH, rule, &["NotOlderThan"]));
+            causes.push(StatusCause::not_supported(MATCH, rule, &["NotOlderThan"]));
         }
         if continued {
-            causes.push(forbidden(
+            causes.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden when continue is provided",
             ));
@@ -198,14 +180,11 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
     causes
 }
 
-/// Narrows `fields` to the object `name` of the path.
+/// Narrows `fields` to the object `name` of the path; fields that were given must be about it alone.
 fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
     match fields.exact("metadata.name") {
-        Some(selected) if selected != name => Err(WireError::BadRequest(format!(
-            "fieldSelector metadata.name={selected} does not match the name {name:?} of the path"
-        ))),
-        Some(_) => Ok(()),
-        None => {
+        Some(selected) if selected == name => Ok(()),
+        None if fields.is_empty() => {
             fields.terms.push(FieldTerm {
                 field: "metadata.name".into(),
                 operator: FieldOperator::Equals,
@@ -213,6 +192,9 @@ fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
             });
             Ok(())
         }
+        _ => Err(WireError::BadRequest(format!(
+            "the fieldSelector does not ask for metadata.name={name}, which the path names"
+        ))),
     }
 }
 
@@ -237,12 +219,9 @@ impl WriteFor {
     }
 }
 
-/// Options of a create, an update or a patch. The field manager defaults to the user agent's name.
-pub(crate) fn write_options(
-    query: &Query,
-    purpose: WriteFor,
-    user_agent: Option<&str>,
-) -> Result<WriteOptions, WireError> {
+/// Options of a create, an update or a patch. The field manager is checked, and of no use before
+/// managed fields are kept.
+pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOptions, WireError> {
     let mut causes = Vec::new();
     let dry_run: Vec<String> = query
         .all("dryRun")
@@ -252,14 +231,13 @@ pub(crate) fn write_options(
     check_dry_run(&dry_run, &mut causes);
     if let Some(manager) = query.text("fieldManager") {
         if manager.len() > FIELD_MANAGER_BYTES_MAX {
-            causes.push(StatusCause {
-                reason: "FieldValueTooLong".to_owned(),
-                message: format!("Too long: may not be more than {FIELD_MANAGER_BYTES_MAX} bytes"),
-                field: "fieldManager".to_owned(),
-            });
+            causes.push(StatusCause::too_long(
+                "fieldManager",
+                FIELD_MANAGER_BYTES_MAX,
+            ));
         }
         if manager.chars().any(char::is_control) {
-            causes.push(invalid(
+            causes.push(StatusCause::invalid(
                 "fieldManager",
                 manager,
                 "should only contain printable characters",
@@ -268,43 +246,33 @@ pub(crate) fn write_options(
     }
     match query.text("fieldValidation") {
         None | Some("Ignore" | "Warn" | "Strict") => {}
-        Some(other) => causes.push(unsupported(
+        Some(other) => causes.push(StatusCause::not_supported(
             "fieldValidation",
             other,
             &["", "Ignore", "Strict", "Warn"],
         )),
     }
     if purpose == WriteFor::Patch && query.get("force").is_some() {
-        causes.push(forbidden(
+        causes.push(StatusCause::forbidden(
             "force",
             "may not be specified for non-apply patch",
         ));
     }
     refuse(purpose.kind(), causes)?;
-    let manager = query.text("fieldManager").map(str::to_owned);
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
-        field_manager: manager.or_else(|| user_agent.and_then(manager_of_user_agent)),
+        warnings: Warnings::default(),
     })
 }
 
 fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
     if values.iter().any(|value| value != "All") {
-        causes.push(unsupported("dryRun", &values.join(","), &["All"]));
+        causes.push(StatusCause::not_supported(
+            "dryRun",
+            &values.join(","),
+            &["All"],
+        ));
     }
-}
-
-/// The part of a user agent before its first `/`, cut to what a manager may be.
-fn manager_of_user_agent(user_agent: &str) -> Option<String> {
-    let name = user_agent.split('/').next().unwrap_or_default();
-    let mut manager = String::new();
-    for c in name.chars().filter(|c| !c.is_control()) {
-        if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES_MAX {
-            break;
-        }
-        manager.push(c);
-    }
-    Some(manager).filter(|m| !m.is_empty())
 }
 
 /// Options of a delete: of the body when there is one, else of the query.
@@ -321,26 +289,11 @@ pub(crate) fn delete_options(
     if let Some(policy) = policy
         && serde_json::from_value::<PropagationPolicy>(policy.into()).is_err()
     {
-        causes.push(unsupported(
+        causes.push(StatusCause::not_supported(
             "propagationPolicy",
             policy,
             &["Foreground", "Background", "Orphan"],
         ));
-    }
-    if policy.is_some() && !value["orphanDependents"].is_null() {
-        let why = "orphanDependents and propagationPolicy cannot be both set";
-        causes.push(invalid(
-            "propagationPolicy",
-            policy.unwrap_or_default(),
-            why,
-        ));
-    }
-    if let Some(Value::Array(values)) = value.get("dryRun") {
-        let values: Vec<String> = values
-            .iter()
-            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-            .collect();
-        check_dry_run(&values, &mut causes);
     }
     refuse("DeleteOptions", causes)?;
     serde_json::from_value(value)
@@ -373,6 +326,8 @@ fn delete_query(query: &Query) -> Result<Value, WireError> {
         orphan_dependents: query
             .get("orphanDependents")
             .map(|_| query.flag("orphanDependents")),
+        ignore_store_read_error_with_cluster_breaking_potential: query
+            .flag("ignoreStoreReadErrorWithClusterBreakingPotential"),
         ..DeleteOptions::default()
     };
     options.dry_run.retain(|value| !value.is_empty());

@@ -1,6 +1,5 @@
-//! Protobuf bodies of requests, as JSON values (§1.3): the envelope that Go's clients put around
-//! built-in objects, and what is in it by a table of fields. Nothing is written as protobuf here;
-//! clients that send it take JSON back.
+//! Protobuf bodies as JSON values (§1.3): the envelope that Go's clients put around built-in objects,
+//! and what is in it by a table of fields. The way back, to answers, is in `encode` and `answer`.
 //!
 //! # The table
 //!
@@ -10,6 +9,8 @@
 //! A name after `^` stands for members that are the outer object's own in JSON. A trailing `?` says
 //! that the empty value means "not given": Go always writes such a field, and its JSON never has it.
 
+mod answer;
+mod encode;
 mod wire;
 
 use std::collections::HashMap;
@@ -18,6 +19,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+pub(crate) use self::answer::ProtobufList;
+pub(crate) use self::encode::Unencodable;
 use self::wire::{Reader, Wire};
 
 /// What every body begins with.
@@ -142,8 +145,8 @@ impl Schema {
 
     /// `apps/v1` and `Deployment` are `apps.v1.Deployment`; the first word of a group names it.
     fn message_of(&self, api_version: &str, kind: &str) -> Option<usize> {
-        if kind == "DeleteOptions" {
-            return self.by_name.get("meta.v1.DeleteOptions").copied();
+        if let "DeleteOptions" | "Status" = kind {
+            return self.by_name.get(&*format!("meta.v1.{kind}")).copied();
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
         let group = group.split('.').next().unwrap_or_default();

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::api::parse_go_duration;
+
 use super::request_info::decode_bytes;
 
 /// Decoded parameters, in order. Of a repeated one the first counts, except in [`Query::all`].
@@ -72,13 +74,13 @@ impl Query {
                 problem: "it is not a whole number",
             })
         };
-        self.text(name).map(parse).transpose()
+        self.get(name).map(parse).transpose()
     }
 
     /// A duration in Go's notation; zero counts as not given.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, InvalidQuery> {
         let parse = |value: &str| {
-            go_duration(value).ok_or_else(|| InvalidQuery::Value {
+            parse_go_duration(value).ok_or_else(|| InvalidQuery::Value {
                 name,
                 value: value.to_owned(),
                 problem: "it is not a duration such as 30s or 1m30s",
@@ -92,38 +94,6 @@ impl Query {
 /// Whether a flag's value means true: anything but `0` and `false` does, even nothing.
 pub(crate) fn flag(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
-}
-
-/// `1h`, `1m30s`, `1.5s`, `250ms`; `None` for anything else, negative durations included.
-fn go_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    let mut seconds = 0.0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let scale = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        seconds += number.parse::<f64>().ok()? * scale;
-        rest = tail;
-    }
-    Duration::try_from_secs_f64(seconds).ok()
 }
 
 #[cfg(test)]
@@ -156,6 +126,7 @@ mod tests {
         assert_eq!(query.integer("a"), Ok(Some(5)));
         assert!(query.integer("b").is_err());
         assert_eq!(query.integer("z"), Ok(None));
+        assert!(Query::parse("a=").unwrap().integer("a").is_err());
         assert_eq!(query.duration("c"), Ok(Some(Duration::from_millis(61_500))));
         assert_eq!(query.duration("g"), Ok(Some(Duration::from_millis(250))));
         assert_eq!(query.duration("e"), Ok(None));

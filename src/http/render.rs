@@ -15,6 +15,7 @@ use crate::registry::{Registry, Resource, printers};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::ChunkError;
+use super::protobuf::Schema;
 
 /// The group and version of Tables and partial objects.
 const META_V1: &str = "meta.k8s.io/v1";
@@ -26,6 +27,8 @@ pub(crate) struct Renderer {
     form: Form,
     /// Set when the bytes that a cache holds are not those that clients of the resource see.
     converter: Option<Arc<Registry>>,
+    /// Set when what is shown as JSON here goes out as protobuf.
+    protobuf: Option<Arc<Schema>>,
 }
 
 /// Only the metadata, as it is written.
@@ -38,13 +41,26 @@ struct WithMetadata<'a> {
 impl Renderer {
     /// Shows objects of `resource` as `form`.
     pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
-        // What is no object tells, at no cost, whether objects are converted.
-        let converted = !matches!(registry.converted(&resource, b"null"), Ok(None));
+        let converter = registry.converts(&resource).then(|| registry.clone());
         Self {
             resource,
             form,
-            converter: converted.then(|| registry.clone()),
+            converter,
+            protobuf: None,
         }
+    }
+
+    /// The same, to go out as protobuf.
+    pub(crate) fn in_protobuf(self, schema: Arc<Schema>) -> Self {
+        Self {
+            protobuf: Some(schema),
+            ..self
+        }
+    }
+
+    /// The messages by which it goes out, when not as JSON.
+    pub(crate) fn protobuf(&self) -> Option<&Arc<Schema>> {
+        self.protobuf.as_ref()
     }
 
     /// Shows objects of `resource`, which are stored as they are seen, as `form`.
@@ -54,6 +70,7 @@ impl Renderer {
             resource,
             form,
             converter: None,
+            protobuf: None,
         }
     }
 
@@ -64,7 +81,7 @@ impl Renderer {
 
     /// Whether an object is shown as the very bytes that the cache holds.
     pub(crate) fn is_verbatim(&self) -> bool {
-        self.form == Form::Object && self.converter.is_none()
+        self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()
     }
 
     /// Whether objects look different in storage.

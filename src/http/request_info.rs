@@ -1,5 +1,5 @@
 //! `RequestInfo`: what a request line asks for (§8.1): verb, group, version, namespace, resource,
-//! name, subresource. Pure parsing; whether such a resource or verb exists is decided by `router`.
+//! name, subresource. Pure parsing; whether such a resource or verb exists is decided by `verbs`.
 
 use axum::http::Method;
 
@@ -73,8 +73,6 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// `status`, …
     pub subresource: Option<String>,
-    /// It came by the old `/watch/` paths.
-    pub legacy_watch: bool,
 }
 
 /// The path is not well-formed percent-encoding of UTF-8, or names nothing that could exist.
@@ -130,7 +128,10 @@ impl RequestInfo {
             _ => return Err(InvalidPath::NoSuchPath),
         };
         let empty = |word: Option<&str>| word.is_some_and(str::is_empty);
-        if resource.is_empty() || empty(namespace) || empty(name) || empty(subresource) {
+        // The core group has no name, but its paths begin with `/api/`.
+        let nameless = version.is_empty() || (words[0] == "apis" && group.is_empty());
+        if nameless || resource.is_empty() || empty(namespace) || empty(name) || empty(subresource)
+        {
             return Err(InvalidPath::NoSuchPath);
         }
         Ok(Self::Resource(ResourceRequest {
@@ -141,7 +142,6 @@ impl RequestInfo {
             resource: (*resource).to_owned(),
             name: name.map(str::to_owned),
             subresource: subresource.map(str::to_owned),
-            legacy_watch,
         }))
     }
 }
@@ -286,6 +286,10 @@ mod tests {
         let gone = "the server could not find the requested resource";
         check("GET", "/api/v1/namespaces/ns/pods/a/proxy/x", gone);
         check("GET", "/api/v1//pods", gone);
+        check("GET", "/apis//v1/pods", gone);
+        check("DELETE", "/apis//v1/namespaces/ns/pods", gone);
+        check("GET", "/apis/apps//deployments", gone);
+        check("GET", "/api//pods", gone);
         let bad = r#"invalid path segment "%zz": it is not percent-encoded UTF-8"#;
         check("GET", "/api/v1/pods/%zz", bad);
         let bad = r#"invalid path segment "%ff": it is not percent-encoded UTF-8"#;

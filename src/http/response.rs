@@ -1,9 +1,10 @@
 //! Answers: statuses, objects, lists and plain documents as HTTP responses in the agreed media type,
-//! with the headers that go with the body. Headers that every response carries are set in `serve`.
+//! with the headers that go with the body, and those that every response carries.
 
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
+    RETRY_AFTER, VARY,
 };
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -11,14 +12,19 @@ use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::{Object, Status};
+use crate::api::{Object, ShardSelector, Status};
 use crate::registry::ObjectList;
 
 use super::accept::{Media, Negotiated};
 use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
 use super::error::WireError;
-use super::list_body::ListSource;
+use super::list_body::{ListSource, protobuf_list};
 use super::render::Renderer;
+
+/// Names a request, in its log lines and in its response.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The longest Audit-Id that is taken over from a client.
+const AUDIT_ID_BYTES_MAX: usize = 64;
 
 /// A response with this body and Content-Type.
 pub(crate) fn response(code: StatusCode, content_type: &str, body: Body) -> Response {
@@ -38,9 +44,30 @@ pub(crate) fn set(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
+/// What a layer above the router answers when it refuses the request with these headers (401, 403).
+pub fn refusal(request: &HeaderMap, status: &Status) -> Response {
+    let mut response = status_response(status);
+    finish(&mut response, &audit_id(request));
+    response
+}
+
+/// Sets what every response carries.
+pub(crate) fn finish(response: &mut Response, audit_id: &str) {
+    set(response, AUDIT_ID, audit_id);
+    set(response, CACHE_CONTROL, "no-cache, private");
+}
+
+/// The client's name for the request if it gave one, else a new one.
+pub(crate) fn audit_id(headers: &HeaderMap) -> String {
+    let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
+    match given {
+        Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
+        _ => uuid::Uuid::new_v4().to_string(),
+    }
+}
+
 /// A response whose body is `status` and whose code is the status' own (§8.5), 200 for a success.
-/// It is also what a layer above the router answers when it refuses a request (401, 403).
-pub fn status_response(status: &Status) -> Response {
+pub(crate) fn status_response(status: &Status) -> Response {
     status_response_as(status, false)
 }
 
@@ -127,14 +154,28 @@ impl Outgoing {
         } else {
             let mut out = BytesMut::new();
             renderer.write_object(object, true, &mut out)?;
-            out.freeze()
+            match renderer.protobuf() {
+                Some(schema) => schema.encode_object(&out)?.into(),
+                None => out.freeze(),
+            }
         };
         self.source(code, Whole::new(body))
     }
 
-    /// A list.
-    pub(crate) fn list(self, renderer: Renderer, list: ObjectList) -> Result<Response, WireError> {
-        self.source(StatusCode::OK, ListSource::new(renderer, list))
+    /// A list, of `shard` if one was asked for.
+    pub(crate) fn list(
+        self,
+        renderer: Renderer,
+        list: ObjectList,
+        shard: Option<&ShardSelector>,
+    ) -> Result<Response, WireError> {
+        match renderer.protobuf().cloned() {
+            Some(schema) => {
+                let list = protobuf_list(&schema, &renderer, &list, shard)?;
+                self.source(StatusCode::OK, list)
+            }
+            None => self.source(StatusCode::OK, ListSource::new(renderer, list, shard)),
+        }
     }
 
     fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {
@@ -142,7 +183,7 @@ impl Outgoing {
         let source: Box<dyn ChunkSource> = match media {
             Media::Yaml => Box::new(Whole::new(yaml(source)?)),
             Media::Json if self.negotiated.pretty => Box::new(Pretty::new(source)),
-            Media::Json => Box::new(source),
+            Media::Json | Media::Protobuf => Box::new(source),
         };
         let encoded = encode(source, self.gzip)?;
         let mut response = response(code, media.content_type(), encoded.body);

@@ -3,16 +3,19 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, HOST, HeaderName, USER_AGENT};
+use axum::http::header::{HOST, USER_AGENT};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use crate::api::{UserInfo, Warnings};
 use crate::registry::Registry;
 
 use super::accept::wants_pretty;
@@ -20,19 +23,20 @@ use super::config::WireConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
 use super::error::WireError;
-use super::health::{self, Endpoint};
+use super::health::{self, Endpoint, Failing};
 use super::held_body::HeldBody;
 use super::monitor::{self, Monitored};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
-use super::response::{json_response, pretty_response, set, status_response_as};
+use super::response::{audit_id, finish, json_response, pretty_response, status_response_as};
 use super::verbs::{Call, accept_of};
+use super::warning::warn;
 
-/// Names a request, in its log lines and in its response.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// The longest Audit-Id that is taken over from a client.
-const AUDIT_ID_BYTES_MAX: usize = 64;
+/// On a response: when its client must have taken all of it. The layer that sends it gives up what
+/// is not taken by then, because the body itself is not asked for more while its client stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenBy(pub Instant);
 
 /// What all requests share.
 #[derive(Debug)]
@@ -42,7 +46,9 @@ pub(crate) struct Wire {
     /// The limits.
     pub(crate) config: WireConfig,
     /// The messages of protobuf bodies.
-    pub(crate) protobuf: Schema,
+    pub(crate) protobuf: Arc<Schema>,
+    /// The health checks that failed when they were last asked for.
+    pub(crate) failing: Failing,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -53,9 +59,10 @@ impl Wire {
         Self {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            failing: Failing::default(),
             registry,
             config,
-            protobuf: Schema::new(),
+            protobuf: Arc::new(Schema::new()),
         }
     }
 
@@ -75,10 +82,13 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
     let (parts, body) = request.into_parts();
     let audit_id = audit_id(&parts.headers);
     let (method, uri) = (&parts.method, &parts.uri);
-    let pretty = is_pretty(uri.query(), &parts.headers);
+    let user = parts.extensions.get::<Arc<UserInfo>>();
+    let user = user.map_or("", |user| &user.name);
+    let user_agent = parts.headers.get(USER_AGENT);
     let info = RequestInfo::parse(method, uri.path(), uri.query());
     let monitored = Monitored::begin(&wire, &parts, &info);
-    let answered = AssertUnwindSafe(answer(&wire, &parts, info, body))
+    let warnings = Warnings::default();
+    let answered = AssertUnwindSafe(answer(&wire, &parts, info, body, &warnings))
         .catch_unwind()
         .await;
     let result = answered.unwrap_or_else(|panic| {
@@ -87,34 +97,25 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("a panic without a message");
-        tracing::error!(audit_id, %method, %uri, detail, "a request panicked");
+        tracing::error!(audit_id, user, %method, %uri, detail, "a request panicked");
         let told = "the request failed because of a bug in the server".to_owned();
         Err(WireError::Internal(told))
     });
     let mut response = result.unwrap_or_else(|error| {
         let status = error.status();
         if status.code >= 500 {
-            tracing::warn!(audit_id, %method, %uri, code = status.code, %error, "a request failed");
+            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, "a request failed");
         } else {
-            tracing::debug!(audit_id, %method, %uri, code = status.code, %error, "request refused");
+            tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request refused");
         }
-        status_response_as(&status, pretty)
+        status_response_as(&status, is_pretty(uri.query(), user_agent))
     });
-    set(&mut response, AUDIT_ID, &audit_id);
-    set(&mut response, CACHE_CONTROL, "no-cache, private");
+    finish(&mut response, &audit_id);
+    warn(&mut response, &warnings);
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
     monitored.answered(response)
-}
-
-/// The client's name for the request if it gave one, else a new one.
-fn audit_id(headers: &HeaderMap) -> String {
-    let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
-    match given {
-        Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
-        _ => uuid::Uuid::new_v4().to_string(),
-    }
 }
 
 async fn answer(
@@ -122,24 +123,32 @@ async fn answer(
     parts: &Parts,
     info: Result<RequestInfo, InvalidPath>,
     body: Body,
+    warnings: &Warnings,
 ) -> Result<Response, WireError> {
     match info? {
         RequestInfo::NonResource(segments) => {
             let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-            document(wire, parts, &segments).await
+            if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
+                // Probes come also when all seats are taken.
+                return health_check(wire, parts, endpoint, &segments[1..]).await;
+            }
+            if segments == ["metrics"] {
+                // So do scrapes: they are to tell of that.
+                only_reads(parts)?;
+                return monitor::scrape(wire, parts).await;
+            }
+            let answer = document(wire, parts, &segments);
+            seated(&wire.reads, wire.config.request_timeout, answer).await
         }
-        RequestInfo::Resource(request) => objects(wire, parts, request, body).await,
+        RequestInfo::Resource(request) => {
+            let call = Call::new(wire, parts, request, warnings.clone())?;
+            objects(wire, call, body).await
+        }
     }
 }
 
-/// A request about objects, within the limits of §8.3.
-async fn objects(
-    wire: &Wire,
-    parts: &Parts,
-    request: super::ResourceRequest,
-    body: Body,
-) -> Result<Response, WireError> {
-    let call = Call::new(wire, parts, request)?;
+/// A request about objects.
+async fn objects(wire: &Wire, call: Call<'_>, body: Body) -> Result<Response, WireError> {
     if call.verb() == Verb::Watch {
         // A watch lasts; what bounds it is its own timeout and the cache's.
         return call.run(body).await;
@@ -149,31 +158,44 @@ async fn objects(
         true => &wire.writes,
         false => &wire.reads,
     };
+    seated(seats, limit, call.run(body)).await
+}
+
+/// An answer within the limits of §8.3: on one of the `seats`, and whole within `limit`.
+async fn seated(
+    seats: &Arc<Semaphore>,
+    limit: Duration,
+    answer: impl Future<Output = Result<Response, WireError>>,
+) -> Result<Response, WireError> {
+    let until = Instant::now() + limit;
     let permit = seats
         .clone()
         .try_acquire_owned()
         .map_err(|_| WireError::TooManyRequests)?;
-    let response = tokio::time::timeout(limit, call.run(body))
+    let response = tokio::time::timeout_at(until, answer)
         .await
         .map_err(|_| WireError::Timeout(limit))??;
     // It counts as in flight until it has been sent.
-    Ok(response.map(|body| HeldBody::around(body, permit)))
+    let mut response = response.map(|body| HeldBody::around(body, permit));
+    response.extensions_mut().insert(TakenBy(until));
+    Ok(response)
 }
 
-/// Everything that is not about objects: discovery, health, version.
+async fn health_check(
+    wire: &Wire,
+    parts: &Parts,
+    endpoint: Endpoint,
+    name: &[&str],
+) -> Result<Response, WireError> {
+    only_reads(parts)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let name = name.join("/");
+    health::answer(wire, endpoint, &name, &query).await
+}
+
+/// What is neither about objects nor about health or metrics: discovery, version, OpenAPI.
 async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Response, WireError> {
     let found = match segments {
-        [endpoint, rest @ ..] if Endpoint::from_path(endpoint).is_some() => {
-            only_reads(parts)?;
-            let endpoint = Endpoint::from_path(endpoint).ok_or(WireError::NoSuchPath)?;
-            let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-            let name = rest.join("/");
-            return health::answer(endpoint, &name, &query, &wire.registry, &wire.config).await;
-        }
-        ["metrics"] => {
-            only_reads(parts)?;
-            return monitor::scrape(wire, parts).await;
-        }
         ["openapi", "v2"] => {
             only_reads(parts)?;
             return documents::openapi_v2(accept_of(parts)?.as_deref());
@@ -205,15 +227,14 @@ fn only_reads(parts: &Parts) -> Result<(), WireError> {
 }
 
 /// Whether a person reads the answer. A query that cannot be read is refused elsewhere.
-fn is_pretty(query: Option<&str>, headers: &HeaderMap) -> bool {
+fn is_pretty(query: Option<&str>, user_agent: Option<&HeaderValue>) -> bool {
     let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
-    let user_agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok());
-    wants_pretty(&query, user_agent)
+    wants_pretty(&query, user_agent.and_then(|v| v.to_str().ok()))
 }
 
 /// A document of ours, for a program or for a person.
 fn plain(parts: &Parts, document: &serde_json::Value) -> Response {
-    match is_pretty(parts.uri.query(), &parts.headers) {
+    match is_pretty(parts.uri.query(), parts.headers.get(USER_AGENT)) {
         true => pretty_response(StatusCode::OK, document),
         false => json_response(StatusCode::OK, document),
     }

@@ -1,8 +1,10 @@
 //! The router end to end: requests in, responses out, over the real registry and caches on a store
 //! in memory.
 
+mod checklist;
 mod monitor;
 mod reads;
+mod shards;
 mod streams;
 mod writes;
 
@@ -18,13 +20,16 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::StorageKey;
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
+use crate::storage::{Expect, Outcome, Put, Storage as _};
 use crate::tasks::Tasks;
 
 /// A server without a socket.
 struct Server {
     router: axum::Router,
+    storage: Arc<Memory>,
     tasks: Tasks,
     wire: WireConfig,
 }
@@ -72,7 +77,7 @@ impl Server {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
         let registry = Registry::new(
-            storage,
+            storage.clone(),
             &tasks,
             CacherConfig::default(),
             wire.metrics.clone(),
@@ -81,9 +86,22 @@ impl Server {
         let router = router(registry, wire.clone());
         Self {
             router,
+            storage,
             tasks,
             wire,
         }
+    }
+
+    /// Stores what no verb would.
+    async fn put_raw(&self, key: &str, value: &'static str) {
+        let put = Put {
+            key: StorageKey::new(key).unwrap(),
+            value: value.into(),
+            expect: Expect::Absent,
+            ttl: None,
+        };
+        let outcome = self.storage.put(put).await;
+        assert!(matches!(outcome, Ok(Outcome::Done(_))), "{outcome:?}");
     }
 
     async fn new() -> Self {
@@ -153,3 +171,24 @@ fn request(line: &str, headers: &[&str], body: impl Into<Body>) -> Request<Body>
 }
 
 const TABLE: &str = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// The next `count` frames of a watch, or more when they come in one write.
+async fn frames(body: &mut Body, count: usize) -> Vec<Value> {
+    let mut text = String::new();
+    while text.lines().count() < count {
+        let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await;
+        let frame = frame.unwrap_or_else(|_| panic!("nothing follows {text}"));
+        let data = frame.expect("it goes on").unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&data).unwrap());
+    }
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The next `count` frames of a new watch.
+async fn watched(server: &Server, uri: &str, count: usize) -> Vec<Value> {
+    let response = server.send(request(&format!("GET {uri}"), &[], "")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    frames(&mut response.into_body(), count).await
+}

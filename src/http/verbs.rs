@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 use tokio::time::Instant;
 
-use crate::api::{Object, Status, StatusDetails};
+use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
 use crate::registry::{Deleted, Registry, Resource, Target};
 
 use super::Wire;
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
-use super::discovery::SUBRESOURCE_VERBS;
 use super::error::WireError;
 use super::monitor::{WatchMeter, scope_of};
 use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
@@ -24,7 +23,7 @@ use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
-use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response};
+use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
 use super::watch_body::{FrameEncoder, watch_body};
 
 /// A request about objects of a resource that exists, in a shape that fits it.
@@ -37,14 +36,17 @@ pub(crate) struct Call<'a> {
     namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
+    warnings: Warnings,
 }
 
 impl<'a> Call<'a> {
-    /// Checks that the resource exists and that it has the verb in this place.
+    /// Checks that the resource exists and that it has the verb in this place. What the client should
+    /// be told besides the answer goes to `warnings`.
     pub(crate) fn new(
         wire: &'a Wire,
         parts: &'a Parts,
         request: ResourceRequest,
+        warnings: Warnings,
     ) -> Result<Self, WireError> {
         let ResourceRequest {
             group,
@@ -75,6 +77,7 @@ impl<'a> Call<'a> {
             namespace,
             name,
             subresource,
+            warnings,
         })
     }
 
@@ -97,7 +100,7 @@ impl<'a> Call<'a> {
 
     /// Does it.
     pub(crate) async fn run(self, body: Body) -> Result<Response, WireError> {
-        match self.verb {
+        let answer = match self.verb {
             Verb::Get => self.get().await,
             Verb::List => self.list().await,
             Verb::Watch => self.watch().await,
@@ -106,7 +109,8 @@ impl<'a> Call<'a> {
             Verb::Patch => self.patch(body).await,
             Verb::Delete => self.delete(body).await,
             Verb::DeleteCollection => self.delete_collection(body).await,
-        }
+        };
+        answer.map_err(|error| error.about(self.verb, &self.resource))
     }
 
     fn registry(&self) -> &Registry {
@@ -120,8 +124,14 @@ impl<'a> Call<'a> {
     fn negotiate(&self, kind: AnswerKind) -> Result<(Negotiated, Renderer), WireError> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
-        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent)?;
+        let schema = &self.wire.protobuf;
+        let known = schema.knows(&self.resource.api_version(), &self.resource.kind);
+        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
         let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
+        let renderer = match negotiated.media {
+            Media::Protobuf => renderer.in_protobuf(schema.clone()),
+            Media::Json | Media::Yaml => renderer,
+        };
         Ok((negotiated, renderer))
     }
 
@@ -146,6 +156,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
+        Ok(WriteOptions {
+            warnings: self.warnings.clone(),
+            ..write_options(&self.query, purpose)?
+        })
+    }
+
     async fn get(&self) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = get_options(&self.query)?;
@@ -161,12 +178,17 @@ impl<'a> Call<'a> {
             .registry()
             .list(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, options.shard.as_ref())
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
+        if asks_for_websocket(self.parts) {
+            let told = "watching over a WebSocket is not served: ask without an Upgrade";
+            return Err(WireError::BadRequest(told.to_owned()));
+        }
         let meter = self.watch_meter();
-        let (_, renderer) = self.negotiate(AnswerKind::Watch)?;
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
         let streamed_list =
@@ -178,7 +200,11 @@ impl<'a> Call<'a> {
             .await?;
         let shutdown = self.wire.config.shutdown.clone();
         let body = watch_body(watcher, FrameEncoder::new(renderer, meter), shutdown, gzip);
-        let mut response = response(StatusCode::OK, Media::Json.content_type(), body);
+        let content_type = match negotiated.media {
+            Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            media => media.content_type(),
+        };
+        let mut response = response(StatusCode::OK, content_type, body);
         if gzip {
             mark_gzip(&mut response);
         }
@@ -197,7 +223,7 @@ impl<'a> Call<'a> {
 
     async fn create(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Create, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let created = self
@@ -210,7 +236,7 @@ impl<'a> Call<'a> {
 
     async fn update(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let options = write_options(&self.query, WriteFor::Update, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Update)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let (object, created) = self
@@ -228,7 +254,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
         let patch = body_of::patch(self.header(CONTENT_TYPE), &body)?;
-        let options = write_options(&self.query, WriteFor::Patch, self.header(USER_AGENT))?;
+        let options = self.write_options(WriteFor::Patch)?;
         let object = self
             .registry()
             .patch(&self.target(), &patch, &options)
@@ -244,7 +270,10 @@ impl<'a> Call<'a> {
         let options = delete_options(&self.query, body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
-            Deleted::Gone(object) => return Ok(status_response(&self.gone(&object))),
+            Deleted::Gone(object) => {
+                return Ok(status_response_as(&self.gone(&object), negotiated.pretty));
+            }
+            Deleted::Unread => return Ok(status_response_as(&self.unread(), negotiated.pretty)),
             Deleted::Last(object) => (StatusCode::OK, object),
             // Only a client that asked for the old orphaning by name is told that it goes on.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
@@ -266,6 +295,16 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// The success that tells of an object that nobody could read; upstream says its kind here.
+    fn unread(&self) -> Status {
+        Status::success(StatusDetails {
+            name: self.name.clone().unwrap_or_default(),
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
+            ..StatusDetails::default()
+        })
+    }
+
     async fn delete_collection(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
@@ -281,8 +320,19 @@ impl<'a> Call<'a> {
                 &options,
             )
             .await?;
-        self.outgoing(negotiated).list(renderer, list)
+        self.outgoing(negotiated)
+            .list(renderer, list, selection.shard.as_ref())
     }
+}
+
+/// Whether a client would talk WebSocket: it cannot read an ordinary stream, and waits for ever.
+fn asks_for_websocket(parts: &Parts) -> bool {
+    let mut upgrades = parts.headers.get_all(UPGRADE).iter();
+    upgrades.any(|value| {
+        let text = value.to_str().unwrap_or_default();
+        text.split(',')
+            .any(|one| one.trim().eq_ignore_ascii_case("websocket"))
+    })
 }
 
 /// The Accept header of a request; several count as one.
@@ -316,14 +366,13 @@ fn check_place(
         true => named && !namespaced,
         false => namespaced,
     };
-    let unknown =
-        subresource.is_some_and(|s| !resource.subresources.iter().any(|known| known == s));
-    if misplaced || unknown {
+    let found = subresource.map(|name| resource.subresource(name));
+    if misplaced || found == Some(None) {
         return Err(WireError::NoSuchPath);
     }
     let verb = verb.ok_or(WireError::MethodNotAllowed)?;
-    let served = match subresource {
-        Some(_) => SUBRESOURCE_VERBS.contains(&verb.as_str()),
+    let served = match found.flatten() {
+        Some(found) => found.verbs.contains(&verb.as_str()),
         None => resource.verbs.iter().any(|served| served == verb.as_str()),
     };
     let fits = match verb {
@@ -341,6 +390,7 @@ fn check_place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Subresource;
 
     fn pods(namespaced: bool) -> Resource {
         Resource {
@@ -352,7 +402,7 @@ mod tests {
             short_names: vec![],
             categories: vec![],
             namespaced,
-            subresources: vec!["status".to_owned()],
+            subresources: vec![Subresource::STATUS, Subresource::FINALIZE],
             verbs: ["create", "deletecollection", "get", "list", "update"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -388,6 +438,9 @@ mod tests {
         check(&pods_, Verb::Patch, "no", Some("status"), 200);
         check(&pods_, Verb::Delete, "no", Some("status"), 405);
         check(&pods_, Verb::Get, "no", Some("log"), 404);
+        check(&pods_, Verb::Update, "no", Some("finalize"), 200);
+        check(&pods_, Verb::Patch, "no", Some("finalize"), 405);
+        check(&pods_, Verb::Get, "no", Some("finalize"), 405);
         let nodes = pods(false);
         check(&nodes, Verb::Get, "o", None, 200);
         check(&nodes, Verb::Get, "no", None, 404);

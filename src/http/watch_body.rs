@@ -9,12 +9,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{EventType, Object, ResourceVersion};
+use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{CacheWatcher, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
-use super::error::{WireError, read_status};
+use super::error::{WireError, watch_status};
 use super::monitor::WatchMeter;
 use super::render::Renderer;
 
@@ -78,10 +78,7 @@ impl FrameEncoder {
                 resource_version,
                 initial_events_end,
             } => self.bookmark(*resource_version, *initial_events_end),
-            WatchItem::Error(error) => {
-                let status = serde_json::to_string(&read_status(error))?;
-                Ok(format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into())
-            }
+            WatchItem::Error(error) => self.error(&watch_status(error)),
         }
     }
 
@@ -105,6 +102,13 @@ impl FrameEncoder {
         Ok(())
     }
 
+    /// The frame of an error of our own, which is to be sent.
+    fn failure(&self, status: &Status) -> Result<Bytes, ChunkError> {
+        let frame = self.error(status)?;
+        self.meter.metrics.sent(frame.len());
+        Ok(frame)
+    }
+
     /// What besides the object a shared frame depends on: Tables tell ages, to the second.
     fn stamp(&self) -> i64 {
         match self.renderer.form() {
@@ -119,11 +123,35 @@ impl FrameEncoder {
         object: &Object,
         columns: bool,
     ) -> Result<Bytes, ChunkError> {
+        self.frame_of(event_type.as_str(), |out| {
+            self.renderer.write_object(object, columns, out)
+        })
+    }
+
+    /// A frame around the JSON that `write` appends.
+    fn frame_of(
+        &self,
+        event_type: &str,
+        write: impl FnOnce(&mut BytesMut) -> Result<(), ChunkError>,
+    ) -> Result<Bytes, ChunkError> {
         let mut out = BytesMut::new();
-        out.put_slice(format!(r#"{{"type":"{}","object":"#, event_type.as_str()).as_bytes());
-        self.renderer.write_object(object, columns, &mut out)?;
+        if let Some(schema) = self.renderer.protobuf() {
+            write(&mut out)?;
+            return schema.encode_frame(event_type, &out);
+        }
+        out.put_slice(format!(r#"{{"type":"{event_type}","object":"#).as_bytes());
+        write(&mut out)?;
         out.put_slice(b"}\n");
         Ok(out.freeze())
+    }
+
+    /// The last frame of a watch that failed.
+    fn error(&self, status: &Status) -> Result<Bytes, ChunkError> {
+        let status = serde_json::to_vec(status)?;
+        self.frame_of("ERROR", |out| {
+            out.put_slice(&status);
+            Ok(())
+        })
     }
 
     fn bookmark(&mut self, at: ResourceVersion, initial_end: bool) -> Result<Bytes, ChunkError> {
@@ -132,19 +160,19 @@ impl FrameEncoder {
         } else {
             ""
         };
-        let metadata =
-            format!(r#"{{"resourceVersion":"{at}"{annotations},"creationTimestamp":null}}"#);
+        let metadata = format!(r#"{{"resourceVersion":"{at}"{annotations}}}"#);
         let columns = std::mem::take(&mut self.columns_due);
-        let mut out = BytesMut::new();
-        out.put_slice(br#"{"type":"BOOKMARK","object":"#);
-        self.renderer.write_bookmark(&metadata, columns, &mut out)?;
-        out.put_slice(b"}\n");
-        Ok(out.freeze())
+        self.frame_of("BOOKMARK", |out| {
+            self.renderer.write_bookmark(&metadata, columns, out)
+        })
     }
 }
 
 /// A number for each way to show an object, by which watchers share an event's frame. Resources that
-/// share a cache share its events, but each has its own conversion.
+/// share a cache share its events; one of them at most converts ([`Registry::converts`]), so that a bit
+/// tells them apart.
+///
+/// [`Registry::converts`]: crate::registry::Registry::converts
 fn format_number(renderer: &Renderer) -> u8 {
     let form = match renderer.form() {
         Form::Object => 0,
@@ -153,7 +181,8 @@ fn format_number(renderer: &Renderer) -> u8 {
         Form::Table(IncludeObject::Metadata) => 3,
         Form::Table(IncludeObject::Object) => 4,
     };
-    form | u8::from(renderer.converts()) << 3
+    let media = u8::from(renderer.protobuf().is_some());
+    form | u8::from(renderer.converts()) << 3 | media << 4
 }
 
 struct WatchStream<W> {
@@ -205,9 +234,17 @@ impl<W: WatchSource> WatchStream<W> {
         let chunk = self.take_write().unwrap_or_else(|error| {
             self.failed = true;
             tracing::error!(%error, "a watch ends: an event cannot be sent");
-            error_frame(&error)
+            let status = WireError::Internal(error.to_string()).status();
+            // Our own words can always be written.
+            self.encoder.failure(&status).unwrap_or_default()
         });
-        Some(chunk)
+        if !self.gzip {
+            return Some(chunk);
+        }
+        // The compressor writes to memory; should it fail, only the end is left to tell.
+        gzip_member(&chunk)
+            .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"))
+            .ok()
     }
 
     fn take_write(&mut self) -> Result<Bytes, ChunkError> {
@@ -215,33 +252,18 @@ impl<W: WatchSource> WatchStream<W> {
             return Ok(Bytes::new());
         };
         let first = self.encoder.next(&first)?;
-        let plain = if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
-            first
-        } else {
-            let mut out = BytesMut::with_capacity(
-                (first.len() * (1 + self.items.len())).min(WRITE_BYTES_MAX),
-            );
-            out.put_slice(&first);
-            while out.len() < WRITE_BYTES_MAX
-                && let Some(item) = self.items.next()
-            {
-                self.encoder.append(&item, &mut out)?;
-            }
-            out.freeze()
-        };
-        if self.gzip {
-            return Ok(gzip_member(&plain)?);
+        if self.items.len() == 0 || first.len() >= WRITE_BYTES_MAX {
+            return Ok(first);
         }
-        Ok(plain)
-    }
-}
-
-/// The last frame of a watch that cannot go on for a reason of ours.
-fn error_frame(error: &ChunkError) -> Bytes {
-    let status = WireError::Internal(error.to_string()).status();
-    match serde_json::to_string(&status) {
-        Ok(status) => format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into(),
-        Err(_) => Bytes::new(),
+        let capacity = first.len() * (1 + self.items.len());
+        let mut out = BytesMut::with_capacity(capacity.min(WRITE_BYTES_MAX));
+        out.put_slice(&first);
+        while out.len() < WRITE_BYTES_MAX
+            && let Some(item) = self.items.next()
+        {
+            self.encoder.append(&item, &mut out)?;
+        }
+        Ok(out.freeze())
     }
 }
 

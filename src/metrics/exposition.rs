@@ -71,8 +71,8 @@ impl Exposition {
     }
 
     pub(super) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &'a str) -> Family<'a> {
-        // OpenMetrics knows counters by this suffix.
-        debug_assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        // OpenMetrics knows counters by this suffix. (One of upstream's gauges has it too.)
+        debug_assert!(kind != Kind::Counter || name.ends_with("_total"), "{name}");
         Family {
             exposition: self,
             name,
@@ -127,9 +127,9 @@ impl Family<'_> {
             return;
         }
         let (kind, help) = (self.kind.as_str(), self.help);
-        let name = match self.exposition.format {
-            Format::OpenMetrics => self.name.strip_suffix("_total").unwrap_or(self.name),
-            Format::Prometheus => self.name,
+        let name = match (self.exposition.format, self.kind) {
+            (Format::OpenMetrics, Kind::Counter) => self.name.trim_end_matches("_total"),
+            _ => self.name,
         };
         self.exposition
             .push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));

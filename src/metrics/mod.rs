@@ -22,8 +22,7 @@ use parking_lot::Mutex;
 pub use exposition::Format;
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
-    CacheLook, CacheState, ConsistencyChecks, ListCost, ListSource, Operation, ResourceMetrics,
-    Stage,
+    CacheLook, CacheState, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
 pub use value::{Counter, Gauge, Held, Histogram};
 

@@ -57,7 +57,7 @@ impl Operation {
 
 /// Who answered a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListSource {
+pub(super) enum ListSource {
     /// The cache.
     Cache,
     /// Storage.
@@ -133,6 +133,14 @@ pub trait CacheState: Send + Sync + std::fmt::Debug {
     fn look(&self) -> Option<CacheLook>;
 }
 
+/// The cache to look at.
+#[derive(Debug)]
+struct Cache {
+    state: Weak<dyn CacheState>,
+    /// The lists that it answers from its indexes, by their names.
+    indexed: Vec<(String, ListCounters)>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ListCounters {
     pub(super) lists: Counter,
@@ -141,13 +149,23 @@ pub(super) struct ListCounters {
     pub(super) returned: Counter,
 }
 
+impl ListCounters {
+    fn count(&self, cost: ListCost) {
+        self.lists.inc();
+        self.fetched.add(cost.fetched);
+        self.evaluated.add(cost.evaluated);
+        self.returned.add(cost.returned);
+    }
+}
+
 /// The values of one resource.
 #[derive(Debug)]
 pub struct ResourceMetrics {
     pub(super) group: String,
     pub(super) resource: String,
-    cache: OnceLock<Weak<dyn CacheState>>,
-    pub(super) lists: [ListCounters; ListSource::ALL.len()],
+    cache: OnceLock<Cache>,
+    /// Those that are answered from no index.
+    lists: [ListCounters; ListSource::ALL.len()],
     pub(super) list_seconds: Histogram,
     pub(super) consistent_reads: [[Counter; 2]; 2],
     pub(super) read_wait_seconds: Histogram,
@@ -169,6 +187,10 @@ pub struct ResourceMetrics {
     pub parked_watchers: Counter,
     /// Watchers, live or not.
     pub watchers: Gauge,
+    /// Those of one shard.
+    pub sharded_watchers: Gauge,
+    /// Events that were dispatched, but for its shard, to a watcher.
+    pub filtered_events: Counter,
     /// Events that storage sent.
     pub storage_events: Counter,
     /// Times that storage told progress without an event.
@@ -199,31 +221,36 @@ impl ResourceMetrics {
             terminated_watchers: Counter::default(),
             parked_watchers: Counter::default(),
             watchers: Gauge::default(),
+            sharded_watchers: Gauge::default(),
+            filtered_events: Counter::default(),
             storage_events: Counter::default(),
             storage_bookmarks: Counter::default(),
             decode_errors: Counter::default(),
         }
     }
 
-    /// Says which cache is to be looked at. It is not kept alive; the first one counts.
-    pub fn look_at(&self, cache: Weak<dyn CacheState>) {
+    /// Says which cache is to be looked at, and what its indexes are called. It is not kept alive; the
+    /// first one counts.
+    pub fn look_at(&self, state: Weak<dyn CacheState>, indexes: Vec<String>) {
         // A second cache of a resource would be a bug of its owner, and no reason to fail.
         debug_assert!(self.cache.get().is_none());
-        self.cache.get_or_init(|| cache);
+        let counters = |name| (name, ListCounters::default());
+        self.cache.get_or_init(|| Cache {
+            state,
+            indexed: indexes.into_iter().map(counters).collect(),
+        });
     }
 
-    /// A list was answered.
-    pub fn listed(&self, source: ListSource, cost: ListCost) {
-        let counters = &self.lists[source as usize];
-        counters.lists.inc();
-        counters.fetched.add(cost.fetched);
-        counters.evaluated.add(cost.evaluated);
-        counters.returned.add(cost.returned);
+    /// The cache answered a list, from the index of this number if from any.
+    pub fn listed_from_cache(&self, cost: ListCost, index: Option<usize>) {
+        let indexed = index.and_then(|index| self.cache.get()?.indexed.get(index));
+        let unindexed = &self.lists[ListSource::Cache as usize];
+        indexed.map_or(unindexed, |(_, lists)| lists).count(cost);
     }
 
     /// Storage answered a list, in this time.
     pub fn listed_from_storage(&self, cost: ListCost, elapsed: Duration) {
-        self.listed(ListSource::Storage, cost);
+        self.lists[ListSource::Storage as usize].count(cost);
         self.list_seconds.observe_duration(elapsed);
     }
 
@@ -263,8 +290,16 @@ impl ResourceMetrics {
         }
     }
 
+    /// The lists that `source` answered, by index; those from no index first.
+    pub(super) fn lists(&self, source: ListSource) -> impl Iterator<Item = (&str, &ListCounters)> {
+        let cache = self.cache.get().filter(|_| source == ListSource::Cache);
+        let indexed = cache.into_iter().flat_map(|cache| &cache.indexed);
+        let indexed = indexed.map(|(name, lists)| (name.as_str(), lists));
+        std::iter::once(("", &self.lists[source as usize])).chain(indexed)
+    }
+
     /// What the cache is like now, if there is one and it has a state.
     pub(super) fn look_now(&self) -> Option<CacheLook> {
-        self.cache.get()?.upgrade()?.look()
+        self.cache.get()?.state.upgrade()?.look()
     }
 }

@@ -50,14 +50,36 @@ impl Samples<'_, '_> {
         self.family.histogram(&[&self.resource, labels], histogram);
     }
 
-    fn of_lists(&mut self, seen: &Seen, counter: fn(&ListCounters) -> &Counter, index: bool) {
+    /// What all lists have in sum.
+    fn of_lists(&mut self, seen: &Seen, counter: fn(&ListCounters) -> &Counter) {
         for (source, storage) in ListSource::ALL {
-            let counters = &seen.metrics.lists[source as usize];
-            let labels = [("storage", storage), ("index", "")];
-            if counters.lists.get() > 0 {
-                let labels = &labels[..1 + usize::from(index)];
-                let value = counter(counters).get();
-                self.family.value(&[&self.resource, labels], value);
+            if seen.sum(source, |lists| &lists.lists) > 0 {
+                let labels = [("storage", storage)];
+                let value = seen.sum(source, counter);
+                self.family.value(&[&self.resource, &labels], value);
+            }
+        }
+    }
+
+    /// The same, by index.
+    fn of_lists_by_index(&mut self, seen: &Seen, counter: fn(&ListCounters) -> &Counter) {
+        for (source, storage) in ListSource::ALL {
+            let lists = seen.metrics.lists(source);
+            for (index, lists) in lists.filter(|(_, lists)| lists.lists.get() > 0) {
+                let labels = [("storage", storage), ("index", index)];
+                let value = counter(lists).get();
+                self.family.value(&[&self.resource, &labels], value);
+            }
+        }
+    }
+
+    /// Those of the cache alone, by index.
+    fn of_cache_lists(&mut self, seen: &Seen, counter: fn(&ListCounters) -> &Counter) {
+        for (index, lists) in seen.metrics.lists(ListSource::Cache) {
+            if index.is_empty() || lists.lists.get() > 0 {
+                let value = counter(lists).get();
+                self.family
+                    .value(&[&self.resource, &[("index", index)]], value);
             }
         }
     }
@@ -110,13 +132,13 @@ const fn histogram(
 pub(super) const TABLE: &[Row] = &[
     counter("apiserver_cache_list_fetched_objects_total",
         "Objects looked at in the cache to answer lists.",
-        |r, out| out.family.value(&[&out.resource, &[("index", "")]], r.cache_lists().fetched.get())),
+        |r, out| out.of_cache_lists(r, |lists| &lists.fetched)),
     counter("apiserver_cache_list_returned_objects_total",
         "Objects in lists that the cache answered.",
-        |r, out| out.count(&r.cache_lists().returned)),
+        |r, out| out.gauge(r.sum(ListSource::Cache, |lists| &lists.returned))),
     counter("apiserver_cache_list_total",
         "Lists that the cache answered.",
-        |r, out| out.family.value(&[&out.resource, &[("index", "")]], r.cache_lists().lists.get())),
+        |r, out| out.of_cache_lists(r, |lists| &lists.lists)),
     counter("apiserver_init_events_total",
         "Objects of the initial states that watchers were given.",
         |r, out| out.count(&r.metrics.init_events)),
@@ -145,16 +167,16 @@ pub(super) const TABLE: &[Row] = &[
         |r, out| out.histogram(&[("streamed", "false")], &r.metrics.list_seconds)),
     counter("apiserver_storage_list_evaluated_objects_total",
         "Objects that were decoded and tested to answer lists.",
-        |r, out| out.of_lists(r, |lists| &lists.evaluated, false)),
+        |r, out| out.of_lists(r, |lists| &lists.evaluated)),
     counter("apiserver_storage_list_fetched_objects_total",
         "Objects that were read to answer lists.",
-        |r, out| out.of_lists(r, |lists| &lists.fetched, true)),
+        |r, out| out.of_lists_by_index(r, |lists| &lists.fetched)),
     counter("apiserver_storage_list_returned_objects_total",
         "Objects in the answers to lists.",
-        |r, out| out.of_lists(r, |lists| &lists.returned, false)),
+        |r, out| out.of_lists(r, |lists| &lists.returned)),
     counter("apiserver_storage_list_total",
         "Lists that were answered, by whom.",
-        |r, out| out.of_lists(r, |lists| &lists.lists, true)),
+        |r, out| out.of_lists_by_index(r, |lists| &lists.lists)),
     gauge("apiserver_storage_objects",
         "Objects, as the cache has them; -1 before it has a state.",
         |r, out| {
@@ -199,6 +221,12 @@ pub(super) const TABLE: &[Row] = &[
         |r, out| for (stage, name) in Stage::ALL {
             out.histogram(&[("stage", name)], &r.metrics.dispatch_seconds[stage as usize]);
         }),
+    counter("apiserver_watch_filtered_events_total",
+        "Events that were dispatched, but for its shard, to a watcher.",
+        |r, out| out.count(&r.metrics.filtered_events)),
+    gauge("apiserver_watch_shards_total",
+        "Watchers of one shard.",
+        |r, out| out.family.value(&[&out.resource], r.metrics.sharded_watchers.get())),
     counter("etcd_bookmark_total",
         "Times that storage told progress without an event.",
         |r, out| out.count(&r.metrics.storage_bookmarks)),
@@ -246,8 +274,9 @@ impl Seen {
         Self { metrics, look }
     }
 
-    fn cache_lists(&self) -> &ListCounters {
-        &self.metrics.lists[ListSource::Cache as usize]
+    fn sum(&self, source: ListSource, counter: fn(&ListCounters) -> &Counter) -> u64 {
+        let lists = self.metrics.lists(source);
+        lists.map(|(_, lists)| counter(lists).get()).sum()
     }
 
     /// What the state says, as upstream: -1 when there is none.

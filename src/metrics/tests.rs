@@ -37,7 +37,8 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         evaluated: 20,
         returned: 10,
     };
-    pods.listed(ListSource::Cache, cost);
+    pods.listed_from_cache(cost, None);
+    pods.listed_from_cache(cost, Some(0));
     pods.listed_from_storage(cost, second);
     pods.read_consistently(true, true);
     pods.waited(second);
@@ -52,6 +53,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         &pods.events_dispatched,
         &pods.terminated_watchers,
         &pods.parked_watchers,
+        &pods.filtered_events,
         &pods.storage_events,
         &pods.storage_bookmarks,
         &pods.decode_errors,
@@ -111,7 +113,7 @@ fn the_document_tells_of_every_metric_and_of_no_other() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache));
+    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     record(&metrics, &pods);
     let told = scrape(&metrics);
     let document = documented();
@@ -127,7 +129,7 @@ fn values_come_out_as_they_went_in() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache));
+    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     record(&metrics, &pods);
     let told = scrape(&metrics);
     let check = |series: &str, expect: f64| assert_eq!(told.get(series), Some(expect), "{series}");
@@ -138,6 +140,7 @@ fn values_come_out_as_they_went_in() {
         "apiserver_watch_cache_events_dispatched_total",
         "apiserver_terminated_watchers_total",
         "watchet_parked_watchers_total",
+        "apiserver_watch_filtered_events_total",
         "apiserver_storage_events_received_total",
         "etcd_bookmark_total",
         "apiserver_storage_decode_errors_total",
@@ -152,15 +155,20 @@ fn values_come_out_as_they_went_in() {
     check(&pods_of("apiserver_watch_cache_initializations_total"), 1.0);
     check(
         &pods_of("apiserver_cache_list_returned_objects_total"),
-        10.0,
+        20.0,
     );
+    for index in ["", "f:spec.nodeName"] {
+        let labels = format!("{{group=\"\",resource=\"pods\",index=\"{index}\"}}");
+        let series = format!("apiserver_cache_list_fetched_objects_total{labels}");
+        check(&series, 30.0);
+    }
     check(
         r#"apiserver_storage_list_fetched_objects_total{group="",resource="pods",storage="etcd",index=""}"#,
         30.0,
     );
     check(
         r#"apiserver_storage_list_evaluated_objects_total{group="",resource="pods",storage="watchcache"}"#,
-        20.0,
+        40.0,
     );
     check(
         r#"apiserver_storage_consistency_checks_total{group="",resource="pods",status="error"}"#,
@@ -197,7 +205,7 @@ fn gauges_follow_and_a_resource_that_is_gone_is_forgotten() {
     let objects = r#"apiserver_resource_objects{group="",resource="pods"}"#;
     assert_eq!(scrape(&metrics).get(objects), Some(-1.0), "no cache yet");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache));
+    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     assert_eq!(scrape(&metrics).get(objects), Some(2.0));
     let watchers = r#"watchet_watchers{group="",resource="pods"}"#;
     let held = pods.watchers.hold();

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Exponential back-off with jitter that forgets after a quiet time. The defaults are client-go's
-/// reflector: 800 ms, doubling to 30 s, up to as much again in jitter, reset after 2 minutes.
+/// Exponential back-off that forgets after a quiet time, with jitter on top of it, also of its longest
+/// wait. The defaults are client-go's reflector: 800 ms, doubling to 30 s, up to as much again in jitter,
+/// reset after 2 minutes.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     initial: Duration,
@@ -24,7 +25,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// A back-off from `initial` to `max`, its jitter seeded by the system.
+    /// A back-off from `initial` to `max` (twice that with jitter), which is seeded by the system.
     pub fn new(initial: Duration, max: Duration) -> Self {
         Self {
             initial,

@@ -60,7 +60,7 @@ pub enum SourceError {
         /// How long it wants to be left alone, if it said.
         retry_after: Option<Duration>,
     },
-    /// What it sent cannot be understood; trying again will likely not help, but is done.
+    /// What it sent cannot be understood: list again, after a pause, and again until that can be.
     #[error("source sent what cannot be read: {detail}")]
     Undecodable {
         /// What.

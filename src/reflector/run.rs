@@ -28,6 +28,9 @@ pub trait ReflectorStore: Send + 'static {
         at: ResourceVersion,
     ) -> impl Future<Output = ()> + Send;
 
+    /// The source is watched again, from where it was left. What happened meanwhile follows.
+    fn watching(&mut self) -> impl Future<Output = ()> + Send;
+
     /// These changes happened, in order. A batch without changes only moves the version.
     fn apply(&mut self, batch: ChangeBatch<Self::Object>) -> impl Future<Output = ()> + Send;
 
@@ -62,6 +65,7 @@ pub trait ReflectorStore: Send + 'static {
 ///     async fn replace(&mut self, objects: Vec<Arc<String>>, _: ResourceVersion) {
 ///         self.0.take().unwrap().send(objects).unwrap();
 ///     }
+///     async fn watching(&mut self) {}
 ///     async fn apply(&mut self, _: ChangeBatch<String>) {}
 ///     async fn failed(&mut self, _: &SourceError) {}
 /// }
@@ -90,7 +94,8 @@ pub struct Reflector<L, S> {
 ///          list ok                    ended, unavailable
 ///   List ──────────▶ Watch(after) ──┐◀───────────────────
 ///    ▲ ◀─ failed         │          └──▶ Watch(later)
-///    └───── expired ─────┘
+///    └──── expired, ─────┘
+///         undecodable
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -152,7 +157,14 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                         let pause = self.failed(&error).await;
                         (State::List, if useless { pause } else { Duration::ZERO })
                     }
-                    Err(error) => (State::Watch(reached), self.failed(&error).await),
+                    // The same watch would meet the same again, also when it has long been mended; a
+                    // list shows what there is now. It is dear, so the pause comes in any case.
+                    Err(error @ SourceError::Undecodable { .. }) => {
+                        (State::List, self.failed(&error).await)
+                    }
+                    Err(error @ SourceError::Unavailable { .. }) => {
+                        (State::Watch(reached), self.failed(&error).await)
+                    }
                 }
             }
         }
@@ -168,10 +180,20 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
             Ok(stream) => stream,
             Err(error) => return (reached, Err(error)),
         };
+        self.store.watching().await;
         while let Some(batch) = stream.next().await {
             match batch {
+                Ok(batch) if batch.at < reached => {
+                    let detail = format!("the source went back from it to {}", batch.at);
+                    return (
+                        reached,
+                        Err(SourceError::Expired {
+                            at: reached,
+                            detail,
+                        }),
+                    );
+                }
                 Ok(batch) => {
-                    assert!(batch.at >= reached, "the source went back: {:?}", batch.at);
                     reached = batch.at;
                     self.store.apply(batch).await;
                 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Resource;
+use super::{Resource, Subresource};
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
 
 /// One line of the table.
@@ -29,8 +29,10 @@ enum Flag {
     ApiExtensions,
     /// Its group is part of its storage prefix, as with custom resources.
     GroupInPrefix,
+    /// It cannot be selected by `metadata.namespace`; other cluster-scoped ones can.
+    NoNamespaceField,
 }
-use Flag::{All, ApiExtensions, Cluster, GroupInPrefix, Status};
+use Flag::{All, ApiExtensions, Cluster, GroupInPrefix, NoNamespaceField, Status};
 
 /// A group, in a version.
 struct Group {
@@ -85,7 +87,7 @@ const INVOLVED_OBJECT_FIELDS: &[&str] = &[
     "reason",
     "reportingComponent",
     "type",
-    "source@source.component",
+    "source@source.component?reportingComponent",
 ];
 
 const REGARDING_FIELDS: &[&str] = &[
@@ -103,12 +105,13 @@ const REGARDING_FIELDS: &[&str] = &[
 
 const POD_FIELDS: &[&str] = &[
     "spec.nodeName|spec.host",
-    "spec.restartPolicy",
-    "spec.schedulerName",
+    "spec.restartPolicy=Always",
+    "spec.schedulerName=default-scheduler",
     "spec.serviceAccountName",
     "spec.hostNetwork=false",
     "status.phase",
     "status.podIP",
+    "status.podIPs@-",
     "status.nominatedNodeName",
 ];
 
@@ -120,17 +123,17 @@ const GROUPS: &[Group] = &[
         row("endpoints", "Endpoints", &["ep"], &[], &[]),
         row("events", "Event", &["ev"], &[], INVOLVED_OBJECT_FIELDS),
         row("limitranges", "LimitRange", &["limits"], &[], &[]),
-        row("namespaces", "Namespace", &["ns"], &[Cluster, Status], &["status.phase"]),
-        row("nodes", "Node", &["no"], &[Cluster, Status], &["spec.unschedulable=false"]),
+        row("namespaces", "Namespace", &["ns"], &[Cluster, Status, NoNamespaceField], &["status.phase"]),
+        row("nodes", "Node", &["no"], &[Cluster, Status, NoNamespaceField], &["spec.unschedulable=false"]),
         row("persistentvolumeclaims", "PersistentVolumeClaim", &["pvc"], &[Status], &[]),
         row("persistentvolumes", "PersistentVolume", &["pv"], &[Cluster, Status], &[]),
         row("pods", "Pod", &["po"], &[Status, All], POD_FIELDS),
         row("podtemplates", "PodTemplate", &[], &[], &[]),
         row("replicationcontrollers", "ReplicationController", &["rc"], &[Status, All], &["status.replicas=0"]),
         row("resourcequotas", "ResourceQuota", &["quota"], &[Status], &[]),
-        row("secrets", "Secret", &[], &[], &["type"]),
+        row("secrets", "Secret", &[], &[], &["type=Opaque"]),
         row("serviceaccounts", "ServiceAccount", &["sa"], &[], &[]),
-        row("services", "Service", &["svc"], &[Status, All], &["spec.clusterIP", "spec.type"]),
+        row("services", "Service", &["svc"], &[Status, All], &["spec.clusterIP", "spec.type=ClusterIP"]),
     ]},
     Group { name: "apiregistration.k8s.io", version: "v1", rows: &[
         row("apiservices", "APIService", &[], &[Cluster, Status, ApiExtensions, GroupInPrefix], &[]),
@@ -208,7 +211,7 @@ const GROUPS: &[Group] = &[
         row("deviceclasses", "DeviceClass", &[], &[Cluster], &[]),
         row("resourceclaims", "ResourceClaim", &[], &[Status], &[]),
         row("resourceclaimtemplates", "ResourceClaimTemplate", &[], &[], &[]),
-        row("resourceslices", "ResourceSlice", &[], &[Cluster], &["spec.nodeName", "spec.driver"]),
+        row("resourceslices", "ResourceSlice", &[], &[Cluster, NoNamespaceField], &["spec.nodeName", "spec.driver"]),
     ]},
 ];
 
@@ -224,7 +227,10 @@ pub(super) fn resources() -> Vec<Arc<Resource>> {
 
 fn resource(group: &Group, row: &Row) -> Resource {
     let has = |flag: Flag| row.flags.contains(&flag);
-    let columns = ColumnSet::new(row.fields.iter().map(|field| column(field)).collect());
+    let mut columns = ColumnSet::new(row.fields.iter().map(|field| column(field)).collect());
+    if has(NoNamespaceField) {
+        columns = columns.without_namespace();
+    }
     let triggers: Vec<FieldRef> = TRIGGERS
         .iter()
         .filter(|(plural, _)| group.name.is_empty() && *plural == row.plural)
@@ -245,10 +251,10 @@ fn resource(group: &Group, row: &Row) -> Resource {
     }
     let mut subresources = Vec::new();
     if row.plural == "namespaces" {
-        subresources.push("finalize".to_owned());
+        subresources.push(Subresource::FINALIZE);
     }
     if has(Status) {
-        subresources.push("status".to_owned());
+        subresources.push(Subresource::STATUS);
     }
     let categories = [(All, "all"), (ApiExtensions, "api-extensions")];
     Resource {
@@ -283,9 +289,12 @@ fn storage_prefix(group: &str, plural: &str, group_in_prefix: bool) -> String {
     }
 }
 
-/// Reads `label[|alias][@path][=default]`; the path is the label when it is not given.
+/// Reads `label[|alias][@path][?fallback][=default]`: the path is the label when it is not given, and
+/// nowhere when it is `-`; the fallback is another label. The default stands for what upstream fills
+/// in when an object is written, which is not done here.
 fn column(notation: &str) -> FieldColumn {
     let (rest, default) = notation.split_once('=').unwrap_or((notation, ""));
+    let (rest, fallback) = rest.split_once('?').unwrap_or((rest, ""));
     let (names, path) = rest.split_once('@').unwrap_or((rest, ""));
     let (label, alias) = match names.split_once('|') {
         Some((label, alias)) => (label, Some(alias)),
@@ -295,6 +304,10 @@ fn column(notation: &str) -> FieldColumn {
     column.label = label.into();
     column.alias = alias.map(Into::into);
     column.default = default.into();
+    column.fallback = Some(fallback.into()).filter(|_| !fallback.is_empty());
+    if path == "-" {
+        column.path = [].into();
+    }
     column
 }
 

@@ -30,20 +30,12 @@ pub(super) async fn create(
     if resource.is("", "limitranges") && is_nameless(&body) {
         body["metadata"]["name"] = uuid::Uuid::new_v4().to_string().into();
     }
-    metadata::wipe_system_fields(&mut body);
     let generated = metadata::text(&body, "name").is_empty();
-    let causes = metadata::problems_of_new(resource, &body);
-    if !causes.is_empty() {
-        let name = metadata::text(&body, "name");
-        return Err(ApiError::invalid(resource, name, causes));
-    }
+    let mut object = complete(resource, body, options)?;
     if let Some(namespace) = namespace {
-        let name = metadata::text(&body, "name");
+        let name = metadata::text(&object, "name");
         namespaces::require_active(registry, namespace, resource, name).await?;
     }
-    let mut object = events::to_storage(resource, body);
-    strategy::prepare_create(resource, &mut object);
-    metadata::fill_created(resource, &mut object);
     if !generated {
         return store(registry, resource, namespace, object, options).await;
     }
@@ -60,6 +52,25 @@ pub(super) async fn create(
         resource: resource.qualified(),
         base: metadata::text(&object, "name").to_owned(),
     })
+}
+
+/// The stored form of a new object, which is all there but for a generated name.
+pub(super) fn complete(
+    resource: &Resource,
+    mut body: Value,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    metadata::wipe_system_fields(&mut body);
+    metadata::dedupe_owners(&mut body, &options.warnings);
+    let causes = metadata::problems_of_new(resource, &body);
+    if !causes.is_empty() {
+        let name = metadata::text(&body, "name");
+        return Err(ApiError::invalid(resource, name, causes));
+    }
+    let mut object = events::to_storage(resource, body);
+    strategy::prepare_create(resource, &mut object);
+    metadata::fill_created(resource, &mut object);
+    Ok(object)
 }
 
 fn is_nameless(body: &Value) -> bool {

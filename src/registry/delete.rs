@@ -8,11 +8,14 @@ use serde_json::{Value, json};
 
 use super::write::{Change, Current, Place, Written};
 use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read, strategy};
-use crate::api::{DeleteOptions, ListOptions, PropagationPolicy, StatusCause};
+use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
 use crate::cacher::ObjectList;
+use crate::storage::{Outcome, Storage as _};
 
 /// How many objects a collection delete lists at once (§1.5).
 const COLLECTION_PAGE: usize = 10_000;
+
+const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -32,6 +35,9 @@ pub(super) async fn delete(
     namespaces::check_deletable(target)?;
     let place = Place::of(target)?;
     let resource = &target.resource;
+    if options.ignore_store_read_error_with_cluster_breaking_potential {
+        return delete_corrupt(registry, &place).await;
+    }
     let dry_run = !options.dry_run.is_empty();
     let written = registry
         .guaranteed_update(&place, dry_run, |current| {
@@ -44,30 +50,79 @@ pub(super) async fn delete(
         Written::Deleted(object) => Deleted::Gone(object),
         Written::Stored(object) => {
             if resource.is("", "namespaces") && !dry_run {
-                namespaces::empty_later(registry, &target.name);
+                // The task would learn of it from the cache; until then nothing may be let in.
+                registry.terminating.add(&target.name);
             }
             Deleted::Pending(object)
         }
     })
 }
 
+/// Deletes what cannot be read (§2.6), without a look at preconditions and finalizers, which cannot be
+/// read either. What can be read is refused, so that nothing goes this way by mistake (WC-075).
+async fn delete_corrupt(registry: &Registry, place: &Place) -> Result<Deleted, ApiError> {
+    let store = registry.store(&place.resource);
+    loop {
+        let (stored, _) = store.get(&place.storage_key).await?;
+        let stored = stored.ok_or_else(|| place.not_found())?;
+        let columns = &place.resource.columns;
+        let at = stored.mod_revision;
+        let key = place.key.clone();
+        if Object::decode(key, at, EventType::Modified, &stored.value, columns).is_ok() {
+            let why = "is exclusively used to delete corrupt object(s), try again by removing this \
+                       option";
+            return Err(ApiError::Invalid {
+                group: place.resource.group.clone(),
+                kind: place.resource.plural.clone(),
+                name: place.name.clone(),
+                causes: vec![StatusCause::invalid_flag(UNSAFE_DELETE, true, why)],
+            });
+        }
+        // Whoever was faster has written something that can be read, or deleted it.
+        if let Outcome::Done(_) = store.delete(&place.storage_key, at).await? {
+            tracing::warn!(key = %place.storage_key, "an object that cannot be read was deleted");
+            return Ok(Deleted::Unread);
+        }
+    }
+}
+
+/// Nothing that a delete may be told goes with the one that reads nothing.
+fn check_unsafe_options(options: &DeleteOptions, causes: &mut Vec<StatusCause>) {
+    if !options.ignore_store_read_error_with_cluster_breaking_potential {
+        return;
+    }
+    for (given, other) in [
+        (!options.dry_run.is_empty(), "dryRun"),
+        (options.propagation_policy.is_some(), "propagationPolicy"),
+        (options.orphan_dependents.is_some(), "orphanDependents"),
+        (options.grace_period_seconds.is_some(), "gracePeriodSeconds"),
+        (options.preconditions.is_some(), "preconditions"),
+    ] {
+        if given {
+            let why = format!("cannot be set together with .{other}");
+            causes.push(StatusCause::invalid_flag(UNSAFE_DELETE, true, &why));
+        }
+    }
+}
+
 /// WC-072 and its kind: options that contradict themselves.
 fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
     let mut causes = Vec::new();
+    check_unsafe_options(options, &mut causes);
     if let (Some(policy), Some(_)) = (options.propagation_policy, options.orphan_dependents) {
-        causes.push(super::error::invalid_value(
+        causes.push(StatusCause::invalid(
             "propagationPolicy",
             &format!("{policy:?}"),
             "orphanDependents and deletionPropagation cannot be both set",
         ));
     }
     for value in options.dry_run.iter().filter(|v| *v != "All") {
-        causes.push(StatusCause {
-            reason: "FieldValueNotSupported".to_owned(),
-            message: format!("Unsupported value: {value:?}: supported values: \"All\""),
-            field: "dryRun".to_owned(),
-        });
+        causes.push(StatusCause::not_supported("dryRun", value, &["All"]));
     }
+    refuse(causes)
+}
+
+fn refuse(causes: Vec<StatusCause>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
     }
@@ -150,33 +205,30 @@ enum Grace {
 }
 
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
+    // Whoever asks for less than nothing gets the least that is not at once.
+    let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
+    let asked = options.grace_period_seconds.map(sane);
     let metadata = &pod["metadata"];
     if metadata::is_terminating(pod) {
         let Some(recorded) = metadata["deletionGracePeriodSeconds"].as_i64() else {
             return Grace::Seconds(0);
         };
-        return match options.grace_period_seconds {
-            Some(asked) if asked.max(0) < recorded => Grace::Seconds(asked.max(0)),
+        return match asked {
+            Some(asked) if asked < recorded => Grace::Seconds(asked),
             _ => Grace::Pending,
         };
     }
     let spec = &pod["spec"];
-    let own = || {
-        spec["terminationGracePeriodSeconds"]
-            .as_i64()
-            .unwrap_or(DEFAULT_GRACE)
-    };
-    let asked = options.grace_period_seconds.unwrap_or_else(own);
     let scheduled = spec["nodeName"].as_str().is_some_and(|n| !n.is_empty());
     let ended = matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
     );
-    Grace::Seconds(match asked {
-        _ if !scheduled || ended => 0,
-        negative if negative < 0 => 1,
-        seconds => seconds,
-    })
+    if !scheduled || ended {
+        return Grace::Seconds(0);
+    }
+    let own = spec["terminationGracePeriodSeconds"].as_i64();
+    Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, sane)))
 }
 
 /// What a pod gets that does not say how long it takes to end, in seconds; Kubernetes' default.
@@ -256,6 +308,10 @@ pub(super) async fn delete_collection(
         )));
     }
     check_options(options)?;
+    if options.ignore_store_read_error_with_cluster_breaking_potential {
+        let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        refuse(vec![StatusCause::invalid_flag(UNSAFE_DELETE, true, why)])?;
+    }
     let mut page = selection.clone();
     // A client's own limit is how many it wants deleted, one page; without one it is everything.
     if page.limit == 0 {

@@ -78,9 +78,6 @@ pub enum ApiError {
     /// 413
     #[error("{0}")]
     TooLarge(String),
-    /// 415
-    #[error("{0}")]
-    UnsupportedPatch(String),
     /// 504: the write kept losing against others until its time was up. Nothing was written.
     #[error("{0}")]
     Timeout(String),
@@ -142,29 +139,31 @@ impl From<DecodeError> for ApiError {
     }
 }
 
-/// One invalid field, in the words of Kubernetes' field errors.
-pub(crate) fn invalid_value(field: &str, value: &str, detail: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueInvalid".to_owned(),
-        message: format!("Invalid value: {value:?}: {detail}"),
-        field: field.to_owned(),
-    }
-}
+/// What is wrong with an object. A body can hold hundreds of thousands of faults, and each is told at
+/// length: beyond what helps anybody only that there are more is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Causes(Vec<StatusCause>);
 
-/// One missing field.
-pub(crate) fn required(field: &str, detail: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueRequired".to_owned(),
-        message: format!("Required value: {detail}"),
-        field: field.to_owned(),
-    }
-}
+impl Causes {
+    /// How many are told.
+    pub(crate) const MAX: usize = 100;
 
-/// One field that may not be so.
-pub(crate) fn forbidden_field(field: &str, detail: &str) -> StatusCause {
-    StatusCause {
-        reason: "FieldValueForbidden".to_owned(),
-        message: format!("Forbidden: {detail}"),
-        field: field.to_owned(),
+    /// One more.
+    pub(crate) fn push(&mut self, cause: StatusCause) {
+        match self.0.len() {
+            len if len < Self::MAX => self.0.push(cause),
+            Self::MAX => self.0.push(StatusCause::too_many()),
+            _ => {}
+        }
+    }
+
+    /// Whether looking for more is idle.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() > Self::MAX
+    }
+
+    /// All of them, for an answer; empty when nothing is wrong.
+    pub(crate) fn into_vec(self) -> Vec<StatusCause> {
+        self.0
     }
 }

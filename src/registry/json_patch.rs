@@ -11,15 +11,28 @@ use super::{ApiError, metadata};
 /// may have (upstream's limit), so that patching costs no more than sending the object.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
+/// How many items of lists the operations of one patch may shift together: what is put in front of a
+/// long list, or taken from there, moves all of it. So many take some tenths of a second.
+const SHIFTED_ITEMS_MAX: usize = 50_000_000;
+
 /// Applies `operations` to `object`, which after an error is in no state to be used.
 ///
 /// # Errors
-/// 422 when an operation cannot be applied, 413 when the patch copies too much, 400 when the object
-/// would nest deeper than it may.
+/// 422 when an operation cannot be applied, 413 when the patch copies or shifts too much, 400 when the
+/// object would nest deeper than it may.
 pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
     let mut budget = COPIED_BYTES_MAX;
+    let mut shifts = SHIFTED_ITEMS_MAX;
     for (index, operation) in operations.iter().enumerate() {
         check_cost(object, operation, &mut budget)?;
+        shifts = shifts
+            .checked_sub(shifted_items(object, operation))
+            .ok_or_else(|| {
+                ApiError::TooLarge(format!(
+                    "unable to complete the JSON patch: its operations may shift at most \
+                     {SHIFTED_ITEMS_MAX} items of lists together"
+                ))
+            })?;
         patch_unsafe(object, std::slice::from_ref(operation)).map_err(|mut error| {
             error.operation = index;
             ApiError::Unprocessable(format!(
@@ -28,6 +41,23 @@ pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result
         })?;
     }
     Ok(())
+}
+
+/// How many items of lists `operation` shifts.
+fn shifted_items(object: &Value, operation: &PatchOperation) -> usize {
+    let behind = |path: &str| {
+        let (list, index) = path.rsplit_once('/').unwrap_or_default();
+        let items = object.pointer(list).and_then(Value::as_array);
+        let index = index.parse().unwrap_or(usize::MAX);
+        items.map_or(0, |items| items.len().saturating_sub(index))
+    };
+    match operation {
+        PatchOperation::Add(add) => behind(add.path.as_str()),
+        PatchOperation::Remove(remove) => behind(remove.path.as_str()),
+        PatchOperation::Copy(copy) => behind(copy.path.as_str()),
+        PatchOperation::Move(moved) => behind(moved.from.as_str()) + behind(moved.path.as_str()),
+        PatchOperation::Replace(_) | PatchOperation::Test(_) => 0,
+    }
 }
 
 /// Refuses an operation that makes too much of what is there; one that will fail costs nothing.
@@ -129,6 +159,22 @@ mod tests {
         let few: Value = (0..8).map(double).collect();
         let told = patched(object, few).unwrap().to_string();
         assert!(told.len() > 256 * 1000, "{}", told.len());
+    }
+
+    /// Ten thousand insertions in front of a long list would block a thread for half a minute.
+    #[test]
+    fn a_patch_that_shifts_too_much_is_refused() {
+        let object = json!({"x": vec![0; 100_000]});
+        let front = json!({"op": "add", "path": "/x/0", "value": 1});
+        let back = json!({"op": "add", "path": "/x/-", "value": 1});
+        let gone = json!({"op": "remove", "path": "/x/0"});
+        let moved = json!({"op": "move", "from": "/x/0", "path": "/x/9"});
+        for operation in [front.clone(), gone, moved] {
+            let error = patched(object.clone(), vec![operation; 1000].into()).unwrap_err();
+            assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
+        }
+        assert!(patched(object.clone(), vec![back; 10_000].into()).is_ok());
+        assert!(patched(object, vec![front; 100].into()).is_ok());
     }
 
     /// What nests too deeply could be stored and then never be read again, and so never deleted;

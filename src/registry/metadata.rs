@@ -1,12 +1,14 @@
 //! Metadata: the rules that every object obeys, whatever it is (§1.4). Its shape and its agreement
 //! with the URL, what the server sets, what a write may not change, and what is valid.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::error::{forbidden_field, invalid_value, required};
+use super::error::Causes;
 use super::{ApiError, Resource, names, strategy};
-use crate::api::StatusCause;
+use crate::api::{StatusCause, Warnings};
 
 /// What a client can never set.
 const SYSTEM_FIELDS: &[&str] = &[
@@ -34,6 +36,9 @@ const KEPT_FIELDS: &[&str] = &[
 /// How deeply an object's lists and maps may nest: what `serde_json` reads back, so that no object
 /// can be stored that could then not be read, changed or deleted.
 const DEPTH_MAX: usize = 127;
+
+/// How many owners that were named twice are told by their uids.
+const UIDS_TOLD_MAX: usize = 8;
 
 /// Now, as Kubernetes writes times: UTC, whole seconds.
 pub(super) fn now() -> Timestamp {
@@ -230,12 +235,11 @@ pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Forgets what only the server says (WC-008) and what the server makes of repetitions.
+/// Forgets what only the server says (WC-008).
 pub(super) fn wipe_system_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
     }
-    dedupe_owners(object);
 }
 
 /// Gives a new object its identity.
@@ -261,7 +265,6 @@ pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
     }
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
-    dedupe_owners(object);
 }
 
 /// One more generation, if the object counts them.
@@ -272,43 +275,60 @@ pub(super) fn bump_generation(object: &mut Value) {
     }
 }
 
-fn dedupe_owners(object: &mut Value) {
+/// Drops owners that were named before, and warns of them.
+pub(super) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
     if let Some(owners) = object["metadata"]
         .get_mut("ownerReferences")
         .and_then(Value::as_array_mut)
     {
-        let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-        for owner in owners.drain(..) {
-            if !kept.contains(&owner) {
-                kept.push(owner);
+        let before = owners.len();
+        // A body holds hundreds of thousands of them: to compare each with each takes minutes.
+        let mut seen = HashSet::with_capacity(owners.len());
+        let mut again = Vec::new();
+        owners.retain(|owner| {
+            let first = seen.insert(owner.clone());
+            if !first && again.len() < UIDS_TOLD_MAX {
+                again.push(owner["uid"].clone());
             }
+            first
+        });
+        if owners.len() < before {
+            again.dedup();
+            warnings.add(format!(
+                "metadata.ownerReferences contains duplicate entries, which are dropped; please \
+                 fix your requests; duplicate UID(s) observed: {}",
+                Value::Array(again)
+            ));
         }
-        *owners = kept;
     }
 }
 
 /// What is wrong with the metadata of an object about to be created.
 pub(super) fn problems_of_new(resource: &Resource, object: &Value) -> Vec<StatusCause> {
     let rule = strategy::name_rule(resource);
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
-        causes.push(invalid_value("metadata.generateName", base, &problem));
+        causes.push(StatusCause::invalid(
+            "metadata.generateName",
+            base,
+            &problem,
+        ));
     }
     match text(object, "name") {
-        "" if base.is_empty() => causes.push(required(
+        "" if base.is_empty() => causes.push(StatusCause::required(
             "metadata.name",
             "name or generateName is required",
         )),
         "" => {}
         name => {
             for problem in rule.problems(name, false) {
-                causes.push(invalid_value("metadata.name", name, &problem));
+                causes.push(StatusCause::invalid("metadata.name", name, &problem));
             }
         }
     }
-    causes.extend(common_problems(object));
-    causes
+    common_problems(object, &mut causes);
+    causes.into_vec()
 }
 
 fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<String> {
@@ -321,15 +341,15 @@ fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<Str
 
 /// What is wrong with the metadata of `object` as the successor of `stored`.
 pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCause> {
-    let mut causes = common_problems(object);
+    let mut causes = Causes::default();
     if is_terminating(stored) {
-        let old = finalizers(stored);
+        let old: HashSet<&str> = finalizers(stored).into_iter().collect();
         let new: Vec<&str> = finalizers(object)
             .into_iter()
             .filter(|f| !old.contains(f))
             .collect();
         if !new.is_empty() {
-            causes.push(forbidden_field(
+            causes.push(StatusCause::forbidden(
                 "metadata.finalizers",
                 &format!(
                     "no new finalizers can be added if the object is being deleted, found new \
@@ -338,25 +358,28 @@ pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCa
             ));
         }
     }
-    causes
+    common_problems(object, &mut causes);
+    causes.into_vec()
 }
 
-fn common_problems(object: &Value) -> Vec<StatusCause> {
-    let mut causes = Vec::new();
+fn common_problems(object: &Value, causes: &mut Causes) {
     if let Some(labels) = of(object)["labels"].as_object() {
-        causes.extend(names::label_problems(labels));
+        names::label_problems(labels, causes);
     }
     if let Some(annotations) = of(object)["annotations"].as_object() {
-        causes.extend(names::annotation_problems(annotations));
+        names::annotation_problems(annotations, causes);
     }
     let owners = of(object)["ownerReferences"].as_array();
     for (index, owner) in owners.into_iter().flatten().enumerate() {
+        if causes.is_full() {
+            return;
+        }
         for member in ["apiVersion", "kind", "name", "uid"] {
             if owner[member].as_str().is_none_or(str::is_empty) {
                 let field = format!("metadata.ownerReferences[{index}].{member}");
-                causes.push(required(&field, &format!("{member} must not be empty")));
+                let why = format!("{member} must not be empty");
+                causes.push(StatusCause::required(&field, &why));
             }
         }
     }
-    causes
 }

@@ -13,7 +13,9 @@
 //!
 //! 1. What a write answers is made from the bytes and the revision written, never from a cache.
 //! 2. A refusal is never decided on a suggestion alone: it is decided again on what storage has.
-//! 3. A namespace is gone only after nothing is left in it.
+//! 3. A namespace is gone only after a pass over it found nothing. A create that was let in just
+//!    before the deletion may still land behind that pass, as upstream; then it waits for the next
+//!    namespace of that name.
 
 mod builtins;
 mod create;
@@ -36,12 +38,13 @@ mod write;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
 pub use error::ApiError;
+pub use write::WRITE_DEADLINE;
 
 use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
@@ -49,7 +52,9 @@ use crate::api::{
 };
 use crate::cacher::{CachedResource, Cacher};
 // What the verbs take and answer with: who calls them needs to know no room further down.
-pub use crate::cacher::{CacheWatcher, CacherConfig, ObjectList, ReadError, WatchItem};
+pub use crate::cacher::{
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
+};
 use crate::metrics::Metrics;
 pub use crate::storage::StorageError;
 use crate::storage::{Metered, Storage};
@@ -74,8 +79,8 @@ pub struct Resource {
     pub categories: Vec<String>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Served subresources: `status`, …
-    pub subresources: Vec<String>,
+    /// Served subresources.
+    pub subresources: Vec<Subresource>,
     /// Verbs in discovery: create delete deletecollection get list patch update watch, as served.
     pub verbs: Vec<String>,
     /// Below the storage root: `deployments`, `minions`, `services/specs`.
@@ -86,7 +91,34 @@ pub struct Resource {
     pub triggers: Vec<FieldRef>,
 }
 
+/// A part of an object that has a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subresource {
+    /// `status`, …
+    pub name: &'static str,
+    /// As of [`Resource::verbs`].
+    pub verbs: &'static [&'static str],
+}
+
+impl Subresource {
+    /// What controllers report.
+    pub const STATUS: Self = Self {
+        name: "status",
+        verbs: &["get", "patch", "update"],
+    };
+    /// The finalizers of a namespace.
+    pub const FINALIZE: Self = Self {
+        name: "finalize",
+        verbs: &["update"],
+    };
+}
+
 impl Resource {
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<Subresource> {
+        self.subresources.iter().copied().find(|s| s.name == name)
+    }
+
     /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() {
@@ -153,13 +185,13 @@ pub enum Deleted {
     Last(Arc<Object>),
     /// It goes on until its finalizers or its grace period are done.
     Pending(Arc<Object>),
+    /// It could not be read, and is gone.
+    Unread,
 }
 
 /// The resources and the verbs on them. Cheap to share.
 #[derive(Debug)]
 pub struct Registry {
-    /// For the tasks that outlive a request.
-    this: Weak<Self>,
     storage: Arc<dyn Storage>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -167,6 +199,8 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// The namespaces themselves, which every write into one asks for.
     namespaces: Arc<Resource>,
+    /// Where in the columns of a namespace its phase is.
+    namespace_phase: FieldRef,
     /// By storage prefix: resources that share one share a cache. Bounded by the table.
     caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
     /// The storage as each prefix's resource uses it, likewise.
@@ -175,8 +209,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The built-in resources over `storage`; caches start on first use, in tasks of `tasks`. What
-    /// they do is counted in `metrics`.
+    /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
+    /// the namespaces at once, because deleted ones are emptied whether or not anybody asks. What they
+    /// do is counted in `metrics`.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
@@ -189,22 +224,31 @@ impl Registry {
             .find(|r| r.is("", "namespaces"))
             .cloned()
             .expect("the table has namespaces");
-        Arc::new_cyclic(|this| Self {
-            this: this.clone(),
+        let namespace_phase = namespaces
+            .columns
+            .resolve("status.phase")
+            .expect("the table has the phase of namespaces");
+        let registry = Arc::new(Self {
+            namespace_phase,
             storage,
             metrics,
-            tasks: tasks.child(),
+            tasks: tasks.clone(),
             config,
             resources,
             namespaces,
             caches: Mutex::default(),
             stores: Mutex::default(),
             terminating: namespaces::Terminating::default(),
-        })
+        });
+        registry
+            .cache(&registry.namespaces)
+            .expect("the table's prefixes are paths");
+        let emptier = namespaces::empty_deleted(registry.clone());
+        registry.tasks.spawn("namespace-deletion", emptier);
+        registry
     }
 
-    /// Makes what must exist before the first request: the four system namespaces. Goes on with
-    /// the namespaces whose deletion an earlier run did not finish.
+    /// Makes what must exist before the first request: the four system namespaces.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await
     }
@@ -222,15 +266,13 @@ impl Registry {
         self.resources.clone()
     }
 
-    /// Each started cache, by name, and why it is not ready if it is not; for readiness checks.
+    /// Each started cache, by the name of its resource, and why it is not ready if it is not; for
+    /// readiness checks.
     pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
-        let caches: Vec<_> = {
-            let caches = self.caches.lock();
-            caches.iter().map(|(n, c)| (n.clone(), c.clone())).collect()
-        };
+        let caches = self.caches.lock().clone();
         caches
             .into_iter()
-            .map(|(name, cache)| (name, cache.readiness()))
+            .map(|(prefix, cache)| (self.owner(&prefix).qualified(), cache.readiness()))
             .collect()
     }
 
@@ -242,13 +284,27 @@ impl Registry {
         self.storage.size_bytes().await
     }
 
+    /// Of resources that share a storage prefix the first in the table, which names their cache, its
+    /// columns and their metrics.
+    fn owner(&self, storage_prefix: &str) -> &Resource {
+        let mut all = self.resources.iter();
+        all.find(|r| r.storage_prefix == storage_prefix)
+            .expect("caches are of resources in the table")
+    }
+
+    /// Whether objects of `resource` are shown in another form than the stored one. Of the resources
+    /// that share a cache at most one is: who shares what is made of its events counts on it.
+    pub fn converts(&self, resource: &Resource) -> bool {
+        events::is_converted(resource)
+    }
+
     /// The representation of an object of `resource`, where that is not the stored form: events are
     /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
     ///
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !events::is_converted(resource) {
+        if !self.converts(resource) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
@@ -340,10 +396,11 @@ impl Registry {
         if let Some(cache) = caches.get(&resource.storage_prefix) {
             return Ok(cache.clone());
         }
-        let owner = self.owner(resource);
+        let owner = self.owner(&resource.storage_prefix);
         let store = self.store(resource);
         let cached = CachedResource {
             name: owner.qualified(),
+            namespaced: owner.namespaced,
             prefix,
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),
@@ -360,20 +417,11 @@ impl Registry {
         if let Some(store) = stores.get(&resource.storage_prefix) {
             return store.clone();
         }
-        let owner = self.owner(resource);
+        let owner = self.owner(&resource.storage_prefix);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
         let store = Metered::new(self.storage.clone(), metrics);
         stores.insert(resource.storage_prefix.clone(), store.clone());
         store
-    }
-
-    /// Of the resources that share its prefix the first in the table, which names their cache and
-    /// metrics and has the columns.
-    fn owner<'a>(&'a self, resource: &'a Resource) -> &'a Resource {
-        self.resources
-            .iter()
-            .find(|r| r.storage_prefix == resource.storage_prefix)
-            .map_or(resource, |r| r)
     }
 
     /// The object as a cache that has been started happens to have it.

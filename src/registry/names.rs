@@ -3,11 +3,12 @@
 
 use serde_json::{Map, Value};
 
-use super::error::invalid_value;
+use super::error::Causes;
 use crate::api::StatusCause;
+use crate::api::names::{
+    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain, is_label_text,
+};
 
-const SUBDOMAIN_LENGTH_MAX: usize = 253;
-const LABEL_LENGTH_MAX: usize = 63;
 /// All annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
@@ -51,18 +52,25 @@ pub(super) enum NameRule {
 impl NameRule {
     /// What is wrong with `name`; with `prefix` only as the beginning of a generated one.
     pub(super) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        // What follows a prefix makes its last '-' or '.' an inner one.
-        let trimmed = match self {
-            Self::PathSegment => name,
-            _ if prefix => name.strip_suffix('-').unwrap_or(name),
-            _ => name,
+        // What follows a prefix makes its last '-' an inner one.
+        let masked;
+        let trimmed = match prefix && name.ends_with('-') {
+            true => {
+                masked = format!("{name}a");
+                &masked
+            }
+            false => name,
         };
         let (max, good, rule) = match self {
-            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_subdomain(trimmed), SUBDOMAIN),
-            Self::Label => (LABEL_LENGTH_MAX, is_label(trimmed), LABEL),
+            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_dns_subdomain(trimmed), SUBDOMAIN),
+            Self::Label => (LABEL_LENGTH_MAX, is_dns_label(trimmed), LABEL),
             Self::Label1035 => {
                 let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());
-                (LABEL_LENGTH_MAX, letter && is_label(trimmed), LABEL_1035)
+                (
+                    LABEL_LENGTH_MAX,
+                    letter && is_dns_label(trimmed),
+                    LABEL_1035,
+                )
             }
             Self::PathSegment => return path_segment_problems(name),
         };
@@ -87,24 +95,6 @@ pub(super) fn path_segment_problems(name: &str) -> Vec<String> {
         .filter(|c| name.contains(**c))
         .map(|c| format!("may not contain '{c}'"))
         .collect()
-}
-
-fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(is_label)
-}
-
-/// Letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
-fn is_qualified_name_part(text: &str) -> bool {
-    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-    text.bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && end(text.bytes().next())
-        && end(text.bytes().last())
 }
 
 /// What is wrong with `[prefix/]name`.
@@ -135,51 +125,49 @@ fn qualified_name_problems(text: &str) -> Vec<String> {
             "name part must be no more than {LABEL_LENGTH_MAX} characters"
         ));
     }
-    if !is_qualified_name_part(name) {
+    if !is_label_text(name) {
         problems.push(QUALIFIED.to_owned());
     }
     problems
 }
 
 /// What is wrong with `metadata.labels`.
-pub(super) fn label_problems(labels: &Map<String, Value>) -> Vec<StatusCause> {
+pub(super) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.labels";
-    let mut causes = Vec::new();
     for (key, value) in labels {
+        if causes.is_full() {
+            return;
+        }
         for problem in qualified_name_problems(key) {
-            causes.push(invalid_value(field, key, &problem));
+            causes.push(StatusCause::invalid(field, key, &problem));
         }
         let value = value.as_str().unwrap_or_default();
         if value.len() > LABEL_LENGTH_MAX {
             let problem = format!("must be no more than {LABEL_LENGTH_MAX} characters");
-            causes.push(invalid_value(field, value, &problem));
+            causes.push(StatusCause::invalid(field, value, &problem));
         }
-        if !value.is_empty() && !is_qualified_name_part(value) {
-            causes.push(invalid_value(field, value, LABEL_VALUE));
+        if !value.is_empty() && !is_label_text(value) {
+            causes.push(StatusCause::invalid(field, value, LABEL_VALUE));
         }
     }
-    causes
 }
 
 /// What is wrong with `metadata.annotations`.
-pub(super) fn annotation_problems(annotations: &Map<String, Value>) -> Vec<StatusCause> {
+pub(super) fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.annotations";
-    let mut causes = Vec::new();
     let mut bytes = 0;
     for (key, value) in annotations {
+        if causes.is_full() {
+            return;
+        }
         for problem in qualified_name_problems(&key.to_lowercase()) {
-            causes.push(invalid_value(field, key, &problem));
+            causes.push(StatusCause::invalid(field, key, &problem));
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
     if bytes > ANNOTATIONS_BYTES_MAX {
-        causes.push(StatusCause {
-            reason: "FieldValueTooLong".to_owned(),
-            message: format!("Too long: may not be more than {ANNOTATIONS_BYTES_MAX} bytes"),
-            field: field.to_owned(),
-        });
+        causes.push(StatusCause::too_long(field, ANNOTATIONS_BYTES_MAX));
     }
-    causes
 }
 
 /// A name that begins with `base`, of at most 63 bytes (§1.4).
@@ -243,12 +231,19 @@ mod tests {
             &["a/b", "a%b", ".", ".."],
         );
         assert_eq!(NameRule::Subdomain.problems("web-", true), [""; 0]);
-        assert_ne!(NameRule::Subdomain.problems("Web-", true), [""; 0]);
+        assert_eq!(NameRule::Subdomain.problems("job--", true), [""; 0]);
+        for bad in ["Web-", "-", "a.-", "a."] {
+            assert_ne!(NameRule::Subdomain.problems(bad, true), [""; 0], "{bad}");
+        }
     }
 
     #[test]
     fn labels_and_annotations() {
-        let causes = |json: Value| label_problems(json.as_object().unwrap());
+        let causes = |json: Value| {
+            let mut causes = Causes::default();
+            label_problems(json.as_object().unwrap(), &mut causes);
+            causes.into_vec()
+        };
         let good = serde_json::json!({"a": "", "x.y/B_c": "v.1", "app": "Web"});
         assert_eq!(causes(good), []);
         for bad in [
@@ -263,7 +258,11 @@ mod tests {
         ] {
             assert_ne!(causes(bad.clone()), [], "{bad}");
         }
-        let causes = |json: Value| annotation_problems(json.as_object().unwrap());
+        let causes = |json: Value| {
+            let mut causes = Causes::default();
+            annotation_problems(json.as_object().unwrap(), &mut causes);
+            causes.into_vec()
+        };
         assert_eq!(
             causes(serde_json::json!({"Example.com/a": "any thing"})),
             []
@@ -273,6 +272,22 @@ mod tests {
             1
         );
         assert_eq!(causes(serde_json::json!({"a b": ""})).len(), 1);
+    }
+
+    /// Once a small body of bad labels made an answer of half a gigabyte.
+    #[test]
+    fn of_many_faults_only_some_are_told() {
+        let labels: Map<String, Value> =
+            (0..200_000).map(|n| (format!("-{n}"), "".into())).collect();
+        let mut causes = Causes::default();
+        label_problems(&labels, &mut causes);
+        let causes = causes.into_vec();
+        assert_eq!(causes.len(), Causes::MAX + 1);
+        assert_eq!(causes[Causes::MAX - 1].reason, "FieldValueInvalid");
+        assert_eq!(
+            causes[Causes::MAX].message,
+            "too many errors, the list is truncated"
+        );
     }
 
     /// WC-011

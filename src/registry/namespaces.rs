@@ -3,26 +3,30 @@
 //!
 //! # Emptying
 //!
-//! A deleted namespace is `Terminating` and takes nothing new. One task passes over all terminating
-//! namespaces this server knows of: it deletes what storage holds under each, and when a pass finds
-//! nothing left it takes the `kubernetes` finalizer away, with which the namespace goes. What has
-//! finalizers or a grace period of its own is waited for.
+//! A deleted namespace is `Terminating` and takes nothing new. One task follows the namespaces' own
+//! cache, so that it learns of every deletion, whoever began it: a request whose client hung up,
+//! another server, an earlier run of this one. It passes over all terminating namespaces: it deletes
+//! what storage holds under each, and when a pass finds nothing left it takes the `kubernetes`
+//! finalizer away, with which the namespace goes. What has finalizers or a grace period of its own is
+//! waited for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
-use super::write::{Change, Current, Place, Written};
+use super::write::{Change, Place};
 use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
 use crate::api::{
-    DeleteOptions, FieldRef, GetOptions, PropagationPolicy, StatusCause, WriteOptions,
+    DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, ResourceVersion,
+    SelectionPredicate, StatusCause, WriteOptions,
 };
+use crate::cacher::{CacheWatcher, WatchItem};
 use crate::storage::{ListRequest, Storage as _};
 
 /// What exists from the first request on.
@@ -44,57 +48,48 @@ const DELETES_MAX: usize = 32;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The namespaces that this server is emptying; bounded by how many there are.
+/// How long until a watch of the namespaces that failed is tried again.
+const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
+
+/// The namespaces that are being emptied; bounded by how many there are. A name stays until the
+/// cache does not have the namespace any more, so that nothing is let in by an old state of it.
 #[derive(Debug, Default)]
 pub(super) struct Terminating {
-    state: Mutex<Known>,
-    /// A namespace was added.
-    added: Notify,
+    /// With how often each was added: a pass lets go of a name only when nobody has added it since
+    /// the pass began, because the namespace may have been made and deleted again meanwhile.
+    names: Mutex<BTreeMap<String, u64>>,
+    /// A name was added, or a pass can follow at once.
+    news: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    names: BTreeSet<String>,
-    /// The task runs while there are names, and only then.
-    running: bool,
-}
-
-/// Makes the system namespaces, each unless it exists, and resumes what was being deleted.
-pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
-    let mut existing = BTreeSet::new();
-    let mut request = ListRequest {
-        prefix: registry.namespaces.prefix()?,
-        start: String::new(),
-        at: None,
-        limit: PAGE,
-    };
-    loop {
-        let page = registry
-            .store(&registry.namespaces)
-            .list(request.clone())
-            .await?;
-        for stored in &page.items {
-            let current = Current::stored(stored)?;
-            let name = metadata::text(&current.value, "name").to_owned();
-            if metadata::is_terminating(&current.value) {
-                empty_later(registry, &name);
-            }
-            existing.insert(name);
-        }
-        match page
-            .items
-            .last()
-            .and_then(|l| request.prefix.strip(l.key.as_str()))
-        {
-            Some(last) if page.remaining > 0 => {
-                request.start = format!("{last}\0");
-                request.at = Some(page.revision);
-            }
-            _ => break,
+impl Terminating {
+    /// Has the namespace emptied and removed, in the task.
+    pub(super) fn add(&self, name: &str) {
+        let mut names = self.names.lock();
+        let times = names.entry(name.to_owned()).or_default();
+        *times += 1;
+        let first = *times == 1;
+        drop(names);
+        if first {
+            self.news.notify_one();
         }
     }
+
+    /// Lets go of a name that was added so often when its namespace was looked at.
+    fn remove(&self, name: &str, times: u64) {
+        let mut names = self.names.lock();
+        if names.get(name) == Some(&times) {
+            names.remove(name);
+        }
+    }
+}
+
+/// Makes the system namespaces, each unless it exists.
+pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
     for name in SYSTEM_NAMESPACES {
-        if existing.contains(name) {
+        let place = Place::new(&registry.namespaces, None, name)?;
+        let store = registry.store(&registry.namespaces);
+        if store.get(&place.storage_key).await?.0.is_some() {
             continue;
         }
         let body = json!({"metadata": {"name": name}});
@@ -116,12 +111,12 @@ pub(super) async fn require_active(
     name: &str,
 ) -> Result<(), ApiError> {
     let place = Place::new(&registry.namespaces, None, namespace)?;
-    let being_emptied = registry.terminating.state.lock().names.contains(namespace);
+    let being_emptied = registry.terminating.names.lock().contains_key(namespace);
     if !being_emptied {
         // The cache may be behind, as any admission by cache is; a namespace that it does not know
         // or that this server has seen go is asked for in storage.
         let cached = registry.cache(&registry.namespaces)?.peek(&place.key);
-        if cached.is_some_and(|n| n.field(FieldRef::Column(0)) == "Active") {
+        if cached.is_some_and(|n| n.field(registry.namespace_phase) == "Active") {
             return Ok(());
         }
     }
@@ -153,54 +148,83 @@ pub(super) fn check_deletable(target: &Target) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Has the namespace emptied and removed, in a task.
-pub(super) fn empty_later(registry: &Registry, name: &str) {
-    let Some(this) = registry.this.upgrade() else {
-        return;
-    };
-    let start = {
-        let mut state = registry.terminating.state.lock();
-        state.names.insert(name.to_owned());
-        !std::mem::replace(&mut state.running, true)
-    };
-    registry.terminating.added.notify_one();
-    if start {
-        let token = registry.tasks.token();
-        registry
-            .tasks
-            .spawn("namespace-deletion", empty_all(this, token));
+/// Empties every namespace that is being deleted, until the registry's tasks are cancelled.
+pub(super) async fn empty_deleted(registry: Arc<Registry>) {
+    let token = registry.tasks.token();
+    tokio::select! {
+        // Stopping comes first: what is left is found again at the next start.
+        biased;
+        () = token.cancelled() => {}
+        () = follow(&registry) => {}
+        () = empty_all(&registry) => {}
     }
 }
 
-/// Passes over the terminating namespaces until there are none.
-async fn empty_all(registry: Arc<Registry>, token: CancellationToken) {
-    let mut wait = RETRY_MIN;
+/// Adds every namespace that the cache learns is being deleted.
+async fn follow(registry: &Registry) {
     loop {
-        let names = registry.terminating.state.lock().names.clone();
-        let mut progress = false;
-        for name in names {
-            let pass = tokio::select! {
-                // Stopping comes first: what is left is found again at the next start.
-                biased;
-                () = token.cancelled() => return,
-                pass = empty(&registry, &name) => pass,
-            };
-            match pass {
-                Ok(true) => {
-                    registry.terminating.state.lock().names.remove(&name);
-                    progress = true;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(namespace = name, %error, "could not empty a namespace yet");
+        match watch(registry).await {
+            Ok(mut watcher) => {
+                while let Some(items) = watcher.next().await {
+                    items.iter().for_each(|item| heed(registry, item));
                 }
             }
+            Err(error) => tracing::debug!(%error, "cannot watch the namespaces yet"),
         }
-        {
-            let mut state = registry.terminating.state.lock();
-            if state.names.is_empty() {
-                state.running = false;
-                return;
+        tokio::time::sleep(FOLLOW_PAUSE).await;
+    }
+}
+
+/// The namespaces as the cache has them, and what becomes of them.
+async fn watch(registry: &Registry) -> Result<CacheWatcher, ApiError> {
+    let options = ListOptions {
+        resource_version: Some(ResourceVersion::ZERO),
+        ..ListOptions::default()
+    };
+    let cache = registry.cache(&registry.namespaces)?;
+    Ok(cache.watch(SelectionPredicate::default(), &options).await?)
+}
+
+fn heed(registry: &Registry, item: &WatchItem) {
+    let object: &Object = match item {
+        WatchItem::Initial(object) => object,
+        WatchItem::Event(event) if event.event_type() == EventType::Deleted => return,
+        WatchItem::Event(event) => event.object(),
+        WatchItem::Bookmark { .. } => return,
+        WatchItem::Error(error) => {
+            tracing::warn!(%error, "the watch of the namespaces ended");
+            return;
+        }
+    };
+    match serde_json::from_slice::<Value>(object.body_slice()) {
+        Ok(namespace) if metadata::is_terminating(&namespace) => {
+            registry.terminating.add(object.key().name());
+        }
+        Ok(_) => {}
+        Err(error) => tracing::error!(%error, key = %object.key(), "a namespace is not JSON"),
+    }
+}
+
+/// Passes over the terminating namespaces, again and again.
+async fn empty_all(registry: &Registry) {
+    let mut wait = RETRY_MIN;
+    loop {
+        let names = registry.terminating.names.lock().clone();
+        let none = names.is_empty();
+        let mut progress = false;
+        for (name, times) in names {
+            // A panic about one namespace must not keep the others for ever.
+            let pass = AssertUnwindSafe(empty(registry, &name)).catch_unwind();
+            match pass.await {
+                Ok(Ok(true)) => {
+                    registry.terminating.remove(&name, times);
+                    progress = true;
+                }
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(namespace = name, %error, "could not empty a namespace yet");
+                }
+                Err(_) => tracing::error!(namespace = name, "emptying a namespace panicked"),
             }
         }
         wait = if progress {
@@ -209,11 +233,10 @@ async fn empty_all(registry: Arc<Registry>, token: CancellationToken) {
             (wait * 2).min(RETRY_MAX)
         };
         tokio::select! {
-            // Stopping, then news, then patience: each makes the next needless.
+            // News first: they make patience needless.
             biased;
-            () = token.cancelled() => return,
-            () = registry.terminating.added.notified() => wait = RETRY_MIN,
-            () = tokio::time::sleep(wait) => {}
+            () = registry.terminating.news.notified() => wait = RETRY_MIN,
+            () = tokio::time::sleep(wait), if !none => {}
         }
     }
 }
@@ -224,7 +247,7 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     match registry.read_stored(&place).await {
         Ok(current) if !metadata::is_terminating(&current.value) => return Ok(true),
         Ok(_) => {}
-        Err(error) if error.is_not_found() => return Ok(true),
+        Err(error) if error.is_not_found() => return is_forgotten(registry, &place),
         Err(error) => return Err(error),
     }
     let mut left = Left::default();
@@ -237,7 +260,7 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     }
     if left.gone > 0 {
         // Only a pass that finds nothing proves that nothing is left; it can follow at once.
-        registry.terminating.added.notify_one();
+        registry.terminating.news.notify_one();
     }
     if left.gone + left.pending > 0 {
         return Ok(false);
@@ -248,21 +271,18 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         })
         .await;
     match finalized {
-        Ok(Written::Deleted(namespace)) => {
-            // Until this server's cache knows it is gone, creations must go on asking storage.
-            let options = GetOptions {
-                resource_version: Some(namespace.resource_version()),
-            };
-            let cache = registry.cache(&registry.namespaces)?;
-            if let Err(error) = cache.get(&place.key, options).await {
-                tracing::debug!(namespace = name, %error, "cache is behind a deleted namespace");
-                return Ok(false);
-            }
-            Ok(true)
-        }
         Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(true),
+        _ => is_forgotten(registry, &place),
     }
+}
+
+/// Whether this server's cache knows that the namespace is gone: until it does, creations must go on
+/// asking storage.
+fn is_forgotten(registry: &Registry, place: &Place) -> Result<bool, ApiError> {
+    Ok(registry
+        .cache(&registry.namespaces)?
+        .peek(&place.key)
+        .is_none())
 }
 
 /// What a pass met.
@@ -293,6 +313,7 @@ async fn empty_of(
         start: format!("{namespace}/"),
         at: None,
         limit: PAGE,
+        count: false,
     };
     let end = format!("{namespace}/");
     loop {
@@ -314,7 +335,7 @@ async fn empty_of(
             left.add(one?);
         }
         match last {
-            Some(last) if whole_page && page.remaining > 0 => {
+            Some(last) if whole_page && page.more => {
                 request.start = format!("{namespace}/{last}\0");
             }
             _ => return Ok(left),
@@ -362,5 +383,24 @@ fn finalize(registry: &Registry, stored: &Value) -> Change {
         Change::Delete(object)
     } else {
         Change::Put(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pass saw a namespace alive; before it could say so the namespace was deleted.
+    #[test]
+    fn a_name_that_was_added_again_stays() {
+        let terminating = Terminating::default();
+        terminating.add("a");
+        let seen = terminating.names.lock()["a"];
+        terminating.add("a");
+        terminating.remove("a", seen);
+        assert!(terminating.names.lock().contains_key("a"));
+        let seen = terminating.names.lock()["a"];
+        terminating.remove("a", seen);
+        assert!(terminating.names.lock().is_empty());
     }
 }

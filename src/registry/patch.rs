@@ -20,13 +20,13 @@ pub(super) async fn patch(
     patch: &Patch,
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    update::check_subresource(target)?;
+    update::check_subresource(target, "patch")?;
     let place = Place::of(target)?;
     check(patch)?;
     let written = registry.guaranteed_update(&place, options.dry_run, |current| {
         let mut patched = apply(target, patch, current)?;
         update::check_body(target, &mut patched)?;
-        update::succeed(target, current, patched)
+        update::succeed(target, current, patched, options)
     });
     written.await.map(Written::into_object)
 }

@@ -49,20 +49,22 @@ pub(super) fn predicate(
     options: &ListOptions,
 ) -> Result<SelectionPredicate, ApiError> {
     let unknown = |UnknownField(label): UnknownField| {
-        ApiError::BadRequest(if resource.columns.fields().is_empty() {
-            format!(
+        ApiError::BadRequest(match &*resource.plural {
+            "jobs" => format!("field label {label:?} not supported for batchv1.Job"),
+            "resourceslices" => format!(
+                "field label not supported for {}, Kind={}: {label}",
+                resource.api_version(),
+                resource.kind
+            ),
+            _ if resource.columns.fields().is_empty() => format!(
                 "{label:?} is not a known field selector: \
                  only \"metadata.name\", \"metadata.namespace\""
-            )
-        } else {
-            format!("field label not supported: {label}")
+            ),
+            _ => format!("field label not supported: {label}"),
         })
     };
     let fields =
         ResolvedFieldSelector::resolve(&options.fields, &resource.columns).map_err(unknown)?;
-    Ok(SelectionPredicate::new(
-        namespace,
-        options.labels.clone(),
-        fields,
-    ))
+    let predicate = SelectionPredicate::new(namespace, options.labels.clone(), fields);
+    Ok(predicate.sharded(options.shard.clone()))
 }

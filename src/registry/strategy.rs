@@ -63,10 +63,40 @@ const CREATED_ON_UPDATE: &[(&str, &str)] = &[
     ("", "services"),
     ("coordination.k8s.io", "leases"),
     ("events.k8s.io", "events"),
+    ("node.k8s.io", "runtimeclasses"),
     ("rbac.authorization.k8s.io", "clusterrolebindings"),
     ("rbac.authorization.k8s.io", "clusterroles"),
     ("rbac.authorization.k8s.io", "rolebindings"),
     ("rbac.authorization.k8s.io", "roles"),
+];
+
+/// Resources that a PUT overwrites only at a version that it names.
+const CONDITIONALLY_UPDATED: &[(&str, &str)] = &[
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+    ),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("coordination.k8s.io", "leases"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("policy", "poddisruptionbudgets"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "volumeattachments"),
 ];
 
 fn listed(resource: &Resource, list: &[(&str, &str)]) -> bool {
@@ -89,11 +119,15 @@ pub(super) fn has_generation(resource: &Resource) -> bool {
 }
 
 pub(super) fn has_status(resource: &Resource) -> bool {
-    resource.subresources.iter().any(|s| s == "status")
+    resource.subresource("status").is_some()
 }
 
 pub(super) fn creates_on_update(resource: &Resource) -> bool {
     listed(resource, CREATED_ON_UPDATE)
+}
+
+pub(super) fn allows_unconditional_update(resource: &Resource) -> bool {
+    !listed(resource, CONDITIONALLY_UPDATED)
 }
 
 pub(super) fn ttl(resource: &Resource) -> Option<Duration> {

@@ -14,8 +14,8 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
 
-/// How long one write may go on losing against others (§8.3).
-pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(34);
+/// How long one write may go on losing against others, and may take in all (§8.3).
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
 /// Where one object is.
 #[derive(Debug, Clone)]
@@ -95,9 +95,13 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
-        let value = parse(&stored.value).map_err(|error| {
-            ReadError::Undecodable(format!("undecodable object {}: {error}", stored.key))
-        })?;
+        let undecodable = |why: &dyn std::fmt::Display| {
+            ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
+        };
+        let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
+        if !value["metadata"].is_object() {
+            return Err(undecodable(&"it is no object with metadata").into());
+        }
         Ok(Self {
             value,
             at: stored.mod_revision,
@@ -151,7 +155,7 @@ impl Written {
 
 impl Registry {
     /// Changes the object at `place` as `change` decides, which is asked again for every state that
-    /// the object turns out to be in. `None` is "there is no such object", as storage says.
+    /// the object turns out to be in.
     ///
     /// # Errors
     /// Those of `change` on what storage has; 404; 504 when others win until the deadline.
@@ -161,13 +165,31 @@ impl Registry {
         dry_run: bool,
         mut change: impl FnMut(&Current) -> Result<Change, ApiError>,
     ) -> Result<Written, ApiError> {
+        let existing = |current: Option<&Current>| match current {
+            Some(current) => change(current),
+            None => Err(place.not_found()),
+        };
+        self.guaranteed_write(place, dry_run, existing).await
+    }
+
+    /// The same where that there is no object, as storage says, is a state like the others; `change`
+    /// is told `None` and may make one.
+    ///
+    /// # Errors
+    /// As [`Self::guaranteed_update`], except that a 404 is up to `change`.
+    pub(super) async fn guaranteed_write(
+        &self,
+        place: &Place,
+        dry_run: bool,
+        mut change: impl FnMut(Option<&Current>) -> Result<Change, ApiError>,
+    ) -> Result<Written, ApiError> {
         let deadline = Instant::now() + WRITE_DEADLINE;
         let suggested = self
             .suggestion(&place.resource, &place.key)
             .and_then(|object| Current::suggested(&object));
         let mut current = match suggested {
-            Some(current) => current,
-            None => self.read_stored(place).await?,
+            Some(current) => Some(current),
+            None => self.find_stored(place).await?,
         };
         loop {
             if Instant::now() >= deadline {
@@ -177,33 +199,38 @@ impl Registry {
                     place.name
                 )));
             }
-            let decided = change(&current);
+            let decided = change(current.as_ref());
+            let present = current.as_ref().map(|current| &current.value);
             // A suggestion may be out of date: it neither refuses nor ends a write by itself.
-            let settles = matches!(&decided, Ok(Change::Put(value)) if *value != current.value)
+            let settles = matches!(&decided, Ok(Change::Put(value)) if Some(value) != present)
                 || matches!(&decided, Ok(Change::Delete(_)));
-            if !current.fresh && (!settles || dry_run) {
-                current = self.read_stored(place).await?;
+            let fresh = current.as_ref().is_none_or(|current| current.fresh);
+            if !fresh && (!settles || dry_run) {
+                current = self.find_stored(place).await?;
                 continue;
             }
+            let at = current.as_ref().map(|current| current.at);
             let outcome = match decided? {
-                Change::Put(value) if value == current.value || dry_run => {
-                    return Ok(Written::Stored(self.answer(place, &value, current.at)?));
+                Change::Put(value) if Some(&value) == present || dry_run => {
+                    let object = self.answer(place, &value, at.unwrap_or_default())?;
+                    return Ok(Written::Stored(object));
                 }
                 Change::Delete(value) if dry_run => {
-                    return Ok(Written::Deleted(self.answer(place, &value, current.at)?));
+                    let object = self.answer(place, &value, at.unwrap_or_default())?;
+                    return Ok(Written::Deleted(object));
                 }
                 Change::Put(value) => {
-                    let outcome = self.put(place, &value, Expect::At(current.at)).await?;
+                    let expect = at.map_or(Expect::Absent, Expect::At);
+                    let outcome = self.put(place, &value, expect).await?;
                     if let Outcome::Done(at) = outcome {
                         return Ok(Written::Stored(self.answer(place, &value, at)?));
                     }
                     outcome
                 }
                 Change::Delete(value) => {
-                    let outcome = self
-                        .store(&place.resource)
-                        .delete(&place.storage_key, current.at)
-                        .await?;
+                    let expect = at.ok_or_else(|| place.not_found())?;
+                    let store = self.store(&place.resource);
+                    let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
                         return Ok(Written::Deleted(self.answer(place, &value, at)?));
                     }
@@ -211,18 +238,23 @@ impl Registry {
                 }
             };
             current = match outcome {
-                Outcome::Refused(Some(stored)) => Current::stored(&stored)?,
-                _ => return Err(place.not_found()),
+                Outcome::Refused(Some(stored)) => Some(Current::stored(&stored)?),
+                // A put that found the key taken does not say by what.
+                _ if at.is_none() => self.find_stored(place).await?,
+                _ => None,
             };
         }
     }
 
     /// The object as storage has it.
     pub(super) async fn read_stored(&self, place: &Place) -> Result<Current, ApiError> {
-        match self.store(&place.resource).get(&place.storage_key).await? {
-            (Some(stored), _) => Current::stored(&stored),
-            (None, _) => Err(place.not_found()),
-        }
+        let found = self.find_stored(place).await?;
+        found.ok_or_else(|| place.not_found())
+    }
+
+    async fn find_stored(&self, place: &Place) -> Result<Option<Current>, ApiError> {
+        let (stored, _) = self.store(&place.resource).get(&place.storage_key).await?;
+        stored.as_ref().map(Current::stored).transpose()
     }
 
     /// Writes `value`, which is in stored form.

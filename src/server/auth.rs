@@ -1,5 +1,5 @@
 //! Authentication: whose request is this? A client certificate or a bearer token says; only health
-//! checks may come without. There is no authorization yet: whoever is authenticated may do anything.
+//! checks and the question for the version may come without. There is no authorization yet: whoever is authenticated may do anything.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::token_file::TokenFile;
 use crate::api::{Status, UserInfo};
 use crate::http as http_room;
 
-/// Paths that anybody may ask, with what is below them; upstream's bootstrap policy allows the same
-/// to `system:unauthenticated`.
-const ANONYMOUS_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+/// Paths that anybody may ask; upstream's bootstrap policy allows the same to
+/// `system:unauthenticated`, and nothing below them.
+const ANONYMOUS_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
 /// Tells whose a request is.
 #[derive(Debug)]
@@ -47,8 +47,9 @@ pub(super) struct Unauthorized;
 
 impl Unauthorized {
     /// The answer, which says no more than that (upstream's words too).
-    pub(super) fn response(self) -> Response<Body> {
-        http_room::status_response(&Status::failure(401, "Unauthorized", self.to_string()))
+    pub(super) fn response(self, request: &HeaderMap) -> Response<Body> {
+        let status = Status::failure(401, "Unauthorized", self.to_string());
+        http_room::refusal(request, &status)
     }
 }
 
@@ -112,7 +113,7 @@ impl Authenticator {
             return Ok(Arc::new(user.clone()));
         }
         let silent = matches!(peer, PeerCertificate::Absent) && authorization.is_none();
-        if silent && is_anonymous_path(path) {
+        if silent && ANONYMOUS_PATHS.contains(&path) {
             return Ok(Arc::new(UserInfo::anonymous()));
         }
         Err(Unauthorized)
@@ -142,13 +143,6 @@ fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-fn is_anonymous_path(path: &str) -> bool {
-    ANONYMOUS_PATHS.iter().any(|allowed| {
-        path.strip_prefix(allowed)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::pki::{self, Pki, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_file::TokenFile;
+use crate::cacher::CacherConfig;
 use crate::metrics::Metrics;
 use crate::storage::Storage;
 
@@ -32,6 +33,7 @@ pub(super) struct Server {
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) watch_cache: CacherConfig,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -160,6 +162,7 @@ impl Server {
             insecure,
             storage,
             metrics,
+            watch_cache: config.watch_cache.clone(),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

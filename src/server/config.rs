@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
-use super::duration;
+use super::bytes;
 use super::settings::{ConfigError, Given, Setting, Settings};
+use crate::api::parse_go_duration;
+use crate::cacher::CacherConfig;
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Config {
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
     pub compaction_interval: Duration,
+    /// Limits of the watch caches.
+    pub watch_cache: CacherConfig,
     /// `--shutdown-grace-period`
     pub shutdown_grace: Duration,
     /// What is logged, and how.
@@ -177,6 +181,7 @@ impl Config {
             token_auth_file: file(Setting::TokenAuthFile),
             storage: storage(settings)?,
             compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
+            watch_cache: watch_cache(settings)?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,
         })
@@ -347,8 +352,35 @@ fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
     Ok(format!("/{path}"))
 }
 
+/// The least memory for history that is of use: a few objects of the largest size.
+const HISTORY_BYTES_MIN: usize = 16 << 20;
+
+fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
+    let defaults = CacherConfig::default();
+    let given = settings.get(Setting::WatchHistoryWindow);
+    let history_window = parsed_duration(&given)?;
+    if history_window < defaults.bookmark_period {
+        return Err(given.error(format_args!(
+            "must be at least {:?}, the time between two bookmarks: a client whose last one is \
+             older could not resume",
+            defaults.bookmark_period
+        )));
+    }
+    let given = settings.get(Setting::WatchHistoryBytesMax);
+    let history_bytes_max = bytes::parse(&given.text)
+        .filter(|bytes| *bytes >= HISTORY_BYTES_MIN)
+        .ok_or_else(|| given.error("must be an amount such as 256Mi or 1Gi, at least 16Mi"))?;
+    let interval = parsed_duration(&settings.get(Setting::WatchCacheConsistencyCheckInterval))?;
+    Ok(CacherConfig {
+        history_window,
+        history_bytes_max,
+        consistency_check_period: Some(interval).filter(|interval| !interval.is_zero()),
+        ..defaults
+    })
+}
+
 fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {
-    duration::parse(&given.text)
+    parse_go_duration(&given.text)
         .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use futures_util::future::Either;
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, Map};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -24,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::auth::{Authenticator, PeerCertificate};
+use super::{local, overdue};
 use crate::api::UserInfo;
 use crate::tasks::Tasks;
 
@@ -83,7 +85,7 @@ pub(super) struct Service {
 pub(super) enum Authentication {
     /// Each.
     Required(Arc<Authenticator>),
-    /// None: all are this user's.
+    /// None: all of local programs are this user's.
     Unsecured(Arc<UserInfo>),
 }
 
@@ -180,15 +182,21 @@ where
                 .header_read_timeout(HEADER_READ_TIMEOUT)
                 .serve_connection(stream, handler);
             let mut connection = pin!(connection);
-            // The connection first: what it can finish now needs no draining.
-            tokio::select! {
-                biased;
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+            let ended = overdue::in_time(async {
+                // The connection first: what it can finish now needs no draining.
+                tokio::select! {
+                    biased;
+                    ended = connection.as_mut() => ended,
+                    () = stop.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
                 }
-            }
+            });
+            ended.await.unwrap_or_else(|| {
+                tracing::debug!(%peer, "connection given up: its answer is not taken");
+                Ok(())
+            })
         }
         Protocol::Http2 => {
             let streams = StreamExecutor::new(tasks);
@@ -284,7 +292,9 @@ where
         // The group waits for it; nobody needs its result.
         drop(self.tasks.spawn("http2 stream", async move {
             let _running = running;
-            stream.await
+            if overdue::in_time(stream).await.is_none() {
+                tracing::debug!("stream reset: its answer is not taken");
+            }
         }));
     }
 }
@@ -307,30 +317,40 @@ impl Handler {
     }
 }
 
+type Answer = Result<Response<Body>, Infallible>;
+
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Either<
-        Ready<Result<Self::Response, Self::Error>>,
-        TowerToHyperServiceFuture<axum::Router, Request<Incoming>>,
+        Ready<Answer>,
+        Map<TowerToHyperServiceFuture<axum::Router, Request<Incoming>>, fn(Answer) -> Answer>,
     >;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let user = match &self.authentication {
-            Authentication::Unsecured(user) => Ok(Arc::clone(user)),
-            Authentication::Required(authenticator) => authenticator.authenticate(
-                &self.certificate,
-                request.uri().path(),
-                request.headers(),
-                UnixTime::now(),
-            ),
+            Authentication::Unsecured(user) => local::check(&request)
+                .map(|()| Arc::clone(user))
+                .map_err(|foreign| foreign.response(&request)),
+            Authentication::Required(authenticator) => authenticator
+                .authenticate(
+                    &self.certificate,
+                    request.uri().path(),
+                    request.headers(),
+                    UnixTime::now(),
+                )
+                .map_err(|unauthorized| unauthorized.response(request.headers())),
         };
         match user {
             Ok(user) => {
                 request.extensions_mut().insert(user);
-                Either::Right(self.router.call(request))
+                let answer = self.router.call(request);
+                Either::Right(answer.map(|answer| answer.map(overdue::limited)))
             }
-            Err(unauthorized) => Either::Left(ready(Ok(unauthorized.response()))),
+            Err(refusal) => Either::Left(ready(Ok(refusal))),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

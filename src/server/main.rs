@@ -16,6 +16,7 @@ use super::logging;
 use super::run::Running;
 use super::settings::{CONFIG_ENV, ConfigError, Settings};
 use super::signals::{EndSignal, Signals};
+use crate::tasks::{DrainTimeout, TaskFailed};
 
 /// How long threads that block (a disk that does not answer) may hold up the exit.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
@@ -32,7 +33,9 @@ enum Failure {
     #[error("cannot print: {0}")]
     Print(io::Error),
     #[error("not everything ended in time: {0}")]
-    Drain(#[from] crate::tasks::DrainTimeout),
+    Drain(#[from] DrainTimeout),
+    #[error("{0}: this is a bug, and ending is safer than going on without it")]
+    Task(#[from] TaskFailed),
     #[error("a second {0}: leaving without waiting")]
     SecondSignal(EndSignal),
 }
@@ -118,7 +121,7 @@ fn complete(
     Ok(unknown)
 }
 
-/// Builds, serves until a signal, drains.
+/// Builds, serves until there is a reason to end, drains.
 async fn serve(config: &Config, started: Instant) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::Start)?;
     // A signal comes first: whoever asks to end does not want it built.
@@ -130,26 +133,43 @@ async fn serve(config: &Config, started: Instant) -> Result<(), Failure> {
         }
         built = Server::build(config) => built?,
     };
-    let mut running = server.spawn();
-    // A signal comes first here too.
+    let running = server.spawn();
+    // A reason to end comes first here too.
     let early = tokio::select! {
         biased;
-        signal = signals.next() => Some(signal),
+        end = reason_to_end(&mut signals, &running) => Some(end),
         () = running.ready() => None,
     };
-    let signal = match early {
-        Some(signal) => signal,
+    let end = match early {
+        Some(end) => end,
         None => {
             announce(&running, started);
-            signals.next().await
+            reason_to_end(&mut signals, &running).await
         }
     };
-    tracing::info!(%signal, grace = ?config.shutdown_grace, "draining");
+    let grace = config.shutdown_grace;
+    match &end {
+        Ok(signal) => tracing::info!(%signal, ?grace, "draining"),
+        Err(failed) => tracing::error!(%failed, ?grace, "draining"),
+    }
     // A second signal comes first: it says that the first one's way takes too long.
     tokio::select! {
         biased;
         signal = signals.next() => Err(Failure::SecondSignal(signal)),
-        drained = running.drain() => Ok(drained?),
+        drained = running.drain() => {
+            end?;
+            Ok(drained?)
+        }
+    }
+}
+
+/// Waits for a signal, or for a task that the server cannot do without to fail.
+async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSignal, TaskFailed> {
+    // A signal comes first: whoever asked for the end gets the exit code of that.
+    tokio::select! {
+        biased;
+        signal = signals.next() => Ok(signal),
+        failed = running.failed() => Err(failed),
     }
 }
 

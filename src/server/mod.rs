@@ -18,10 +18,10 @@
 //! the value and what to do, and no port was bound. 128 + n: a second signal n cut the drain short.
 
 // In reading order: settings, what is made of them, serving.
+mod bytes;
 mod cli;
 mod config;
 mod config_file;
-mod duration;
 mod settings;
 
 mod announce;
@@ -30,12 +30,14 @@ mod build;
 mod files;
 mod kubeconfig;
 mod open_storage;
+mod overdue;
 mod pki;
 mod tls;
 mod token_file;
 
 mod connection;
 mod listen;
+mod local;
 mod logging;
 mod run;
 mod signals;

@@ -116,8 +116,8 @@ pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
             match durability {
                 DurabilityConfig::Fsync => format!("the embedded store in {path}"),
                 DurabilityConfig::Interval | DurabilityConfig::None => format!(
-                    "the embedded store in {path}, where a crash of the machine may lose the last \
-                     writes (--durability)"
+                    "the embedded store in {path}, where a crash may lose the last writes \
+                     (--durability)"
                 ),
             }
         }

@@ -12,11 +12,10 @@ use super::connection::{Authentication, Service};
 use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
-use crate::cacher::CacherConfig;
 use crate::http::{self, HealthCheck, WireConfig};
 use crate::registry::Registry;
 use crate::storage::Storage;
-use crate::tasks::{DrainTimeout, Tasks};
+use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
 
 /// How long the caches may take to end, and then the storage to flush; beyond the grace period for
 /// requests, because without the flush an interval durability would lose what it acknowledged.
@@ -25,14 +24,12 @@ const FLUSH_MAX: Duration = Duration::from_secs(10);
 /// How long to wait before what must exist is made again after that failed.
 const BOOTSTRAP_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long storage may take to answer a health check.
-const STORAGE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A server whose tasks run.
 #[derive(Debug)]
 pub(super) struct Running {
     /// What building did.
     pub done: Done,
+    ports: Tasks,
     connections: Tasks,
     caches: Tasks,
     storage: Tasks,
@@ -44,7 +41,8 @@ pub(super) struct Running {
 impl Server {
     /// Starts to serve. Must be called in a Tokio runtime.
     pub(super) fn spawn(self) -> Running {
-        let (connections, caches, storage_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
+        let (ports, connections) = (Tasks::new(), Tasks::new());
+        let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
         let storage = self.storage;
         let maintained = Arc::clone(&storage);
         let until = storage_tasks.token();
@@ -53,7 +51,7 @@ impl Server {
         let registry = Registry::new(
             Arc::clone(&storage),
             &caches,
-            CacherConfig::default(),
+            self.watch_cache,
             Arc::clone(&self.metrics),
         );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
@@ -70,17 +68,18 @@ impl Server {
             ..WireConfig::default()
         };
         let router = http::router(registry, wire);
-        spawn_secure(self.secure, router.clone(), &connections);
+        spawn_secure(self.secure, router.clone(), &ports, &connections);
         if let Some(listener) = self.insecure {
             let service = Service {
                 router,
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             };
             let accept = listen::accept(listener, None, Arc::new(service), connections.clone());
-            connections.spawn("accept http", accept);
+            ports.spawn("accept http", accept);
         }
         Running {
             done: self.done,
+            ports,
             connections,
             caches,
             storage: storage_tasks,
@@ -93,11 +92,24 @@ impl Server {
 
 impl Running {
     /// Waits until everything a first request may need is there. Cancel safe.
-    pub(super) async fn ready(&mut self) {
+    pub(super) async fn ready(&self) {
         // The sender goes only after it has said so, or when the server stops.
-        if self.bootstrapped.wait_for(|done| *done).await.is_err() {
+        if self
+            .bootstrapped
+            .clone()
+            .wait_for(|done| *done)
+            .await
+            .is_err()
+        {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Waits until a task has panicked that the whole server leans on: what it did is no longer done,
+    /// and nobody would notice (a cache that stands still answers as ever). A connection is not one:
+    /// it takes nobody with it. Cancel safe.
+    pub(super) async fn failed(&self) -> TaskFailed {
+        first_failure([&self.ports, &self.caches, &self.storage]).await
     }
 
     /// Stops accepting, ends watches, lets requests finish, then ends the caches and flushes the
@@ -113,22 +125,35 @@ impl Running {
         if let Err(error) = self.connections.drain(self.shutdown_grace).await {
             tracing::warn!(%error, "connections are cut off");
         }
+        let ports = self.ports.drain(FLUSH_MAX).await;
         let caches = self.caches.drain(FLUSH_MAX).await;
         let storage = self.storage.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
-        caches.and(storage)
+        ports.and(caches).and(storage)
     }
 }
 
-fn spawn_secure(port: SecurePort, router: axum::Router, connections: &Tasks) {
+/// The first panic of any group. Cancel safe.
+async fn first_failure(groups: [&Tasks; 3]) -> TaskFailed {
+    let [first, second, third] = groups;
+    // The order does not matter: one is enough.
+    tokio::select! {
+        biased;
+        failed = first.failed() => failed,
+        failed = second.failed() => failed,
+        failed = third.failed() => failed,
+    }
+}
+
+fn spawn_secure(port: SecurePort, router: axum::Router, ports: &Tasks, connections: &Tasks) {
     let service = Service {
         router,
         authentication: Authentication::Required(port.authenticator),
     };
     let tls = Some(TlsAcceptor::from(port.tls));
     let accept = listen::accept(port.listener, tls, Arc::new(service), connections.clone());
-    connections.spawn("accept https", accept);
+    ports.spawn("accept https", accept);
 }
 
 /// Tries until it is done: etcd may be without a leader when we start.
@@ -173,11 +198,25 @@ fn storage_check(storage: Arc<dyn Storage>) -> HealthCheck {
     HealthCheck::new("etcd", move || {
         let storage = Arc::clone(&storage);
         async move {
-            match tokio::time::timeout(STORAGE_CHECK_TIMEOUT, storage.current_revision()).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer in {STORAGE_CHECK_TIMEOUT:?}")),
-            }
+            let answer = storage.current_revision().await;
+            answer.map(drop).map_err(|error| error.to_string())
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_in_any_vital_group_is_heard_of() {
+        for panics in 0..3 {
+            let groups = [Tasks::new(), Tasks::new(), Tasks::new()];
+            let group = groups.each_ref();
+            let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
+            assert!(quiet.is_err(), "{quiet:?}");
+            drop(group[panics].spawn("vital", async { panic!("a bug") }));
+            assert_eq!(first_failure(group).await.message, "a bug");
+        }
+    }
 }

@@ -30,6 +30,9 @@ pub(super) enum Setting {
     EtcdCertfile,
     EtcdKeyfile,
     EtcdCompactionInterval,
+    WatchHistoryWindow,
+    WatchHistoryBytesMax,
+    WatchCacheConsistencyCheckInterval,
     ShutdownGracePeriod,
     LogLevel,
     LogFormat,
@@ -72,10 +75,11 @@ impl Spec {
 const SERVING: &str = "Serving";
 const AUTHENTICATION: &str = "Authentication";
 const STORAGE: &str = "Storage";
+const WATCH_CACHE: &str = "Watch cache";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub(super) const SPECS: [Spec; 20] = [
+pub(super) const SPECS: [Spec; 23] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -219,6 +223,31 @@ pub(super) const SPECS: [Spec; 20] = [
         heading: STORAGE,
         help: "How long history (what a client that comes back resumes from) is kept at least, in any \
                kind of storage; 0 keeps it until something else compacts etcd, or for ever",
+    },
+    Spec {
+        setting: Setting::WatchHistoryWindow,
+        name: "watch-history-window",
+        value_name: "DURATION",
+        default: "1m15s",
+        heading: WATCH_CACHE,
+        help: "How long each cache remembers changes, for watches that lag or come back; at least \
+               the minute between two bookmarks",
+    },
+    Spec {
+        setting: Setting::WatchHistoryBytesMax,
+        name: "watch-history-bytes-max",
+        value_name: "BYTES",
+        default: "256Mi",
+        heading: WATCH_CACHE,
+        help: "How much memory the changes of one resource may take, before the window is over",
+    },
+    Spec {
+        setting: Setting::WatchCacheConsistencyCheckInterval,
+        name: "watch-cache-consistency-check-interval",
+        value_name: "DURATION",
+        default: "0",
+        heading: WATCH_CACHE,
+        help: "How often each cache is compared with storage, which costs a list; 0 is never",
     },
     Spec {
         setting: Setting::ShutdownGracePeriod,

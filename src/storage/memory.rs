@@ -80,6 +80,10 @@ impl Storage for Memory {
         self.0.compact(at).await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.0.compacted_revision().await
+    }
+
     fn progress_supported(&self) -> bool {
         self.0.progress_supported()
     }

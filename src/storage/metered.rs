@@ -102,6 +102,10 @@ impl Storage for Metered {
         self.storage.size_bytes().await
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.storage.compacted_revision().await
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
     }
@@ -174,6 +178,7 @@ mod tests {
             start: String::new(),
             at: None,
             limit: 0,
+            count: false,
         };
         assert_eq!(storage.list(list.clone()).await.unwrap().items.len(), 1);
         list.at = Some(ResourceVersion::new(changed.get() + 100));

@@ -5,14 +5,17 @@
 //! # Definitions
 //!
 //! - *Revision*: a `ResourceVersion`. Each successful put or delete makes a new one, one greater (or
-//!   more: another writer's) than any before, over all keys.
+//!   more: another writer's) than any before, over all keys. It can hold several changes, each of
+//!   another key: a transaction of another client of the same etcd, or the end of a lease, which
+//!   deletes every key on it.
 //! - *History*: every revision back to the compacted one can be listed at and watched from.
 //!
 //! # Invariants, which the back ends' shared test-suite checks
 //!
 //! 1. An acknowledged write is seen by every later read, list, probe and watch.
 //! 2. A watch after revision R delivers every change of its prefix with a revision greater than R,
-//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap.
+//!    once, in order, or fails with [`StorageError::Compacted`]; never a gap. A batch holds all of a
+//!    revision's changes of the prefix or none.
 //! 3. A list is the state at exactly the revision that it reports.
 
 pub mod embedded;
@@ -90,6 +93,8 @@ pub struct ListRequest {
     pub at: Option<ResourceVersion>,
     /// At most so many; 0 for no limit.
     pub limit: usize,
+    /// Whether to count what follows the page: a back end may have to walk over all of it.
+    pub count: bool,
 }
 
 /// Part of a list as it was at `revision`.
@@ -99,8 +104,10 @@ pub struct ListPage {
     pub items: Vec<KeyValue>,
     /// The state that was read. With [`ListRequest::at`] it is that revision.
     pub revision: ResourceVersion,
-    /// Keys of the range after the last item, at `revision`.
-    pub remaining: u64,
+    /// Whether the range has keys after the last item, at `revision`.
+    pub more: bool,
+    /// How many; told when [`ListRequest::count`] asks for it.
+    pub remaining: Option<u64>,
 }
 
 /// One change.
@@ -123,7 +130,7 @@ impl StorageEvent {
     }
 }
 
-/// Changes in order; empty when the watch only says how far it is (a progress notification).
+/// Changes in order, revisions whole; empty when the watch only says how far it is (a progress notification).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageBatch {
     /// The changes.
@@ -174,7 +181,7 @@ pub enum StorageError {
         /// The compacted revision; what is above it can be read.
         compacted: ResourceVersion,
     },
-    /// The store is not there yet.
+    /// The store is not there: not yet, or no longer, because it lost what it had acknowledged.
     #[error("revision {requested} is ahead of the store, which is at {current}")]
     Future {
         /// What was asked.
@@ -229,10 +236,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError>;
 
-    /// The changes under `prefix` after revision `after`. A revision in the future is waited for.
+    /// The changes under `prefix` after revision `after`, which the store has made: who watches after
+    /// one in the future has it from a store that has lost it since.
     ///
     /// # Errors
-    /// [`StorageError::Compacted`], here or as the first item.
+    /// [`StorageError::Future`]. [`StorageError::Compacted`], here or as the first item.
     async fn watch(
         &self,
         prefix: &StorageKey,
@@ -251,11 +259,17 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
         Ok(None)
     }
 
+    /// The revision before which history is forgotten, so that every server on one store can refuse the
+    /// same: zero when nothing is. With etcd it is what the servers' Compactor agreed on, known some
+    /// seconds late; what somebody compacts besides shows in reads only.
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError>;
+
     /// Whether a [`ProgressRequester`] is answered truthfully (etcd before 3.5.13 does not). When it
-    /// is not, a cache cannot prove that it is fresh.
+    /// is not, a cache cannot prove that it is fresh. It can change while watches are open, which then
+    /// answer, or no longer do. [`Self::maintain`] keeps it up to date.
     fn progress_supported(&self) -> bool;
 
-    /// Background duties (compaction each interval, expiry), until `cancel`; then flushes what an
+    /// Background duties (compaction each interval, expiry, members' versions), until `cancel`; then flushes what an
     /// interval durability still holds back.
     async fn maintain(&self, cancel: CancellationToken);
 }

@@ -195,10 +195,24 @@ fn ports_and_directories_agree() {
             "{line} in Dockerfile"
         );
     }
+    let own = image_command();
     assert!(
-        image_command().contains(data),
+        own.contains(data),
         "the image's own command uses the volume"
     );
+    let address = own.windows(2).find(|pair| pair[0] == "--bind-address");
+    assert_eq!(address.expect("it says where it listens")[1], "0.0.0.0");
+}
+
+/// What git must not see (keys, stores) must not get into the image's build either.
+#[test]
+fn the_build_sees_nothing_that_is_ignored() {
+    let without = read(".dockerignore");
+    let without: BTreeSet<&str> = without.lines().collect();
+    let ignored = read(".gitignore");
+    for pattern in ignored.lines().filter_map(|line| line.strip_prefix('/')) {
+        assert!(without.contains(pattern), "{pattern} in .dockerignore");
+    }
 }
 
 #[test]

@@ -16,8 +16,15 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::harness::{Kubectl, PATIENCE, Protocol, Server, full, request};
 use crate::storage::etcd::EtcdProcess;
 
+/// What a run that failed has printed, to kill at the same moments again.
+const SEED: &str = "WATCHET_TEST_SEED";
 /// Changes in a burst; more than an inbox and every socket buffer on the way hold.
 const BURST: usize = 5000;
+/// How long the watches that stop reading do not read.
+const STANDSTILL: Duration = Duration::from_secs(30);
+/// How far behind the last write a watch that reads may be. It waits for a busy machine but not for
+/// the watches that stand still.
+const DELAY_MAX: Duration = Duration::from_secs(10);
 /// Connections that make them.
 const WRITERS: usize = 16;
 
@@ -317,11 +324,11 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
     let (_, last_read) = *reading.told.last().expect("events");
     let late = last_read.saturating_duration_since(done);
     assert!(
-        late < Duration::from_secs(1),
+        late < DELAY_MAX,
         "the reading watch is {late:?} behind the last write"
     );
 
-    sleep(Duration::from_secs(30).saturating_sub(stopped.elapsed())).await;
+    sleep(STANDSTILL.saturating_sub(stopped.elapsed())).await;
     let (listed, _) = list(&server).await;
     assert_eq!(reading.state, listed);
     let alive = acknowledged
@@ -330,22 +337,25 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
     assert_eq!(alive.collect::<BTreeMap<_, _>>(), listed);
     for stuck in [&mut stuck, &mut stuck_h2] {
         stuck.read_to("last").await;
-        if !stuck.gone {
-            assert_eq!(stuck.state, listed);
-            let versions = |watch: &Watch| watch.told.iter().map(|(v, _)| *v).collect::<Vec<_>>();
-            assert_eq!(
-                versions(stuck),
-                versions(&reading),
-                "each event, once, in order"
-            );
-        }
+        // History holds many times what was written, for longer than they stood still.
+        assert!(!stuck.gone, "a parked watch was ended");
+        assert_eq!(stuck.state, listed);
+        let versions = |watch: &Watch| watch.told.iter().map(|(v, _)| *v).collect::<Vec<_>>();
+        assert_eq!(
+            versions(stuck),
+            versions(&reading),
+            "each event, once, in order"
+        );
     }
     server.stop().await;
 }
 
 async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: Store) {
-    let mut random = fastrand::Rng::new();
-    println!("seed {}", random.get_seed());
+    let mut random = match std::env::var(SEED) {
+        Ok(seed) => fastrand::Rng::with_seed(seed.parse().expect("the seed is a number")),
+        Err(_) => fastrand::Rng::new(),
+    };
+    println!("{SEED}={}", random.get_seed());
     for round in 0..3 {
         let server = store.serve().await;
         let (state, from) = list(&server).await;

@@ -8,6 +8,7 @@
 )]
 
 mod compose;
+mod conformance;
 mod convergence;
 mod harness;
 mod kube_client;

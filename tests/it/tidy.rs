@@ -467,3 +467,45 @@ fn openings_and_lengths_are_looked_at() {
         [""; 0]
     );
 }
+
+/// The table of rooms in the crate's front page: each room and what it may name; `None` for a helper.
+fn drawn_rooms(page: &str) -> Vec<(String, Option<Vec<String>>)> {
+    let mut rooms: Vec<(String, Option<Vec<String>>)> = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with("| [`")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let room = cells[1].trim_matches(|c: char| !c.is_alphanumeric());
+        let named = match cells[3] {
+            "(anyone may name it)" => None,
+            "all above" => Some(rooms.iter().map(|(room, _)| room.clone()).collect()),
+            words => Some(words.split_whitespace().map(str::to_owned).collect()),
+        };
+        rooms.push((room.to_owned(), named));
+    }
+    rooms
+}
+
+/// Who adds an arrow reads the page, and this test is what holds them to it.
+#[test]
+fn the_page_draws_the_rooms_that_there_are() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let page = std::fs::read_to_string(src.join("ARCHITECTURE.md")).expect("the page");
+    let drawn = drawn_rooms(&page);
+    for (room, allowed) in ROOMS.iter().filter(|(room, _)| src.join(room).is_dir()) {
+        let found = drawn.iter().find(|(drawn, _)| drawn == room);
+        let (_, named) = found.unwrap_or_else(|| panic!("{room} is not in the page"));
+        match named {
+            None => assert!(LEAVES.contains(room), "{room} is no helper"),
+            Some(named) => {
+                let mut named: Vec<&str> = named.iter().map(String::as_str).collect();
+                let mut allowed = allowed.to_vec();
+                named.sort_unstable();
+                allowed.sort_unstable();
+                assert_eq!(named, allowed, "{room}");
+            }
+        }
+    }
+    assert!(
+        drawn.iter().all(|(room, _)| src.join(room).is_dir()),
+        "{drawn:?}"
+    );
+}

@@ -1,52 +1,188 @@
-//! Selecting from a state: ranges, limits, what remains.
+//! History against a model: every state there was, by border; what is trimmed; what a gap hides.
+
+use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::{ColumnSet, EventType, ResolvedFieldSelector};
+use crate::api::{ColumnSet, EventType, FieldColumn, FieldSelector, ResolvedFieldSelector};
 
-fn objects(keys: &[&str]) -> ObjectMap {
-    let columns = ColumnSet::default();
-    let decode = |key: &str| {
-        let app = if key.ends_with('x') { "x" } else { "y" };
-        let stored = format!(r#"{{"metadata":{{"labels":{{"app":"{app}"}}}}}}"#);
-        let (key, at) = (ObjectKey::from(key), ResourceVersion::new(1));
-        Arc::new(Object::decode(key, at, EventType::Added, stored.as_bytes(), &columns).unwrap())
-    };
-    keys.iter()
-        .map(|key| (ObjectKey::from(*key), decode(key)))
+fn rv(n: u64) -> ResourceVersion {
+    ResourceVersion::new(n)
+}
+
+fn columns() -> ColumnSet {
+    ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])
+}
+
+fn object(key: &str, node: u32, at: ResourceVersion) -> Arc<Object> {
+    let stored = format!(r#"{{"metadata":{{}},"spec":{{"nodeName":"n{node}"}}}}"#);
+    let (key, stored) = (ObjectKey::from(key), stored.as_bytes());
+    Arc::new(Object::decode(key, at, EventType::Added, stored, &columns()).unwrap())
+}
+
+fn empty() -> Snapshot {
+    Snapshot::new(0, ObjectMap::new(), &[FieldRef::Column(0)], rv(1))
+}
+
+fn predicate(fields: &str) -> SelectionPredicate {
+    let fields: FieldSelector = fields.parse().unwrap();
+    let fields = ResolvedFieldSelector::resolve(&fields, &columns()).unwrap();
+    SelectionPredicate::new(None, Default::default(), fields)
+}
+
+type Model = BTreeMap<ObjectKey, ResourceVersion>;
+
+fn model(objects: &ObjectMap) -> Model {
+    objects
+        .iter()
+        .map(|(key, object)| (key.clone(), object.resource_version()))
         .collect()
 }
 
-fn check(namespace: Option<&str>, labels: &str, start: &str, limit: usize, expect: &str) {
-    let map = objects(&["a/1", "a/2x", "a-b/1", "ab/1x", "b/1", "b/2"]);
-    let labels = labels.parse().unwrap();
-    let predicate = SelectionPredicate::new(namespace, labels, ResolvedFieldSelector::default());
-    let page = select(&map, &predicate, start, limit);
-    let keys: Vec<_> = page
-        .items
+/// A revision of a few random keys.
+fn revision(
+    snapshot: &Snapshot,
+    random: &mut fastrand::Rng,
+    at: ResourceVersion,
+) -> Vec<CacheEvent> {
+    let mut keys: Vec<u32> = (0..20).collect();
+    random.shuffle(&mut keys);
+    let received = Instant::now();
+    let change = |key: &u32, random: &mut fastrand::Rng| {
+        let key = format!("ns/{key:02}");
+        let before = snapshot.objects.get(key.as_str()).cloned();
+        match before {
+            Some(before) if random.bool() => {
+                CacheEvent::delete(before.deleted_at(at).unwrap(), before, received)
+            }
+            before => CacheEvent::put(object(&key, random.u32(0..4), at), before, received),
+        }
+    };
+    keys[..random.usize(1..5)]
         .iter()
-        .map(|object| object.key().to_string())
-        .collect();
-    let more = page
-        .more_after
-        .map(|key| key.to_string())
-        .unwrap_or_default();
-    let told = format!("{} | {more} | {:?}", keys.join(" "), page.remaining);
+        .map(|key| change(key, random))
+        .collect()
+}
+
+#[test]
+fn every_state_there_was_and_every_index_of_it() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut snapshot = empty();
+    let mut states = BTreeMap::from([(rv(1), Model::new())]);
+    let mut version = 1;
+    for _ in 0..1000 {
+        version += random.u64(1..4);
+        let revision = revision(&snapshot, &mut random, rv(version));
+        snapshot.push(revision);
+        states.insert(snapshot.at, model(&snapshot.objects));
+        if random.u32(..10) == 0 {
+            version += 1;
+            snapshot.advance(rv(version));
+        }
+        for node in 0..5 {
+            let pinned = predicate(&format!("spec.nodeName=n{node}"));
+            let (candidates, _) = snapshot.candidates(&pinned, None);
+            let all = snapshot.objects.iter();
+            let scanned = all.filter(|(_, object)| pinned.matches(object));
+            let scanned = scanned.map(|(key, object)| (key.clone(), object.clone()));
+            let scanned = model(&scanned.collect());
+            assert_eq!(model(&candidates), scanned, "seed {seed}: n{node}");
+        }
+    }
+    // Versions in between are the state before them.
+    let mut state = &states[&rv(1)];
+    for at in 1..=version {
+        state = states.get(&rv(at)).unwrap_or(state);
+        let objects = snapshot.objects_at(rv(at)).unwrap();
+        assert_eq!(&model(&objects), state, "seed {seed}: at {at}");
+    }
+    assert!(snapshot.checkpoints.len() > 5, "they were used");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_trimmed_is_refused_and_its_gaps_and_states_go_with_it() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut snapshot = empty();
+    let window = Duration::from_secs(75);
+    for version in 2..1500 {
+        let revision = revision(&snapshot, &mut random, rv(version));
+        snapshot.push(revision);
+        if version % 100 == 0 {
+            snapshot.relisted(rv(version - 10), rv(version));
+        }
+        snapshot.trim(usize::MAX, window);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(snapshot.relists, 14);
+    // Two or three events each second.
+    assert_eq!(snapshot.reaches_back_to(), rv(1499 - 76));
+    assert_eq!(snapshot.gaps.len(), 0, "1,390 to 1,400 was the last");
+    assert!(snapshot.checkpoints.iter().all(|(at, _)| *at >= rv(1423)));
+    assert!(snapshot.events_after(rv(1422)).is_err());
+    assert!(snapshot.objects_at(rv(1422)).is_err());
+    assert!(snapshot.events_after(rv(1423)).is_ok());
+
+    // However old they are, the last hundred events stay, by whole revisions.
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    snapshot.trim(usize::MAX, window);
+    let kept = snapshot
+        .events_after(snapshot.reaches_back_to())
+        .unwrap()
+        .len();
+    assert!((100..105).contains(&kept), "{kept}");
+    // But not more of them than fit.
+    snapshot.trim(snapshot.history_bytes / 2, window);
+    let left = snapshot
+        .events_after(snapshot.reaches_back_to())
+        .unwrap()
+        .len();
+    assert!((45..55).contains(&left), "{left} of {kept}");
+    snapshot.trim(0, window);
     assert_eq!(
-        told, expect,
-        "{namespace:?} {predicate:?} from {start:?} limit {limit}"
+        (snapshot.reaches_back_to(), snapshot.history_bytes),
+        (rv(1499), 0)
     );
 }
 
 #[test]
-fn ranges_limits_and_what_remains() {
-    check(None, "", "", 0, "a-b/1 a/1 a/2x ab/1x b/1 b/2 |  | None");
-    check(Some("a"), "", "", 0, "a/1 a/2x |  | None");
-    check(Some("a"), "", "", 1, "a/1 | a/1 | Some(1)");
-    check(Some("a"), "", "a/1\0", 1, "a/2x |  | None");
-    check(Some("zz"), "", "", 1, " |  | None");
-    check(None, "", "a/2x\0", 2, "ab/1x b/1 | b/1 | Some(1)");
-    check(None, "app=x", "", 1, "a/2x | a/2x | None");
-    // WC-104: more raw objects follow, none of which matches.
-    check(None, "app=x", "a/2x\0", 1, "ab/1x | ab/1x | None");
-    check(None, "app=x", "ab/1x\0", 1, " |  | None");
+fn a_gap_hides_what_is_inside_of_it() {
+    let mut random = fastrand::Rng::with_seed(2);
+    let mut snapshot = empty();
+    for version in 2..20 {
+        let revision = revision(&snapshot, &mut random, rv(version));
+        snapshot.push(revision);
+    }
+    snapshot.relisted(rv(10), rv(25));
+    snapshot.relisted(rv(25), rv(25));
+    for version in 1..=25 {
+        let hidden = (11..25).contains(&version);
+        let expected = hidden.then_some(TooOld(rv(25)));
+        assert_eq!(snapshot.hidden(rv(version)), expected, "{version}");
+        assert_eq!(
+            snapshot.objects_at(rv(version)).is_err(),
+            hidden,
+            "{version}"
+        );
+    }
+}
+
+/// Each relist left a gap for as long as the process lived, looked through at each read of history.
+#[test]
+fn gaps_of_a_quiet_resource_are_bounded() {
+    let mut snapshot = empty();
+    for round in 1..=1000 {
+        snapshot.relisted(rv(round * 10), rv(round * 10 + 5));
+        snapshot.advance(rv(round * 10 + 10));
+    }
+    assert_eq!(snapshot.gaps.len(), GAPS_MAX);
+    for (version, hidden) in [
+        (10, false),
+        (12, true),
+        (17, true),
+        (9992, true),
+        (9997, false),
+    ] {
+        assert_eq!(snapshot.hidden(rv(version)).is_some(), hidden, "{version}");
+    }
 }

@@ -1,10 +1,9 @@
 //! A storage that does what a test says: a log in memory, with faults. It is not fast, not durable,
 //! and only what the Cacher calls.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use bytes::Bytes;
+use imbl::OrdMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -12,40 +11,52 @@ use super::*;
 use crate::storage::*;
 
 #[derive(Debug)]
-pub(super) struct FakeStorage {
+pub(in crate::cacher) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
+    /// How often watches were asked for progress.
+    pub(super) questions: Arc<Mutex<usize>>,
 }
 
 #[derive(Debug, Clone)]
 struct State {
     revision: u64,
-    /// By revision, from 2 on.
-    log: BTreeMap<u64, StorageEvent>,
+    /// By revision, from 2 on. Persistent, as the state below, for a reader copies what it sees.
+    log: OrdMap<u64, Vec<StorageEvent>>,
+    /// What is there now.
+    now: OrdMap<StorageKey, KeyValue>,
     compacted: u64,
     down: bool,
     progress: bool,
+    /// Watches stay open and say nothing.
+    silent: bool,
+    /// Lists never come back.
+    hanging: bool,
     /// Watches opened under another number end.
     watch_epoch: u64,
 }
 
 impl FakeStorage {
-    pub(super) fn new() -> Arc<Self> {
-        let log = BTreeMap::new();
+    pub(in crate::cacher) fn new() -> Arc<Self> {
+        let (log, now) = Default::default();
         let state = State {
             revision: 1,
             log,
+            now,
             compacted: 0,
             down: false,
             progress: true,
+            silent: false,
+            hanging: false,
             watch_epoch: 0,
         };
-        let (probes, lists) = Default::default();
+        let (probes, lists, questions) = Default::default();
         Arc::new(Self {
             state: watch::Sender::new(state),
             probes,
             lists,
+            questions,
         })
     }
 
@@ -53,31 +64,42 @@ impl FakeStorage {
         rv(self.state.borrow().revision)
     }
 
-    pub(super) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
-        let key = StorageKey::new(key).unwrap();
+    pub(in crate::cacher) fn write(&self, key: &str, value: Option<String>) -> ResourceVersion {
+        self.write_together(vec![(key.to_owned(), value)])
+    }
+
+    /// A transaction: writes and deletions of several keys at one revision.
+    pub(super) fn write_together(&self, writes: Vec<(String, Option<String>)>) -> ResourceVersion {
         let mut revision = 0;
         self.state.send_modify(|state| {
             state.revision += 1;
             revision = state.revision;
-            let previous = state.at(revision - 1).remove(&key).map(|item| item.value);
-            assert!(
-                value.is_some() || previous.is_some(),
-                "deletion of what is not there"
-            );
-            let value = value.map(Bytes::from);
-            let event = StorageEvent {
-                key,
-                revision: rv(revision),
-                value,
-                previous,
-            };
-            state.log.insert(revision, event);
+            let now = &state.now;
+            let events = writes.into_iter().map(|(key, value)| {
+                let key = StorageKey::new(&key).unwrap();
+                let previous = now.get(&key).map(|item| item.value.clone());
+                assert!(
+                    value.is_some() || previous.is_some(),
+                    "deletion of what is not there"
+                );
+                StorageEvent {
+                    key,
+                    revision: rv(revision),
+                    value: value.map(Bytes::from),
+                    previous,
+                }
+            });
+            let events: Vec<_> = events.collect();
+            for event in &events {
+                apply(&mut state.now, event);
+            }
+            state.log.insert(revision, events);
         });
         rv(revision)
     }
 
     /// History up to `at` is gone.
-    pub(super) fn compact_to(&self, at: ResourceVersion) {
+    pub(in crate::cacher) fn compact_to(&self, at: ResourceVersion) {
         self.state.send_modify(|state| state.compacted = at.get());
     }
 
@@ -93,12 +115,34 @@ impl FakeStorage {
         self.state.send_modify(|state| state.progress = progress);
     }
 
+    pub(super) fn set_silent(&self, silent: bool) {
+        self.state.send_modify(|state| state.silent = silent);
+    }
+
+    pub(super) fn set_hanging(&self, hanging: bool) {
+        self.state.send_modify(|state| state.hanging = hanging);
+    }
+
     /// The store was restored from a backup at `at`.
     pub(super) fn restore(&self, at: ResourceVersion) {
         self.state.send_modify(|state| {
+            state.now = state.at(at.get());
             state.revision = at.get();
-            state.log.retain(|revision, _| *revision <= at.get());
+            state.log = state.log.split(&at.next().get()).0;
             state.watch_epoch += 1;
+        });
+    }
+
+    /// The key is gone from all of history, and nobody is told.
+    pub(super) fn lose(&self, key: &str) {
+        let key = StorageKey::new(key).unwrap();
+        self.state.send_modify(|state| {
+            state.now.remove(&key);
+            let log = state.log.iter().map(|(revision, events)| {
+                let kept = events.iter().filter(|event| event.key != key);
+                (*revision, kept.cloned().collect::<Vec<_>>())
+            });
+            state.log = log.collect();
         });
     }
 
@@ -112,26 +156,30 @@ impl FakeStorage {
     }
 }
 
+fn apply(items: &mut OrdMap<StorageKey, KeyValue>, event: &StorageEvent) {
+    let Some(value) = &event.value else {
+        items.remove(&event.key);
+        return;
+    };
+    let mod_revision = event.revision;
+    let before = items.get(&event.key);
+    let item = KeyValue {
+        key: event.key.clone(),
+        value: value.clone(),
+        create_revision: before.map_or(mod_revision, |item| item.create_revision),
+        mod_revision,
+    };
+    items.insert(item.key.clone(), item);
+}
+
 impl State {
-    fn at(&self, revision: u64) -> BTreeMap<StorageKey, KeyValue> {
-        let mut items = BTreeMap::new();
-        for event in self.log.range(..=revision).map(|(_, event)| event) {
-            match &event.value {
-                Some(value) => {
-                    let mod_revision = event.revision;
-                    let before: Option<&KeyValue> = items.get(&event.key);
-                    let create_revision = before.map_or(mod_revision, |item| item.create_revision);
-                    let (key, value) = (event.key.clone(), value.clone());
-                    let item = KeyValue {
-                        key: key.clone(),
-                        value,
-                        create_revision,
-                        mod_revision,
-                    };
-                    items.insert(key, item);
-                }
-                None => drop(items.remove(&event.key)),
-            }
+    fn at(&self, revision: u64) -> OrdMap<StorageKey, KeyValue> {
+        if revision == self.revision {
+            return self.now.clone();
+        }
+        let mut items = OrdMap::new();
+        for event in self.log.range(..=revision).flat_map(|(_, events)| events) {
+            apply(&mut items, event);
         }
         items
     }
@@ -163,6 +211,9 @@ impl Storage for FakeStorage {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         *self.lists.lock() += 1;
+        let mut told = self.state.subscribe();
+        let answers = told.wait_for(|state| !state.hanging).await;
+        drop(answers.expect("the storage outlives its lists"));
         let state = self.up()?;
         let current = rv(state.revision);
         let revision = request.at.unwrap_or(current);
@@ -175,7 +226,8 @@ impl Storage for FakeStorage {
         state.check(revision)?;
         let mut items: Vec<KeyValue> = state
             .at(revision.get())
-            .into_values()
+            .into_iter()
+            .map(|(_, item)| item)
             .filter(|item| {
                 let rest = request.prefix.strip(item.key.as_str());
                 rest.is_some_and(|rest| rest >= request.start.as_str())
@@ -191,7 +243,8 @@ impl Storage for FakeStorage {
         Ok(ListPage {
             items,
             revision,
-            remaining,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
         })
     }
 
@@ -209,6 +262,13 @@ impl Storage for FakeStorage {
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
         let state = self.up()?;
+        let current = rv(state.revision);
+        if after > current {
+            return Err(StorageError::Future {
+                requested: after,
+                current,
+            });
+        }
         state.check(after)?;
         let progress = ProgressRequester::default();
         let cursor = Cursor {
@@ -217,6 +277,7 @@ impl Storage for FakeStorage {
             epoch: state.watch_epoch,
             state: self.state.subscribe(),
             progress: progress.clone(),
+            questions: self.questions.clone(),
         };
         let batches = Box::pin(futures_util::stream::unfold(Some(cursor), |cursor| async {
             let mut cursor = cursor?;
@@ -239,6 +300,10 @@ impl Storage for FakeStorage {
         Ok(())
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        Ok(rv(self.up()?.compacted))
+    }
+
     fn progress_supported(&self) -> bool {
         self.state.borrow().progress
     }
@@ -254,6 +319,7 @@ struct Cursor {
     epoch: u64,
     state: watch::Receiver<State>,
     progress: ProgressRequester,
+    questions: Arc<Mutex<usize>>,
 }
 
 impl Cursor {
@@ -263,10 +329,16 @@ impl Cursor {
             if state.watch_epoch != self.epoch {
                 return Err(StorageError::Unavailable("watch cut".into()));
             }
+            if state.silent {
+                let changed = self.state.changed().await;
+                changed.expect("the storage outlives its watches");
+                continue;
+            }
             let news = state.log.range(self.reached.get() + 1..);
             let events: Vec<StorageEvent> = news
-                .filter(|(_, event)| self.prefix.covers(event.key.as_str()))
-                .map(|(_, event)| event.clone())
+                .flat_map(|(_, events)| events)
+                .filter(|event| self.prefix.covers(event.key.as_str()))
+                .cloned()
                 .collect();
             if let Some(last) = events.last() {
                 state.check(self.reached)?;
@@ -280,6 +352,7 @@ impl Cursor {
                 biased;
                 changed = self.state.changed() => changed.expect("the storage outlives its watches"),
                 () = self.progress.requested() => {
+                    *self.questions.lock() += 1;
                     self.reached = self.reached.max(rv(self.state.borrow().revision));
                     return Ok(StorageBatch { events: Vec::new(), revision: self.reached });
                 }

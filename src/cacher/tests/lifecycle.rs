@@ -92,6 +92,7 @@ async fn pages_are_a_fixed_snapshot() {
     let token = ContinueToken {
         resource_version: Some(rv(4)),
         start: "ns/a\0".into(),
+        remaining: None,
     }
     .encode();
     let stale = ListOptions {
@@ -220,11 +221,11 @@ async fn a_relist_is_told_as_events_and_ends_no_watch() {
     assert_eq!(
         words,
         [
+            "DELETED ns/again@7",
+            "DELETED ns/gone@7",
+            "DELETED ns/gone2@7",
             "MODIFIED ns/changed@8",
             "ADDED ns/new@10",
-            "DELETED ns/gone2@11",
-            "DELETED ns/gone@12",
-            "DELETED ns/again@13",
             "ADDED ns/again@14"
         ]
     );
@@ -257,10 +258,7 @@ async fn storage_that_went_back_in_time_ends_watches_with_410() {
     let mut watch = f.watch(everything(), from(rv(3))).await;
     assert!(said(&mut watch).await.is_empty());
     f.storage.restore(rv(2));
-    f.storage.compact_to(rv(4));
     tokio::time::sleep(Duration::from_secs(10)).await;
-    f.storage.compact_to(rv(1));
-    tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
     let words = said(&mut watch).await;
     assert_eq!(words, ["ERROR too old resource version: 3 (2)", "END"]);

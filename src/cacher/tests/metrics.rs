@@ -1,12 +1,8 @@
 //! What is counted, read back from a scrape.
 
-use async_trait::async_trait;
-use tokio_util::sync::CancellationToken;
-
 use super::*;
 use crate::metrics::Format;
 use crate::metrics::scrape::Scrape;
-use crate::storage::*;
 
 impl Fixture {
     fn scrape(&self) -> Scrape {
@@ -120,65 +116,161 @@ async fn reads_count_by_who_answers_and_what_they_look_at() {
     ]);
 }
 
-/// A storage whose watches say nothing.
-#[derive(Debug)]
-struct Silent(Arc<FakeStorage>);
+#[tokio::test(start_paused = true)]
+async fn lists_count_by_the_index_that_they_use() {
+    let f = Fixture::start();
+    for (key, node) in [("ns/a", "n1"), ("ns/b", "n2"), ("ns/c", "n1")] {
+        f.put(key, "web", node);
+    }
+    let none = ListOptions::default();
+    for fields in ["spec.nodeName=n1", "spec.nodeName=n9", "spec.nodeName!=n1"] {
+        let predicate = predicate(None, "", fields);
+        f.cacher.list(&predicate, &none).await.unwrap();
+    }
+    let (all, pinned) = (",index=''", ",index='f:spec.nodeName'");
+    let fetched = "apiserver_cache_list_fetched_objects_total";
+    f.check(&[
+        ("apiserver_cache_list_total", pinned, 2.0),
+        (fetched, pinned, 2.0),
+        ("apiserver_cache_list_total", all, 1.0),
+        (fetched, all, 3.0),
+        ("apiserver_cache_list_returned_objects_total", "", 3.0),
+    ]);
+    let of_cache = ",storage='watchcache'";
+    let pinned = format!("{of_cache}{pinned}");
+    f.check(&[
+        ("apiserver_storage_list_total", &pinned, 2.0),
+        ("apiserver_storage_list_fetched_objects_total", &pinned, 2.0),
+        (
+            "apiserver_storage_list_returned_objects_total",
+            of_cache,
+            3.0,
+        ),
+    ]);
+}
 
-#[async_trait]
-impl Storage for Silent {
-    fn name(&self) -> &'static str {
-        self.0.name()
+/// One name is one look-up, in storage too.
+#[tokio::test(start_paused = true)]
+async fn lists_of_one_name_count_what_they_look_up() {
+    let f = Fixture::start();
+    for key in ["ns/a", "ns/b", "ns/c"] {
+        f.put(key, "web", "n1");
     }
-    async fn get(
-        &self,
-        key: &StorageKey,
-    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.0.get(key).await
+    f.settle().await;
+    f.storage.set_progress_supported(false);
+    let exactly = ListOptions {
+        resource_version_match: Some(ResourceVersionMatch::Exact),
+        ..from(rv(4))
+    };
+    for (labels, options) in [
+        ("", ListOptions::default()),
+        ("app=db", ListOptions::default()),
+        ("", from(ResourceVersion::ZERO)),
+        ("", exactly),
+    ] {
+        let one = predicate(Some("ns"), labels, "metadata.name=b");
+        f.cacher.list(&one, &options).await.unwrap();
     }
-    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.0.list(request).await
+    // The cache has answered the one at 0 and the exact one. At the beginning all three objects were
+    // read from storage, once, and from the cache.
+    let storage = ",storage='etcd'";
+    f.check(&[
+        ("apiserver_cache_list_total", ",index=''", 3.0),
+        (
+            "apiserver_cache_list_fetched_objects_total",
+            ",index=''",
+            5.0,
+        ),
+        (
+            "apiserver_storage_list_total",
+            ",storage='etcd',index=''",
+            3.0,
+        ),
+        (
+            "apiserver_storage_list_evaluated_objects_total",
+            storage,
+            5.0,
+        ),
+        (
+            "apiserver_storage_list_returned_objects_total",
+            storage,
+            4.0,
+        ),
+    ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn consistency_checks_count_and_are_no_reads() {
+    let mut f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    f.settle().await;
+    let checks = "apiserver_storage_consistency_checks_total";
+    // Each 20 to 30 s.
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    f.check(&[
+        (checks, ",status='success'", 1.0),
+        (checks, ",status='failure'", 0.0),
+        (
+            "apiserver_watch_cache_consistent_read_total",
+            ",success='true',fallback='false'",
+            1.0,
+        ),
+        (
+            "apiserver_storage_list_total",
+            ",storage='etcd',index=''",
+            1.0,
+        ),
+    ]);
+    f.failures = 1;
+    f.storage.lose("/pods/ns/a");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    f.check(&[(checks, ",status='failure'", 1.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_shards_count_and_so_does_what_they_do_not_see() {
+    let f = Fixture::start();
+    f.settle().await;
+    let half = |labels: &str, from: &str, to: &str| {
+        let range = format!("shardRange(object.metadata.uid, '{from}', '{to}')");
+        predicate(None, labels, "").sharded(Some(range.parse().unwrap()))
+    };
+    let (start, middle, end) = (
+        "0x0000000000000000",
+        "0x8000000000000000",
+        "0x10000000000000000",
+    );
+    let mut low = f.watch(half("", start, middle), from(rv(1))).await;
+    let mut high = f.watch(half("", middle, end), from(rv(1))).await;
+    let mut other = f.watch(half("app=db", start, middle), from(rv(1))).await;
+    let mut all = f.watch(everything(), from(rv(1))).await;
+    for watch in [&mut low, &mut high, &mut other, &mut all] {
+        assert!(said(watch).await.is_empty());
     }
-    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
-        self.0.put(put).await
+    for n in 0..20 {
+        f.put(&format!("ns/p{n}"), "web", "n1");
     }
-    async fn delete(
-        &self,
-        key: &StorageKey,
-        expect: ResourceVersion,
-    ) -> Result<Outcome, StorageError> {
-        self.0.delete(key, expect).await
-    }
-    async fn watch(
-        &self,
-        _: &StorageKey,
-        _: ResourceVersion,
-    ) -> Result<StorageWatch, StorageError> {
-        Ok(StorageWatch {
-            batches: Box::pin(futures_util::stream::pending()),
-            progress: ProgressRequester::default(),
-        })
-    }
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.0.current_revision().await
-    }
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.0.compact(at).await
-    }
-    fn progress_supported(&self) -> bool {
-        self.0.progress_supported()
-    }
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.0.maintain(cancel).await;
-    }
+    let seen = (said(&mut low).await.len(), said(&mut high).await.len());
+    assert!(
+        seen.0 > 0 && seen.1 > 0 && seen.0 + seen.1 == 20,
+        "{seen:?}"
+    );
+    let (shards, filtered) = (
+        "apiserver_watch_shards_total",
+        "apiserver_watch_filtered_events_total",
+    );
+    // What labels keep from a watch its shard does not.
+    f.check(&[(shards, "", 3.0), (filtered, "", 20.0)]);
+    drop((low, high, other));
+    f.check(&[(shards, "", 0.0), ("watchet_watchers", "", 1.0)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_falls_back_to_storage_says_so() {
     // WC-191
-    let storage = FakeStorage::new();
-    let silent = Arc::new(Silent(storage.clone()));
-    let f = Fixture::on(storage, silent, CacherConfig::default());
+    let f = Fixture::start();
     f.settle().await;
+    f.storage.set_silent(true);
     f.put("ns/a", "web", "n1");
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
     let key = ObjectKey::from("ns/a");
@@ -254,7 +346,7 @@ async fn events_count_on_their_way_and_gauges_tell_the_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_watchers_count_as_parked_and_as_terminated_when_history_leaves_them() {
+async fn wc_135_a_blocked_watch_is_parked_and_counts_and_ends_only_when_history_is_gone() {
     let config = CacherConfig {
         history_bytes_max: 2_000_000,
         ..CacherConfig::default()

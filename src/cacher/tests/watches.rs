@@ -216,6 +216,54 @@ async fn bookmarks_come_each_minute_and_before_the_deadline_and_tell_of_progress
     assert_eq!(started.elapsed().as_secs(), 100);
 }
 
+/// WC-162: a bookmark that came due just as an event arrived was put off for a minute, and the last
+/// one before the deadline for ever.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_that_meets_an_event_follows_it() {
+    let f = Fixture::start();
+    let options = ListOptions {
+        allow_watch_bookmarks: true,
+        timeout: Some(Duration::from_secs(10)),
+        ..from(rv(1))
+    };
+    let mut watch = f.watch(everything(), options).await;
+    assert!(said(&mut watch).await.is_empty());
+    // The event comes between the timer and the look into the inbox.
+    tokio::time::sleep(Duration::from_millis(7500)).await;
+    f.put("ns/a", "web", "n1");
+    f.settle().await;
+    assert!(
+        watch.timer_fired().is_empty(),
+        "there are events to tell first"
+    );
+    assert_eq!(said(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @2"]);
+}
+
+/// A watch from a version that has not happened was told after a minute that it had.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_never_tells_of_the_future() {
+    let f = Fixture::start();
+    let options = ListOptions {
+        allow_watch_bookmarks: true,
+        timeout: Some(Duration::from_secs(200)),
+        ..from(rv(5))
+    };
+    let mut watch = f.watch(everything(), options).await;
+    let quiet = tokio::time::timeout(Duration::from_secs(100), watch.next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    for key in ["ns/a", "ns/b", "ns/c", "ns/d", "ns/e"] {
+        f.put(key, "web", "n1");
+    }
+    let mut words = Vec::new();
+    while let Some(items) = watch.next().await {
+        words.extend(items.iter().map(word));
+    }
+    assert_eq!(
+        words,
+        ["ADDED ns/e@6", "BOOKMARK @6", "BOOKMARK @6", "BOOKMARK @6"]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_bookmarks_only_the_deadline_ends_it() {
     let f = Fixture::start();

@@ -25,7 +25,7 @@ fn resources() -> Vec<Arc<Resource>> {
     let pods = Resource {
         short_names: vec!["po".to_owned()],
         categories: vec!["all".to_owned()],
-        subresources: vec!["status".to_owned()],
+        subresources: vec![Subresource::STATUS],
         ..resource("", "v1", "Pod", "pods")
     };
     let nodes = Resource {
@@ -33,7 +33,10 @@ fn resources() -> Vec<Arc<Resource>> {
         ..resource("", "v1", "Node", "nodes")
     };
     let deployments = Resource {
-        subresources: vec!["scale".to_owned()],
+        subresources: vec![Subresource {
+            name: "scale",
+            ..Subresource::STATUS
+        }],
         ..resource("apps", "v1", "Deployment", "deployments")
     };
     let old = resource("apps", "v1beta1", "Deployment", "deployments");

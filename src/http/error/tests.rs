@@ -1,7 +1,7 @@
 //! The mapping of §2.7 and §8.5, row by row, as the JSON that goes out.
 
 use super::*;
-use crate::api::ResourceVersion;
+use crate::api::{ContinueToken, ResourceVersion};
 
 /// `code reason | message | details`, as a client sees them.
 fn check(error: impl Into<WireError>, expect: &str) {
@@ -118,11 +118,15 @@ fn failures_of_reads() {
             oldest: requested,
             fresh_token: None,
         },
-        "410 Expired | too old resource version: 5 (9) | -",
+        "410 Expired | the resource version 5 of the list is too old: the oldest that can be listed is 9 | -",
     );
     check(
         ReadError::Stopped,
         r#"503 ServiceUnavailable | the server is shutting down | {"retryAfterSeconds":1}"#,
+    );
+    check(
+        ReadError::from(ContinueToken::decode("%%").unwrap_err()),
+        "400 BadRequest | invalid continue token: continue key is not valid: not base64 | -",
     );
     check(
         ReadError::VersionWithContinue,
@@ -130,8 +134,61 @@ fn failures_of_reads() {
     );
     check(
         ReadError::Undecodable(text("undecodable object a")),
-        "500 StoreReadError | undecodable object a | -",
+        r#"500 InternalError | Internal error occurred: undecodable object a | {"causes":[{"message":"undecodable object a"}]}"#,
     );
+}
+
+/// What a watch says of the same failures.
+#[test]
+fn failures_of_watches() {
+    let told = |error: ReadError| {
+        let status = watch_status(&error);
+        format!("{} {} | {}", status.code, status.reason, status.message)
+    };
+    let expired = ReadError::Expired {
+        requested: ResourceVersion::new(5),
+        oldest: ResourceVersion::new(9),
+        fresh_token: None,
+    };
+    assert_eq!(
+        told(expired),
+        "410 Expired | too old resource version: 5 (9)"
+    );
+    let undecodable = ReadError::Undecodable(text("undecodable object a"));
+    assert_eq!(
+        told(undecodable),
+        "500 StorageReadError | undecodable object a"
+    );
+    let stopped = "503 ServiceUnavailable | the server is shutting down";
+    assert_eq!(told(ReadError::Stopped), stopped);
+}
+
+/// WC-112
+#[test]
+fn a_list_of_corrupt_objects_names_them() {
+    let resources = crate::http::test_objects::pods();
+    let deployments = Resource {
+        group: text("apps"),
+        plural: text("deployments"),
+        ..(*resources).clone()
+    };
+    let key = |name| StorageKey::new(&format!("/deployments/ns/{name}")).unwrap();
+    let mut corrupt = CorruptObjects {
+        objects: vec![(key("a"), text("no JSON"))],
+        truncated: false,
+    };
+    let about = |corrupt: &CorruptObjects| {
+        let error = WireError::from(ReadError::Corrupt(corrupt.clone()));
+        error.about(Verb::List, &deployments)
+    };
+    check(
+        about(&corrupt),
+        r#"500 StorageReadError | failed to read one or more deployments.apps from the storage | {"name":"list","group":"apps","kind":"deployments","causes":[{"reason":"UnexpectedServerResponse","message":"no JSON","field":"/deployments/ns/a"}]}"#,
+    );
+    corrupt.truncated = true;
+    let causes = about(&corrupt).status().details.unwrap().causes;
+    assert_eq!(causes[1].reason, "FieldValueTooMany");
+    assert_eq!(causes[1].message, "too many errors, the list is truncated");
 }
 
 #[test]
@@ -153,6 +210,14 @@ fn failures_of_storage() {
         unavailable,
         r#"500 ServerTimeout | storage is unavailable: refused | {"retryAfterSeconds":2}"#,
     );
+    let away = || StorageError::Unavailable(text("refused"));
+    for error in [ApiError::Storage(away()), ReadError::Storage(away()).into()] {
+        let pods = crate::http::test_objects::pods();
+        check(
+            WireError::from(error).about(Verb::List, &pods),
+            r#"500 ServerTimeout | the list operation against pods could not be completed at this time, please try again | {"name":"list","kind":"pods","retryAfterSeconds":2}"#,
+        );
+    }
     let compacted = ApiError::Storage(StorageError::Compacted {
         requested: ResourceVersion::new(1),
         compacted: ResourceVersion::new(2),
@@ -194,7 +259,6 @@ fn failures_of_the_wire_itself() {
         (ApiError::BadRequest(text("x")), 400),
         (ApiError::Unprocessable(text("x")), 422),
         (ApiError::TooLarge(text("x")), 413),
-        (ApiError::UnsupportedPatch(text("x")), 415),
         (ApiError::MethodNotAllowed(text("x")), 405),
         (ApiError::Timeout(text("x")), 504),
     ] {

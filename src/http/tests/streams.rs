@@ -4,19 +4,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// The next frames of a watch, until it has been silent for a moment.
-async fn frames(body: &mut Body) -> Vec<Value> {
-    let mut bytes = Vec::new();
-    let silence = Duration::from_millis(200);
-    while let Ok(Some(frame)) = tokio::time::timeout(silence, body.frame()).await {
-        bytes.extend_from_slice(&frame.unwrap().into_data().unwrap());
-    }
-    let text = String::from_utf8(bytes).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
 async fn watch(server: &Server, query: &str) -> Body {
     let line = format!("GET {CONFIG_MAPS}?watch=1&{query}");
     let response = server.send(request(&line, &[], "")).await;
@@ -41,7 +28,7 @@ async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
     let made = server.put_config_map("a", "x").await;
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
     let mut body = watch(&server, initial).await;
-    let first = frames(&mut body).await;
+    let first = frames(&mut body, 2).await;
     assert_eq!(told(&first), ["ADDED a", "BOOKMARK -"]);
     let annotations = &first[1]["object"]["metadata"]["annotations"];
     assert_eq!(annotations["k8s.io/initial-events-end"], "true");
@@ -49,13 +36,22 @@ async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
     server
         .ask(&format!("DELETE {CONFIG_MAPS}/a"), &[], "")
         .await;
-    assert_eq!(told(&frames(&mut body).await), ["ADDED b", "DELETED a"]);
+    let both = ["ADDED b", "DELETED a"];
+    assert_eq!(told(&frames(&mut body, 2).await), both);
 
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
     let mut resumed = watch(&server, &format!("resourceVersion={version}")).await;
-    assert_eq!(told(&frames(&mut resumed).await), ["ADDED b", "DELETED a"]);
+    assert_eq!(told(&frames(&mut resumed, 2).await), both);
     let mut selected = watch(&server, "labelSelector=app%3Db&resourceVersion=0").await;
-    assert_eq!(told(&frames(&mut selected).await), ["ADDED b"]);
+    assert_eq!(told(&frames(&mut selected, 1).await), ["ADDED b"]);
+    // What comes next shows that nothing else came before.
+    let line = format!("PATCH {CONFIG_MAPS}/b");
+    let headers = ["content-type: application/merge-patch+json"];
+    let patched = server.ask(&line, &headers, r#"{"data":{"text":"y"}}"#);
+    assert_eq!(patched.await.code, 200);
+    for body in [&mut body, &mut resumed, &mut selected] {
+        assert_eq!(told(&frames(body, 1).await), ["MODIFIED b"]);
+    }
 
     server.wire.shutdown.cancel();
     for body in [&mut body, &mut resumed, &mut selected] {
@@ -93,6 +89,10 @@ async fn what_fails_before_and_within_a_watch() {
     let yaml = ["accept: application/yaml"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
     bad.failure(406, "NotAcceptable");
+    let upgrade = ["connection: upgrade", "upgrade: websocket"];
+    let bad = server.ask("GET /api/v1/pods?watch=1", &upgrade, "").await;
+    let told = bad.failure(400, "BadRequest");
+    assert!(told.contains("WebSocket"), "{told}");
     let future = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
                   &resourceVersion=99999999";
     let within = server.get(future).await;

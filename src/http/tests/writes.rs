@@ -153,7 +153,12 @@ async fn seats_are_limited_and_held_until_the_body_is_sent() {
     let refused = server.get("/api/v1/pods").await;
     refused.failure(429, "TooManyRequests");
     assert_eq!(refused.headers["retry-after"], "1");
-    // Watches and writes have other seats, or none.
+    for document in ["/api", "/apis/apps/v1", "/openapi/v2", "/version"] {
+        let refused = server.get(document).await;
+        refused.failure(429, "TooManyRequests");
+    }
+    // Watches, probes and writes have other seats, or none.
+    assert_eq!(server.get("/readyz").await.code, 200);
     let watch = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
     assert_eq!(watch.code, 200);
     server.put_config_map("a", "x").await;
@@ -176,6 +181,45 @@ async fn a_request_that_takes_too_long_is_ended() {
     server.stop().await;
 }
 
+/// What a write drops is told, also when the write is refused for another reason.
+#[tokio::test]
+async fn a_dropped_owner_is_a_warning() {
+    let server = Server::new().await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"});
+    let mut body = config_map("a", "x");
+    body["metadata"]["ownerReferences"] = json!([owner, owner]);
+    let expect = "299 - \"metadata.ownerReferences contains duplicate entries, which are dropped; \
+                  please fix your requests; duplicate UID(s) observed: [\\\"u1\\\"]\"";
+    let created = server.post(CONFIG_MAPS, &body).await;
+    assert_eq!(
+        (created.code, &created.headers["warning"]),
+        (201, &expect.parse().unwrap())
+    );
+    let owners = &created.json()["metadata"]["ownerReferences"];
+    assert_eq!(owners.as_array().unwrap().len(), 1);
+    let again = server.post(CONFIG_MAPS, &body).await;
+    again.failure(409, "AlreadyExists");
+    assert_eq!(again.headers["warning"], expect);
+    let path = format!("PATCH {CONFIG_MAPS}/a");
+    let headers = ["content-type: application/merge-patch+json"];
+    let patch = json!({"metadata": {"ownerReferences": [owner, owner]}});
+    let patched = server.ask(&path, &headers, patch.to_string()).await;
+    assert_eq!(
+        (patched.code, &patched.headers["warning"]),
+        (200, &expect.parse().unwrap())
+    );
+    let clean = server.put_config_map("b", "x").await;
+    assert!(clean["metadata"]["ownerReferences"].is_null());
+    assert!(
+        !server
+            .get(CONFIG_MAPS)
+            .await
+            .headers
+            .contains_key("warning")
+    );
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_panic_is_a_status() {
     let wire = WireConfig {
@@ -189,5 +233,46 @@ async fn a_panic_is_a_status() {
         "the detail is for the log: {told}"
     );
     assert_eq!(server.get("/livez").await.code, 200);
+    server.stop().await;
+}
+
+/// WC-075, WC-112, §2.7: how damage in storage looks from outside, and how it is mended.
+#[tokio::test]
+async fn a_corrupt_object_is_told_and_can_be_deleted() {
+    let server = Server::new().await;
+    server.put_raw("/configmaps/default/bad", "garbage").await;
+    let bad = format!("{CONFIG_MAPS}/bad");
+    server.get(&bad).await.failure(500, "InternalError");
+    let delete = format!("DELETE {bad}");
+    let refused = server.ask(&delete, &[], "").await;
+    refused.failure(500, "InternalError");
+    let listed = server.get("/api/v1/configmaps?limit=5").await;
+    let told = listed.failure(500, "StorageReadError");
+    assert_eq!(
+        told,
+        "failed to read one or more configmaps from the storage"
+    );
+    let details = &listed.json()["details"];
+    assert_eq!(
+        (&details["name"], &details["kind"]),
+        (&json!("list"), &json!("configmaps"))
+    );
+    assert_eq!(details["causes"][0]["field"], "/configmaps/default/bad");
+
+    let blindly = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    let collection = format!("DELETE {CONFIG_MAPS}{blindly}");
+    let refused = server.ask(&collection, &[], "").await;
+    refused.failure(422, "Invalid");
+    let gone = server.ask(&format!("{delete}{blindly}"), &[], "").await;
+    let status = gone.json();
+    assert_eq!(
+        (gone.code, &status["status"]),
+        (200, &json!("Success")),
+        "{status}"
+    );
+    let details = json!({"name": "bad", "kind": "ConfigMap"});
+    assert_eq!(status["details"], details);
+    let listed = server.get("/api/v1/configmaps?limit=5").await;
+    assert_eq!((listed.code, &listed.json()["items"]), (200, &json!([])));
     server.stop().await;
 }

@@ -84,6 +84,10 @@ impl ReflectorStore for Script {
         self.tell(format!("replace {objects:?} {at}"));
     }
 
+    async fn watching(&mut self) {
+        self.tell("watching".into());
+    }
+
     async fn apply(&mut self, batch: ChangeBatch<u64>) {
         self.tell(format!("apply {} to {}", batch.changes.len(), batch.at));
     }
@@ -117,6 +121,12 @@ fn listing(at: u64) -> Answer {
     }))
 }
 
+fn unreadable() -> SourceError {
+    SourceError::Undecodable {
+        detail: "garbage".into(),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_is_resumed_where_it_ended() {
     check(
@@ -125,16 +135,20 @@ async fn a_watch_that_ends_is_resumed_where_it_ended() {
             "list",
             "replace [5] 5",
             "watch 5",
+            "watching",
             "apply 1 to 6",
             "apply 1 to 8",
             "watch 8",
+            "watching",
         ],
     )
     .await;
 }
 
+/// A watch that meets what cannot be read was once opened again where it met it, and met it again,
+/// until the source had forgotten it.
 #[tokio::test(start_paused = true)]
-async fn expired_means_list_again_and_nothing_else_does() {
+async fn what_is_gone_or_cannot_be_read_means_list_again_and_nothing_else_does() {
     check(
         vec![
             Answer::List(Err(away())),
@@ -143,6 +157,9 @@ async fn expired_means_list_again_and_nothing_else_does() {
             Answer::Watch(vec![added(6), Err(away())]),
             Answer::Watch(vec![Err(expired())]),
             listing(9),
+            Answer::Watch(vec![added(10), Err(unreadable())]),
+            Answer::List(Err(unreadable())),
+            listing(12),
         ],
         &[
             "list",
@@ -152,22 +169,56 @@ async fn expired_means_list_again_and_nothing_else_does() {
             "watch 5",
             "failed: source unavailable: refused",
             "watch 5",
+            "watching",
             "apply 1 to 6",
             "failed: source unavailable: refused",
             "watch 6",
+            "watching",
             "failed: resource version 1 is too old: compacted",
             "list",
             "replace [9] 9",
             "watch 9",
+            "watching",
+            "apply 1 to 10",
+            "failed: source sent what cannot be read: garbage",
+            "list",
+            "failed: source sent what cannot be read: garbage",
+            "list",
+            "replace [12] 12",
+            "watch 12",
+            "watching",
         ],
     )
     .await;
 }
 
+/// It is the source's mistake and not ours: its word no longer holds, and a list begins anew.
 #[tokio::test(start_paused = true)]
-async fn a_source_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop() {
-    let mut answers = vec![listing(5)];
-    answers.extend((0..1000).map(|_| Answer::Watch(vec![])));
+async fn a_source_that_goes_back_is_listed_again() {
+    check(
+        vec![
+            listing(5),
+            Answer::Watch(vec![added(7), added(6), added(8)]),
+            listing(4),
+        ],
+        &[
+            "list",
+            "replace [5] 5",
+            "watch 5",
+            "watching",
+            "apply 1 to 7",
+            "failed: resource version 7 is too old: the source went back from it to 6",
+            "list",
+            "replace [4] 4",
+            "watch 4",
+            "watching",
+        ],
+    )
+    .await;
+}
+
+/// How often the source was listed, and watched, in a minute in which it has these answers.
+async fn asked_in_a_minute(answers: Vec<Answer>) -> (usize, usize) {
     let script = Script {
         answers: Arc::new(Mutex::new(answers.into())),
         ..Script::default()
@@ -178,13 +229,44 @@ async fn a_source_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         stop.cancel();
     });
-    let watches = script
-        .told
-        .lock()
-        .iter()
-        .filter(|t| t.starts_with("watch"))
-        .count();
+    let told = script.told.lock();
+    let count = |what| told.iter().filter(|told| told.starts_with(what)).count();
+    (count("list"), count("watch "))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_of_no_use_is_not_asked_in_a_tight_loop() {
+    let mut ends_at_once = vec![listing(5)];
+    ends_at_once.extend((0..1000).map(|_| Answer::Watch(vec![])));
+    let (lists, watches) = asked_in_a_minute(ends_at_once).await;
+    assert_eq!(lists, 1);
     assert!((2..10).contains(&watches), "{watches} watches in a minute");
+
+    // Each list is too old for a watch by the time that it has arrived.
+    let always_expired = (0..1000).flat_map(|_| [listing(5), Answer::WatchRefused(expired())]);
+    let (lists, watches) = asked_in_a_minute(always_expired.collect()).await;
+    assert!((2..10).contains(&lists), "{lists} lists in a minute");
+    assert_eq!(lists, watches);
+
+    let always_unreadable =
+        (0..1000).flat_map(|_| [listing(5), Answer::Watch(vec![Err(unreadable())])]);
+    let (lists, _) = asked_in_a_minute(always_unreadable.collect()).await;
+    assert!((2..10).contains(&lists), "{lists} lists in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_wants_to_be_left_alone_is() {
+    let busy = SourceError::Unavailable {
+        detail: "busy".into(),
+        retry_after: Some(Duration::from_secs(45)),
+    };
+    let answers = vec![
+        listing(5),
+        Answer::WatchRefused(busy),
+        Answer::WatchRefused(away()),
+    ];
+    let (_, watches) = asked_in_a_minute(answers).await;
+    assert_eq!(watches, 3, "at once, after 45 s, and soon after that");
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,5 +274,14 @@ async fn stops_in_the_middle_of_a_list() {
     let script = Script::default();
     let stop = CancellationToken::new();
     let run = Reflector::new(script.clone(), script.clone(), Backoff::default()).run(stop.clone());
-    tokio::join!(run, async { stop.cancel() });
+    let stopped = async {
+        while script.told.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+    };
+    let both = async { tokio::join!(run, stopped) };
+    let ended = tokio::time::timeout(Duration::from_secs(1), both).await;
+    assert!(ended.is_ok(), "it goes on");
+    assert_eq!(*script.told.lock(), ["list"]);
 }

@@ -114,6 +114,23 @@ fn storage_prefixes_are_kubernetes_own() {
     assert_eq!(prefixes.len(), all - 1, "only the two events share one");
 }
 
+/// Two that convert would be sent each other's frames.
+#[test]
+fn of_those_that_share_a_prefix_one_converts() {
+    let all = resources();
+    let converts = |r: &&Arc<Resource>| super::super::events::is_converted(r);
+    let mut prefixes: Vec<&str> = all
+        .iter()
+        .filter(converts)
+        .map(|r| &*r.storage_prefix)
+        .collect();
+    let converted = prefixes.len();
+    assert!(converted > 0, "events are converted");
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    assert_eq!(prefixes.len(), converted);
+}
+
 #[test]
 fn both_events_select_the_same_columns() {
     let (core, newer) = (find("", "events"), find("events.k8s.io", "events"));
@@ -139,6 +156,37 @@ fn the_notation_of_fields_is_read() {
         .unwrap();
     assert_eq!(*values, ["2".into()]);
     assert!(jobs.columns.resolve("status.successful").is_ok());
+    let events = find("", "events");
+    let at = events.columns.resolve("source").unwrap();
+    for (json, source) in [
+        (
+            r#"{"source":{"component":"a"},"reportingComponent":"b"}"#,
+            "a",
+        ),
+        (r#"{"source":{},"reportingComponent":"b"}"#, "b"),
+        ("{}", ""),
+    ] {
+        let values = events.columns.extract(json.as_bytes()).unwrap();
+        assert!(
+            matches!(at, FieldRef::Column(n) if &*values[n] == source),
+            "{json}"
+        );
+    }
+    assert!(
+        pods.columns.resolve("status.podIPs").is_ok(),
+        "accepted, and never set"
+    );
+    let secrets = find("", "secrets");
+    assert_eq!(*secrets.columns.extract(b"{}").unwrap(), ["Opaque".into()]);
+    for (group, plural, known) in [
+        ("", "nodes", false),
+        ("", "namespaces", false),
+        ("resource.k8s.io", "resourceslices", false),
+        ("", "persistentvolumes", true),
+    ] {
+        let found = find(group, plural).columns.resolve("metadata.namespace");
+        assert_eq!(found.is_ok(), known, "{plural}");
+    }
     assert_eq!(
         *find("", "nodes").columns.extract(b"{}").unwrap(),
         ["false".into()]
@@ -148,13 +196,16 @@ fn the_notation_of_fields_is_read() {
 #[test]
 fn discovery_facts() {
     let namespaces = find("", "namespaces");
-    assert_eq!(namespaces.subresources, ["finalize", "status"]);
+    assert_eq!(
+        namespaces.subresources,
+        [Subresource::FINALIZE, Subresource::STATUS]
+    );
     assert!(!namespaces.verbs.contains(&"deletecollection".to_owned()));
     let deployments = find("apps", "deployments");
     assert_eq!(deployments.singular, "deployment");
     assert_eq!(deployments.short_names, ["deploy"]);
     assert_eq!(deployments.categories, ["all"]);
-    assert_eq!(find("", "configmaps").subresources, [""; 0]);
+    assert_eq!(find("", "configmaps").subresources, []);
     let order: Vec<_> = resources().iter().map(|r| r.group.clone()).collect();
     assert_eq!(order.first().map(String::as_str), Some(""));
 }

@@ -60,6 +60,9 @@ fn a_pending_pod_can_only_go_sooner() {
     }
     let sooner = marked(decided("pods", &pod, json!({"gracePeriodSeconds": 5})));
     assert_eq!(sooner, (json!("2025-12-31T23:59:35Z"), json!(5)));
+    // Once taken for "at once", which is not what anybody asked for.
+    let negative = marked(decided("pods", &pod, json!({"gracePeriodSeconds": -5})));
+    assert_eq!(negative, (json!("2025-12-31T23:59:31Z"), json!(1)));
     let now = decided("pods", &pod, json!({"gracePeriodSeconds": 0}));
     assert!(matches!(now, Change::Delete(_)));
     let unrecorded = bound(json!({"deletionTimestamp": time}));

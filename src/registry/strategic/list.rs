@@ -1,4 +1,8 @@
-//! Strategic merges of lists: by key, as sets, and the order in which the items end up.
+//! Strategic merges of lists: by key, as sets, and the order in which the items end up. Lists come
+//! from clients and may hold hundreds of thousands of items: items are looked up by hash, because to
+//! compare each with each would block a thread for minutes.
+
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -20,12 +24,9 @@ pub(super) fn merge(
 }
 
 fn merge_set(old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
-    let mut merged: Vec<Value> = Vec::with_capacity(old.len() + new.len());
-    for item in old.iter().chain(&new) {
-        if !merged.contains(item) {
-            merged.push(item.clone());
-        }
-    }
+    let mut seen = HashSet::with_capacity(old.len() + new.len());
+    let all = old.iter().chain(&new);
+    let merged = all.filter(|item| seen.insert(*item)).cloned().collect();
     ordered(merged, &new, &old, Some(Rule::Set))
 }
 
@@ -37,6 +38,7 @@ fn merge_by_key(
 ) -> Result<Vec<Value>, StrategicError> {
     let mut live = old.clone();
     let mut replaced = false;
+    let mut gone = HashSet::new();
     let mut patches: Vec<Map<String, Value>> = Vec::with_capacity(new.len());
     for item in new {
         let Value::Object(mut item) = item else {
@@ -51,8 +53,7 @@ fn merge_by_key(
             None => patches.push(item),
             Some(directive) => match &*directive {
                 "delete" => {
-                    let gone = key_of(&item, key)?;
-                    live.retain(|l| l.get(key) != Some(&gone));
+                    gone.insert(key_of(&item, key)?);
                 }
                 "replace" => {
                     item.remove(PATCH);
@@ -73,6 +74,13 @@ fn merge_by_key(
         let items = patches.into_iter().map(without_directives_in);
         return Ok(items.map(Value::Object).collect());
     }
+    live.retain(|item| item.get(key).is_none_or(|id| !gone.contains(id)));
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(live.len());
+    for (place, item) in live.iter().enumerate() {
+        if let Some(id) = item.get(key) {
+            places.entry(id.clone()).or_insert(place);
+        }
+    }
     let mut order = Vec::with_capacity(patches.len());
     for patch in patches {
         let id = key_of(&patch, key)?;
@@ -80,9 +88,12 @@ fn merge_by_key(
             key.to_owned(),
             id.clone(),
         )])));
-        match live.iter_mut().find(|l| l.get(key) == Some(&id)) {
+        match places.get(&id).map(|place| &mut live[*place]) {
             Some(Value::Object(item)) => merge_map(item, patch, schema)?,
-            _ => live.push(Value::Object(without_directives_in(patch))),
+            _ => {
+                places.insert(id, live.len());
+                live.push(Value::Object(without_directives_in(patch)));
+            }
         }
     }
     Ok(ordered(live, &order, &old, Some(Rule::List(key, schema))))
@@ -110,6 +121,7 @@ pub(super) fn delete_primitives(
         )));
     };
     if let Some(Value::Array(list)) = object.get_mut(name) {
+        let gone: HashSet<&Value> = gone.iter().collect();
         list.retain(|item| !gone.contains(item));
     }
     Ok(())
@@ -120,6 +132,26 @@ fn identity(item: &Value, rule: Option<Rule>) -> &Value {
     match rule {
         Some(Rule::List(key, _)) => &item[key],
         _ => item,
+    }
+}
+
+/// Where each item of a list is first.
+struct Places<'a> {
+    places: HashMap<&'a Value, usize>,
+    rule: Option<Rule>,
+}
+
+impl<'a> Places<'a> {
+    fn new(list: &'a [Value], rule: Option<Rule>) -> Self {
+        let mut places = HashMap::with_capacity(list.len());
+        for (place, item) in list.iter().enumerate() {
+            places.entry(identity(item, rule)).or_insert(place);
+        }
+        Self { places, rule }
+    }
+
+    fn of(&self, item: &Value) -> Option<usize> {
+        self.places.get(identity(item, self.rule)).copied()
     }
 }
 
@@ -159,16 +191,17 @@ pub(super) fn ordered(
     before: &[Value],
     rule: Option<Rule>,
 ) -> Vec<Value> {
+    let (order, before) = (Places::new(order, rule), Places::new(before, rule));
     let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
-        .partition(|item| position(order, item, rule).is_some());
-    patched.sort_by_key(|item| position(order, item, rule));
-    others.sort_by_key(|item| position(before, item, rule).unwrap_or(usize::MAX));
+        .partition(|item| order.of(item).is_some());
+    patched.sort_by_key(|item| order.of(item));
+    others.sort_by_key(|item| before.of(item).unwrap_or(usize::MAX));
     let mut arranged = Vec::with_capacity(patched.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in patched {
         while let Some(other) = others.next_if(|other| {
-            let (o, i) = (position(before, other, rule), position(before, &item, rule));
+            let (o, i) = (before.of(other), before.of(&item));
             matches!((o, i), (Some(o), Some(i)) if o < i)
         }) {
             arranged.push(other);

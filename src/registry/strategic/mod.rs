@@ -10,6 +10,8 @@
 mod list;
 mod schema;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 pub(crate) use schema::schema;
@@ -117,17 +119,17 @@ fn retain_keys(
     };
     let bad = || Malformed(format!("{RETAIN_KEYS} must be a list of member names"));
     let list = directive.as_array().ok_or_else(bad)?;
-    let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+    let names: Option<HashSet<&str>> = list.iter().map(Value::as_str).collect();
     let names = names.ok_or_else(bad)?;
     let strays = |(member, value): &(&String, &Value)| {
-        !value.is_null() && !member.starts_with('$') && !names.contains(&member.as_str())
+        !value.is_null() && !member.starts_with('$') && !names.contains(member.as_str())
     };
     if let Some((member, _)) = patch.iter().find(strays) {
         return Err(Malformed(format!(
             "the patch sets {member:?}, which {RETAIN_KEYS} does not list"
         )));
     }
-    object.retain(|member, _| names.contains(&member.as_str()));
+    object.retain(|member, _| names.contains(member.as_str()));
     Ok(())
 }
 

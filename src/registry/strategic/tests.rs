@@ -44,6 +44,51 @@ fn maps_are_merged_and_nulls_delete() {
     );
 }
 
+/// Lists of clients: to compare each item with each once took minutes, on a thread that everybody
+/// else needed. Each of these takes seconds even unoptimized; the bound is for slow machines.
+#[test]
+fn long_lists_are_merged_in_time() {
+    const ITEMS: usize = 50_000;
+    let started = tokio::time::Instant::now();
+    let names = |from: usize| (from..from + ITEMS).map(|n| format!("n{n}"));
+    let keyed = |from| {
+        names(from)
+            .map(|name| json!({"name": name}))
+            .collect::<Value>()
+    };
+    let deletes = |from| {
+        let delete = |name| json!({"name": name, "$patch": "delete"});
+        names(from).map(delete).collect::<Value>()
+    };
+    let set = |from| names(from).map(Value::from).collect::<Value>();
+    let half = ITEMS / 2;
+    let merged = |object: Value, patch: Value| merged_as(("", "pods"), object, patch).unwrap();
+
+    let pod = merged(containers(keyed(0)), containers(keyed(half)));
+    assert_eq!(
+        pod["spec"]["containers"].as_array().unwrap().len(),
+        ITEMS + half
+    );
+    let pod = merged(pod, containers(deletes(half)));
+    assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), half);
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    let pod = merged(finalizers(set(0)), finalizers(set(half)));
+    assert_eq!(
+        pod["metadata"]["finalizers"].as_array().unwrap().len(),
+        ITEMS + half
+    );
+    let gone = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": set(half)}});
+    let pod = merged(pod, gone);
+    assert_eq!(
+        pod["metadata"]["finalizers"].as_array().unwrap().len(),
+        half
+    );
+    let mut ordered = containers(keyed(half));
+    ordered["spec"]["$setElementOrder/containers"] = keyed(half);
+    merged(containers(keyed(0)), ordered);
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}
+
 #[test]
 fn lists_of_objects_are_merged_by_key_and_others_replaced() {
     check(

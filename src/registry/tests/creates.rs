@@ -407,6 +407,14 @@ async fn unknown_fields_are_refused_by_name() {
         list("configmaps").await,
         "\"spec.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
     );
+    assert_eq!(
+        list("jobs").await,
+        "field label \"spec.x\" not supported for batchv1.Job"
+    );
+    assert_eq!(
+        list("resourceslices").await,
+        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x"
+    );
     let target = Target {
         name: "a/b".to_owned(),
         ..fixture.target("pods/a")
@@ -417,4 +425,23 @@ async fn unknown_fields_are_refused_by_name() {
         .await
         .unwrap_err();
     assert!(bad_request(error).contains("may not contain '/'"));
+}
+
+/// A small body may name its owners hundreds of thousands of times.
+#[test]
+fn many_owners_are_deduplicated_in_time() {
+    let started = tokio::time::Instant::now();
+    let owner = |n: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": n});
+    let owners: Value = (0..200_000).map(|n| owner(n % 100_000)).collect();
+    let mut body = json!({"metadata": {"name": "a", "ownerReferences": owners}});
+    let warnings = crate::api::Warnings::default();
+    metadata::dedupe_owners(&mut body, &warnings);
+    assert!(warnings.texts()[0].ends_with("observed: [0,1,2,3,4,5,6,7]"));
+    let kept = body["metadata"]["ownerReferences"].as_array().unwrap();
+    assert_eq!(kept.len(), 100_000);
+    assert_eq!(
+        (&kept[0]["uid"], &kept[99_999]["uid"]),
+        (&json!(0), &json!(99_999))
+    );
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
 }

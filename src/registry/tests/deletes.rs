@@ -217,3 +217,79 @@ async fn a_collection_delete_obeys_its_selectors() {
         .await;
     assert!(matches!(refused, Err(ApiError::MethodNotAllowed(_))));
 }
+
+/// WC-075: what cannot be read is deleted by one option, which deletes nothing else.
+#[tokio::test]
+async fn what_cannot_be_read_can_be_deleted() {
+    const KEY: &str = "/configmaps/default/bad";
+    let fixture = fixture().await;
+    let blindly = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
+    fixture.create("configmaps", named("good")).await;
+    let error = fixture.try_delete("configmaps/good", blindly.clone()).await;
+    match error.unwrap_err() {
+        ApiError::Invalid { kind, causes, .. } => {
+            assert_eq!(kind, "configmaps");
+            let field = "ignoreStoreReadErrorWithClusterBreakingPotential";
+            assert_eq!(causes[0].field, field);
+            assert!(
+                causes[0]
+                    .message
+                    .starts_with("Invalid value: true: is exclusively used")
+            );
+        }
+        other => panic!("{other}"),
+    }
+    fixture.get("configmaps/good").await;
+    let absent = fixture.try_delete("configmaps/none", blindly.clone()).await;
+    assert!(absent.unwrap_err().is_not_found());
+
+    let corrupt = || meddler::Before::Put(KEY, json!(["garbage"]));
+    fixture.storage.meddle(corrupt()).await;
+    for options in [json!({}), json!({"gracePeriodSeconds": 0})] {
+        let error = fixture.try_delete("configmaps/bad", options).await;
+        let error = error.unwrap_err();
+        assert!(
+            matches!(error, ApiError::Read(ReadError::Undecodable(_))),
+            "{error}"
+        );
+    }
+    let gone = fixture.try_delete("configmaps/bad", blindly.clone()).await;
+    assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
+    assert_eq!(fixture.stored(KEY).await, None);
+
+    // Somebody mends it a moment before.
+    fixture.storage.meddle(corrupt()).await;
+    let mended = meddler::Before::Put(KEY, named("bad"));
+    fixture.storage.before_writes.lock().push_back(mended);
+    let error = fixture.try_delete("configmaps/bad", blindly.clone()).await;
+    assert_eq!(causes(error.unwrap_err()).len(), 1);
+    assert!(fixture.stored(KEY).await.is_some());
+
+    for (member, value) in [
+        ("dryRun", json!(["All"])),
+        ("propagationPolicy", json!("Background")),
+        ("orphanDependents", json!(false)),
+        ("gracePeriodSeconds", json!(0)),
+        ("preconditions", json!({"uid": "u"})),
+    ] {
+        let mut options = blindly.clone();
+        options[member] = value;
+        let error = fixture.try_delete("configmaps/bad", options).await;
+        let told = causes(error.unwrap_err());
+        assert_eq!(
+            told[0].1,
+            format!("Invalid value: true: cannot be set together with .{member}")
+        );
+    }
+    let options = serde_json::from_value(blindly).unwrap();
+    let resource = fixture.resource("configmaps");
+    let all = ListOptions::default();
+    let error = fixture
+        .registry
+        .delete_collection(&resource, Some("default"), &all, &options);
+    assert!(
+        causes(error.await.unwrap_err())[0]
+            .1
+            .contains("DELETECOLLECTION")
+    );
+}

@@ -20,6 +20,8 @@ pub(super) struct Meddler {
     pub(super) before_writes: Mutex<VecDeque<Before>>,
     /// So many puts that want the key absent find it taken.
     pub(super) collisions: Mutex<usize>,
+    /// So many puts are made, but who asked for them is never answered.
+    pub(super) unanswered: Mutex<usize>,
     pub(super) gets: Mutex<usize>,
     pub(super) writes: Mutex<usize>,
     /// Of the last put.
@@ -40,6 +42,7 @@ impl Meddler {
             inner,
             before_writes: Mutex::default(),
             collisions: Mutex::default(),
+            unanswered: Mutex::default(),
             gets: Mutex::default(),
             writes: Mutex::default(),
             ttl: Mutex::default(),
@@ -117,7 +120,13 @@ impl Storage for Meddler {
             }
         }
         self.meddle_before_write().await;
-        self.inner.put(put).await
+        let outcome = self.inner.put(put).await;
+        let unanswered = self.unanswered.lock().checked_sub(1);
+        if let Some(left) = unanswered {
+            *self.unanswered.lock() = left;
+            std::future::pending::<()>().await;
+        }
+        outcome
     }
 
     async fn delete(
@@ -155,6 +164,10 @@ impl Storage for Meddler {
 
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
         self.inner.compact(at).await
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.inner.compacted_revision().await
     }
 
     fn progress_supported(&self) -> bool {

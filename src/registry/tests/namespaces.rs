@@ -58,7 +58,9 @@ async fn the_system_namespaces_exist_whoever_starts() {
         writes,
         "a second start writes nothing"
     );
-    assert_eq!(one.cache_readiness(), [], "a start fills no cache");
+    let caches = one.cache_readiness();
+    let caches: Vec<&str> = caches.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(caches, ["namespaces"], "a start fills no other cache");
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let key = StorageKey::new(&format!("/namespaces/{name}")).unwrap();
         let stored = storage.get(&key).await.unwrap().0.unwrap();
@@ -203,6 +205,69 @@ async fn a_restart_goes_on_with_what_was_being_deleted() {
     fixture.eventually_gone("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);
     tasks.drain(Duration::from_secs(5)).await.unwrap();
+}
+
+/// A client hangs up, or its time is up, while the mark is being written: the mark stays, and once
+/// nobody emptied the namespace then.
+#[tokio::test]
+async fn a_namespace_goes_although_its_client_hung_up() {
+    let fixture = fixture().await;
+    fixture.create("namespaces", named("left")).await;
+    fixture.create_in("left", "pods", pod("p")).await.unwrap();
+    *fixture.storage.unanswered.lock() = 1;
+    let deletion = fixture.delete("namespaces/left");
+    let patience = Duration::from_millis(50);
+    tokio::time::timeout(patience, deletion).await.unwrap_err();
+    fixture.eventually_gone("/namespaces/left").await;
+    assert_eq!(fixture.stored("/pods/left/p").await, None);
+}
+
+/// Two servers on one store: the one that took the delete dies, and the other one goes on with it
+/// although it has been up all the time.
+#[tokio::test]
+async fn a_namespace_goes_although_the_server_that_marked_it_died() {
+    let fixture = fixture().await;
+    let tasks = Tasks::new();
+    let other = Registry::new(
+        fixture.storage.clone(),
+        &tasks,
+        CacherConfig::default(),
+        Metrics::new(),
+    );
+    other.bootstrap().await.unwrap();
+    fixture.create("namespaces", named("left")).await;
+    fixture.create_in("left", "pods", pod("p")).await.unwrap();
+    fixture.tasks.cancel();
+    fixture.delete("namespaces/left").await;
+    fixture.eventually_gone("/namespaces/left").await;
+    assert_eq!(fixture.stored("/pods/left/p").await, None);
+    tasks.drain(Duration::from_secs(5)).await.unwrap();
+}
+
+/// The last delete may be acknowledged before the cache has heard of it. Until it has, nothing is
+/// let in on the cache's old word that the namespace is active.
+#[tokio::test]
+async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
+    let fixture = fixture().await;
+    fixture.create("namespaces", named("left")).await;
+    fixture.create_in("left", "pods", pod("p")).await.unwrap();
+    // A list waits for the cache.
+    let (namespaces, all) = (fixture.resource("namespaces"), ListOptions::default());
+    let list = fixture.registry.list(&namespaces, None, &all).await;
+    assert_eq!(list.unwrap().items.len(), 5);
+    fixture.storage.freeze(true);
+    fixture.delete("namespaces/left").await;
+    fixture.eventually_gone("/namespaces/left").await;
+    // Longer than a pass that finds the namespace gone takes to come round again.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let cached = fixture
+        .registry
+        .cache(&fixture.registry.namespaces)
+        .unwrap();
+    assert!(cached.peek(&ObjectKey::from("left")).is_some());
+    let refused = fixture.create_in("left", "pods", pod("p")).await;
+    assert!(refused.unwrap_err().is_not_found());
+    fixture.storage.freeze(false);
 }
 
 #[tokio::test]

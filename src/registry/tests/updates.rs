@@ -140,15 +140,16 @@ async fn generation_counts_desired_states() {
     assert!(matches!(error, ApiError::MethodNotAllowed(_)), "{error}");
 }
 
+/// WC-040
 #[tokio::test]
 async fn some_are_created_by_an_update() {
     let fixture = fixture().await;
     let target = fixture.target("leases/l");
     let options = WriteOptions::default();
     let put = |body| fixture.registry.update(&target, body, &options);
-    let (_, created) = put(named("l")).await.unwrap();
+    let (lease, created) = put(named("l")).await.unwrap();
     assert!(created);
-    let mut body = named("l");
+    let mut body = value(&lease);
     body["spec"] = json!({"holderIdentity": "me"});
     let (_, created) = put(body).await.unwrap();
     assert!(!created);
@@ -157,11 +158,84 @@ async fn some_are_created_by_an_update() {
         .await
         .unwrap_err();
     assert!(error.is_not_found(), "{error}");
+
+    // A version is only a condition on what is there.
     let mut body = named("other");
     body["metadata"]["resourceVersion"] = json!("4");
-    let error = fixture.try_update("leases/other", body).await.unwrap_err();
-    assert!(
-        error.is_not_found(),
-        "a version says that it existed: {error}"
-    );
+    let other = fixture.update("leases/other", body).await;
+    assert!(other["metadata"]["uid"].is_string());
+    fixture.update("runtimeclasses/r", named("r")).await;
+    // A uid is about one object, which is not there.
+    for (path, name) in [("leases/third", "third"), ("configmaps/third", "third")] {
+        let mut body = named(name);
+        body["metadata"]["uid"] = json!("u");
+        let error = fixture.try_update(path, body).await.unwrap_err();
+        assert_eq!(
+            conflict(error),
+            "Precondition failed: UID in precondition: u, UID in object meta: "
+        );
+    }
+    let nowhere = Target {
+        namespace: Some("none".to_owned()),
+        ..fixture.target("leases/l")
+    };
+    let error = fixture
+        .registry
+        .update(&nowhere, named("l"), &options)
+        .await;
+    assert!(error.unwrap_err().is_not_found(), "the namespace");
+}
+
+/// Two PUTs of what is not there: who comes second has met an object, and must not be told that it
+/// cannot create one.
+#[tokio::test]
+async fn a_creating_update_that_loses_is_an_update() {
+    let fixture = fixture().await;
+    let theirs = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Endpoints", "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}],
+            "metadata": {"name": name, "namespace": "default", "uid": "theirs"}})
+    };
+    let key = "/services/endpoints/default/e";
+    let before = meddler::Before::Put(key, theirs("e"));
+    fixture.storage.before_writes.lock().push_back(before);
+    let target = fixture.target("endpoints/e");
+    let options = WriteOptions::default();
+    let put = fixture.registry.update(&target, named("e"), &options).await;
+    let (object, created) = put.unwrap();
+    assert!(!created);
+    assert_eq!(value(&object)["metadata"]["uid"], "theirs");
+
+    let key = "/leases/default/l";
+    let before = meddler::Before::Put(key, theirs("l"));
+    fixture.storage.before_writes.lock().push_back(before);
+    let mut body = named("l");
+    body["metadata"]["resourceVersion"] = json!("4");
+    let error = fixture.try_update("leases/l", body).await.unwrap_err();
+    assert!(conflict(error).starts_with("the object has been modified"));
+}
+
+/// Once a PUT without a version took a lease away from whoever held it.
+#[tokio::test]
+async fn some_are_not_overwritten_blindly() {
+    let fixture = fixture().await;
+    for plural in ["leases", "poddisruptionbudgets", "csinodes"] {
+        let created = fixture.create(plural, named("x")).await;
+        let path = format!("{plural}/x");
+        for version in ["", "0"] {
+            let mut body = created.clone();
+            body["metadata"]["resourceVersion"] = json!(version);
+            body["spec"] = json!({"holderIdentity": "another"});
+            match fixture.try_update(&path, body).await.unwrap_err() {
+                ApiError::Invalid { kind, causes, .. } => {
+                    assert_eq!((&*kind, causes.len()), (plural, 1));
+                    assert_eq!(causes[0].field, "metadata.resourceVersion");
+                    let told = "Invalid value: 0: must be specified for an update";
+                    assert_eq!(causes[0].message, told);
+                }
+                other => panic!("{other}"),
+            }
+        }
+        let patch = json!({"metadata": {"labels": {"a": "b"}}});
+        fixture.merge_patch(&path, patch).await;
+    }
 }

@@ -92,9 +92,10 @@ fn who_is_refused() {
     for (leaf, authorization, path, expected) in [
         (None, None, "/api", None),
         (None, None, "/healthz", Some("system:anonymous")),
-        (None, None, "/readyz/ping", Some("system:anonymous")),
+        (None, None, "/readyz/ping", None),
         (None, None, "/healthzz", None),
-        (None, None, "/version", None),
+        (None, None, "/version", Some("system:anonymous")),
+        (None, None, "/version/x", None),
         (None, bearer("t1"), "/api", Some("joe")),
         (None, Some("bEARER  t1 ".to_owned()), "/api", Some("joe")),
         (None, bearer("t2"), "/api", None),
@@ -120,7 +121,11 @@ fn who_is_refused() {
 
 #[test]
 fn the_answer_is_a_status() {
-    let response = Unauthorized.response();
+    let response = Unauthorized.response(&headers(None));
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+    // As every other answer.
+    assert!(response.headers().contains_key("audit-id"));
+    let cached = &response.headers()[header::CACHE_CONTROL];
+    assert_eq!(cached, "no-cache, private");
 }

@@ -68,6 +68,7 @@ fn defaults() {
     );
     let durability = DurabilityConfig::Fsync;
     assert_eq!(config.storage, StorageConfig::Embedded { durability });
+    assert_eq!(config.watch_cache, CacherConfig::default());
 }
 
 #[test]
@@ -80,6 +81,9 @@ fn values_are_understood() {
         "etcdServers=http://a:1, b:2",
         "--etcd-prefix=x/y/",
         "--etcd-compaction-interval=0",
+        "--watch-history-window=1m",
+        "watchHistoryBytesMax=1Gi",
+        "WATCHET_WATCH_CACHE_CONSISTENCY_CHECK_INTERVAL=5m",
         "--log-level=4",
         "--log-format=json",
         "--shutdown-grace-period=1m30s",
@@ -91,6 +95,13 @@ fn values_are_understood() {
     assert_eq!(config.log.filter, "warn,watchet=debug");
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compaction_interval, Duration::ZERO);
+    let watch_cache = CacherConfig {
+        history_window: Duration::from_secs(60),
+        history_bytes_max: 1 << 30,
+        consistency_check_period: Some(Duration::from_secs(300)),
+        ..CacherConfig::default()
+    };
+    assert_eq!(config.watch_cache, watch_cache);
     let StorageConfig::Etcd(etcd) = config.storage else {
         panic!("{config:?}");
     };
@@ -207,6 +218,22 @@ fn wrong_values_are_named_with_key_and_remedy() {
         (
             &["--etcd-compaction-interval=5"],
             r#"--etcd-compaction-interval "5": must be a duration such as 30s, 5m0s or 1h30m"#,
+        ),
+        (
+            &["--watch-history-window=59s"],
+            r#"--watch-history-window "59s": must be at least 60s, the time between two bookmarks: a client whose last one is older could not resume"#,
+        ),
+        (
+            &["watchHistoryBytesMax=256MB"],
+            r#"watchHistoryBytesMax in w.yaml "256MB": must be an amount such as 256Mi or 1Gi, at least 16Mi"#,
+        ),
+        (
+            &["--watch-history-bytes-max=1Mi"],
+            r#"--watch-history-bytes-max "1Mi": must be an amount such as 256Mi or 1Gi, at least 16Mi"#,
+        ),
+        (
+            &["--watch-cache-consistency-check-interval=never"],
+            r#"--watch-cache-consistency-check-interval "never": must be a duration such as 30s, 5m0s or 1h30m"#,
         ),
         (
             &["WATCHET_SHUTDOWN_GRACE_PERIOD=soon"],

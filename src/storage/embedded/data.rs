@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
 
 use super::codec::decode_number;
@@ -31,8 +31,7 @@ type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
 
 /// An open store's file.
 pub(super) struct Data {
-    /// Before the lock: fields are dropped in order, and the file must be closed when it is free.
-    /// `None` after a failure, until it could be opened again.
+    /// `None` after a failure, until it could be opened again, and once closed.
     db: RwLock<Option<Database>>,
     opener: Option<Opener>,
     /// How errors call it.
@@ -40,7 +39,8 @@ pub(super) struct Data {
     on_disk: bool,
     /// `None` when it is not a file.
     path: Option<PathBuf>,
-    _lock: Option<File>,
+    /// Given up after the file was closed, never before.
+    lock: Mutex<Option<File>>,
 }
 
 impl std::fmt::Debug for Data {
@@ -82,7 +82,7 @@ impl Data {
             name: path.display().to_string(),
             on_disk: true,
             path: Some(path.clone()),
-            _lock: Some(lock),
+            lock: Mutex::new(Some(lock)),
         };
         data.check(&path, seen)?;
         Ok((data, Some(witness)))
@@ -102,14 +102,15 @@ impl Data {
             name: "memory".to_owned(),
             on_disk: false,
             path: None,
-            _lock: None,
+            lock: Mutex::default(),
         })
     }
 
-    /// The same, opened again by `opener` after a failure.
+    /// The same as if on a disk, opened again by `opener` after a failure.
     #[cfg(test)]
     pub(super) fn opened_again_by(mut self, opener: Opener) -> Self {
         self.opener = Some(opener);
+        self.on_disk = true;
         self
     }
 
@@ -120,6 +121,12 @@ impl Data {
         Ok(told.map(|file| file.len()))
     }
 
+    /// Closes the file and frees the directory, once the reads under way have ended.
+    pub(super) fn close(&self) {
+        *self.db.write() = None;
+        self.lock.lock().take();
+    }
+
     /// Does `work` on the database. It does not wait while that is opened again, which takes as
     /// long as verifying the file does.
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, Fault> {
@@ -127,7 +134,10 @@ impl Data {
         match guard.as_ref().and_then(|db| db.as_ref()) {
             Some(db) => work(db),
             None => {
-                let detail = format!("{}: it is being opened again after a failure", self.name);
+                let detail = format!(
+                    "{}: it has closed, or is being opened again after a failure",
+                    self.name
+                );
                 Err(Fault::Told(StorageError::Unavailable(detail)))
             }
         }

@@ -58,8 +58,8 @@ pub(super) enum Step {
         /// The position.
         at: u64,
     },
-    /// The store has closed.
-    Closed,
+    /// The watch was ended.
+    Ended,
 }
 
 /// See the module.
@@ -110,9 +110,7 @@ impl Hub {
             wait
         });
         drop(state);
-        for watch in wake {
-            watch.notify_one();
-        }
+        wake_all(wake);
     }
 
     /// Adds a watch of `prefix` after revision `after`, which `wake` wakes.
@@ -149,9 +147,9 @@ impl Hub {
         let mut state = self.0.lock();
         let published = state.published;
         let Some(slot) = state.slots.get(&id).filter(|_| !state.closed) else {
-            return Step::Closed;
+            return Step::Ended;
         };
-        // A watch of a future revision has a position ahead of what is pending for its prefix.
+        // A watch that was opened between a commit and its publication is ahead of what is pending.
         let Some(from) = slot.pending.map(|from| from.max(position + 1)) else {
             return Step::Idle { at: published };
         };
@@ -195,19 +193,41 @@ impl Hub {
         published
     }
 
-    /// Ends every watch.
+    /// Ends every watch, and lets no other begin.
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
-        let wake: Vec<_> = state.slots.values().map(|slot| slot.wake.clone()).collect();
+        let ended = state.end_watches();
         drop(state);
-        for watch in wake {
-            watch.notify_one();
-        }
+        wake_all(ended);
+    }
+
+    /// Ends every watch and begins anew at `revision`: what was published last is lost.
+    pub(super) fn restart(&self, revision: u64) {
+        let mut state = self.0.lock();
+        let ended = state.end_watches();
+        state.published = revision;
+        state.tail.clear();
+        state.tail_bytes = 0;
+        drop(state);
+        wake_all(ended);
+    }
+}
+
+fn wake_all(watches: Vec<Arc<Notify>>) {
+    for watch in watches {
+        watch.notify_one();
     }
 }
 
 impl State {
+    /// Takes every watch out, and returns who is to be woken to see that.
+    fn end_watches(&mut self) -> Vec<Arc<Notify>> {
+        self.by_prefix.clear();
+        self.waiting.clear();
+        self.slots.drain().map(|(_, slot)| slot.wake).collect()
+    }
+
     fn append(&mut self, event: StorageEvent, wake: &mut Vec<Arc<Notify>>) {
         let revision = event.revision.get();
         assert_eq!(revision, self.published + 1, "revisions are dense");

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::Op;
+use super::writer::{Op, Reply};
 use super::{Durability, Embedded};
 use crate::api::ResourceVersion;
 use crate::storage::{Storage as _, StorageError};
@@ -37,15 +37,22 @@ impl Embedded {
         };
         let mut remembered = None;
         let mut not_before = Instant::now();
+        let mut reopen_at = None;
         loop {
-            // To stop comes first, then to go on after a failure, which the writer does, and tells
-            // of, when it is asked for anything; flushing and compaction are rare and short, so expiry, which
-            // can be busy for long, comes after them.
+            // To stop comes first, then to go on after a failure, which the writer does and tells of.
+            // Flushing and compaction are rare and short, so that expiry, which can be busy for long,
+            // comes after them.
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
-                () = self.reopening_due() => drop(self.ask(Op::Reopen).await),
-                () = tick(&mut flush) => self.flush().await,
+                () = self.reopening_due(&mut reopen_at) => {
+                    reopen_at = None;
+                    drop(self.ask(Op::Reopen).await);
+                }
+                // What has failed was told of, and there is nothing that a flush could save.
+                () = tick(&mut flush) => if self.status.failed().is_none() {
+                    self.flush(Op::Flush).await;
+                },
                 () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
                 () = self.deadline(not_before) => {
                     let pause = self.expire_round().await;
@@ -53,19 +60,21 @@ impl Embedded {
                 }
             }
         }
-        self.flush().await;
+        self.flush(Op::Rest).await;
     }
 
-    /// Waits until a store that has failed should be opened again.
-    async fn reopening_due(&self) {
+    /// Waits until a store that has failed should be opened again. `at` keeps that moment from one
+    /// call to the next, since other duties come between: each second, with an interval durability.
+    async fn reopening_due(&self, at: &mut Option<Instant>) {
         while self.status.failed().is_none() {
+            *at = None;
             self.status.has_failed.notified().await;
         }
-        sleep(REOPEN_PAUSE).await;
+        sleep_until(*at.get_or_insert_with(|| Instant::now() + REOPEN_PAUSE)).await;
     }
 
-    async fn flush(&self) {
-        if let Err(error) = self.ask(Op::Flush).await {
+    async fn flush(&self, how: impl FnOnce(Reply<()>) -> Op) {
+        if let Err(error) = self.ask(how).await {
             tracing::error!(error = %error, "the store cannot be flushed");
         }
     }
@@ -91,7 +100,7 @@ impl Embedded {
 
     /// Waits until the first deadline, but not before `not_before`.
     async fn deadline(&self, not_before: Instant) {
-        tokio::time::sleep_until(not_before).await;
+        sleep_until(not_before).await;
         loop {
             let deadline = self.next_deadline_ms();
             let wait = Duration::from_millis(deadline.saturating_sub(self.clock.now_ms()));

@@ -57,10 +57,11 @@ pub enum Durability {
     #[default]
     Fsync,
     /// At most this long after it was acknowledged, while `maintain` runs; sooner at shutdown. A
-    /// crash loses what came after the last flush, and leaves the state of that flush. Zero is
-    /// `Fsync`.
+    /// crash, of the process or of the machine, loses what came after the last flush, and leaves the
+    /// state of that flush. Its revisions are not given again: the store goes on at a later one,
+    /// without history, so that whoever has seen what was lost lists anew. Zero is `Fsync`.
     Interval(Duration),
-    /// At shutdown, and about once a minute. A crash loses what came after the last flush.
+    /// At shutdown, and about once a minute. A crash loses as much.
     None,
 }
 
@@ -84,7 +85,8 @@ impl Default for EmbeddedConfig {
     }
 }
 
-/// An open store. Dropping it ends its watches, flushes, and frees the data directory.
+/// An open store. Dropping it ends its watches, waits for reads under way, flushes, and frees the data
+/// directory.
 #[derive(Debug)]
 pub struct Embedded {
     name: &'static str,
@@ -133,9 +135,13 @@ impl Embedded {
         mut witness: Option<Witness>,
     ) -> Result<Self, OpenError> {
         let file = Path::new(data.name()).to_owned();
-        let (revision, uncollected) = data
-            .read(|at| Ok((at.revision, at.collected < at.compacted)))
-            .map_err(|error| OpenError::corrupt(&file, error.to_string()))?;
+        let durability = match config.durability {
+            Durability::Interval(Duration::ZERO) => Durability::Fsync,
+            durability => durability,
+        };
+        let numbers = writer::prepare(&data, durability)
+            .map_err(|fault| OpenError::from_fault(&file, fault))?;
+        let revision = numbers.revision;
         let data = Arc::new(data);
         let hub = Arc::new(Hub::new(revision));
         let status = Arc::new(WriterStatus {
@@ -154,13 +160,11 @@ impl Embedded {
             hub: hub.clone(),
             status: status.clone(),
             witness,
-            durability: match config.durability {
-                Durability::Interval(Duration::ZERO) => Durability::Fsync,
-                durability => durability,
-            },
+            durability,
             unflushed: false,
-            collecting: uncollected,
+            collecting: numbers.collected < numbers.compacted,
             last_ops: 0,
+            ceiling: numbers.ceiling,
         };
         let thread = std::thread::Builder::new()
             .name(format!("{name}-writer"))
@@ -205,6 +209,7 @@ impl Drop for Embedded {
         if writer.is_some_and(|writer| writer.join().is_err()) {
             tracing::error!(store = self.name, "the store's writer has panicked");
         }
+        self.data.close();
     }
 }
 
@@ -228,7 +233,7 @@ impl Storage for Embedded {
         let data = self.data.clone();
         let read = move || data.read(|snapshot| snapshot.list(&request));
         self.tasks
-            .spawn_blocking(read)
+            .spawn_blocking("list", read)
             .await
             .unwrap_or_else(|error| Err(StorageError::Unavailable(error.to_string())))
     }
@@ -258,7 +263,7 @@ impl Storage for Embedded {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
-        self.data.read(|snapshot| snapshot.readable(after.get()))?;
+        self.data.read(|snapshot| snapshot.exists(after.get()))?;
         let cursor = Cursor::new(
             self.hub.clone(),
             &self.data,
@@ -280,6 +285,11 @@ impl Storage for Embedded {
 
     async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
         self.data.size_bytes()
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.data
+            .read(|snapshot| Ok(ResourceVersion::new(snapshot.compacted)))
     }
 
     fn progress_supported(&self) -> bool {

@@ -65,13 +65,7 @@ impl Snapshot {
     /// Part of a list, at the latest revision or an older one.
     pub(super) fn list(&self, request: &ListRequest) -> Result<ListPage, Fault> {
         let at = request.at.map_or(self.revision, ResourceVersion::get);
-        if at > self.revision {
-            return Err(Fault::Told(StorageError::Future {
-                requested: ResourceVersion::new(at),
-                current: ResourceVersion::new(self.revision),
-            }));
-        }
-        self.readable(at)?;
+        self.exists(at)?;
         let prefix = request.prefix.as_str();
         let start = format!("{prefix}{}", request.start);
         let (mut found, mut remaining) = (Vec::new(), 0);
@@ -90,7 +84,10 @@ impl Snapshot {
             };
             if request.limit != 0 && found.len() == request.limit {
                 remaining += 1;
-                continue;
+                match request.count {
+                    true => continue,
+                    false => break,
+                }
             }
             let key = StorageKey::new(key).map_err(|e| Fault::Damaged(e.to_string()))?;
             found.push((key, modified));
@@ -98,7 +95,8 @@ impl Snapshot {
         Ok(ListPage {
             items: self.values_of(found)?,
             revision: ResourceVersion::new(at),
-            remaining,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
         })
     }
 
@@ -164,6 +162,17 @@ impl Snapshot {
             )));
         }
         Ok((events, read))
+    }
+
+    /// Whether revision `at` was made and is still known in full.
+    pub(super) fn exists(&self, at: u64) -> Result<(), Fault> {
+        if at > self.revision {
+            return Err(Fault::Told(StorageError::Future {
+                requested: ResourceVersion::new(at),
+                current: ResourceVersion::new(self.revision),
+            }));
+        }
+        self.readable(at)
     }
 
     /// Whether revision `at` is still known in full.

@@ -7,13 +7,17 @@
 //! - `current`: key to head, the last record's revision. A deleted key stays, as a tombstone, until
 //!   it is collected, so that a list at an old revision finds the key and walks back from its head.
 //! - `expiry`: (deadline, revision) of each value that has one, so that the next is the first.
-//! - `meta`: the format, the last revision, the compacted one and the collected one.
+//! - `meta`: the format, the last revision, the compacted one, the collected one and the ceiling.
 //!
 //! # Invariants
 //!
 //! 1. collected <= compacted <= revision.
 //! 2. A record with a revision of at most the collected one is the value that its key had at that
 //!    revision and still had at the collected one; everything else down there is gone.
+//! 3. No revision above the larger of the revision and the ceiling on disk was ever told to anybody.
+//!    A store that does not wait for its disk raises the ceiling in time, and lowers it to the revision
+//!    as the last thing it does: one that opens below its ceiling has lost revisions that somebody may
+//!    have seen, and must not give them to other changes.
 
 use std::ops::Bound::{Excluded, Included};
 
@@ -22,6 +26,7 @@ use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
 
 use super::codec::{Head, Record, decode_number, encode_number};
 use super::error::Fault;
+use super::writer::BATCH_OPS_MAX;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
 
@@ -36,6 +41,8 @@ pub(super) const FORMAT: &str = "format";
 pub(super) const REVISION: &str = "revision";
 /// Name of the compacted revision in `meta`.
 pub(super) const COMPACTED: &str = "compacted";
+/// Name of the ceiling in `meta`; missing in a store that never had one.
+pub(super) const CEILING: &str = "ceiling";
 /// Name of the revision up to which what compaction forgot is deleted, in `meta`.
 pub(super) const COLLECTED: &str = "collected";
 
@@ -44,6 +51,13 @@ pub(super) const FORMAT_VERSION: u64 = 1;
 /// Of a new store, as etcd's: a list of an empty store has a version, and it is not "any". No
 /// record is at it.
 pub(super) const FIRST_REVISION: u64 = 1;
+
+/// How far above the revision the ceiling is raised: what a store without durability makes in the minute
+/// between two flushes at the most. A crash costs as many numbers, of which there are enough.
+const CEILING_AHEAD: u64 = 1 << 22;
+/// How near to the ceiling a transaction may begin without raising it: it makes no more revisions.
+const TRANSACTION_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;
+const _: () = assert!(TRANSACTION_REVISIONS_MAX < CEILING_AHEAD / 2);
 
 /// How many records a transaction collects at most: a few milliseconds, for which writers wait.
 const COLLECT_RECORDS_MAX: usize = 512;
@@ -71,6 +85,8 @@ pub(super) struct Numbers {
     pub(super) compacted: u64,
     /// How far the compacted history is deleted.
     pub(super) collected: u64,
+    /// Nobody was told a revision above it, unless it is below the revision.
+    pub(super) ceiling: u64,
 }
 
 impl Numbers {
@@ -79,7 +95,13 @@ impl Numbers {
         revision: FIRST_REVISION,
         compacted: 0,
         collected: 0,
+        ceiling: 0,
     };
+}
+
+/// Whether a transaction after `revision` could come above the ceiling.
+pub(super) fn is_near_ceiling(revision: u64, ceiling: u64) -> bool {
+    revision + TRANSACTION_REVISIONS_MAX > ceiling
 }
 
 /// Makes the tables of a new store.
@@ -113,6 +135,10 @@ impl<'txn> Tables<'txn> {
             revision: number(REVISION)?,
             compacted: number(COMPACTED)?,
             collected: number(COLLECTED)?,
+            ceiling: match meta.get(CEILING)? {
+                Some(_) => number(CEILING)?,
+                None => 0,
+            },
         };
         Ok(Self {
             log: txn.open_table(LOG)?,
@@ -133,6 +159,7 @@ impl<'txn> Tables<'txn> {
             (REVISION, start.revision, now.revision),
             (COMPACTED, start.compacted, now.compacted),
             (COLLECTED, start.collected, now.collected),
+            (CEILING, start.ceiling, now.ceiling),
         ];
         for (name, before, after) in changes {
             if before != after {
@@ -236,6 +263,32 @@ impl<'txn> Tables<'txn> {
             last.unwrap_or(compacted)
         };
         Ok(())
+    }
+
+    /// Makes room for revisions that need not be on disk when they are told.
+    pub(super) fn raise_ceiling(&mut self) {
+        self.numbers.ceiling = self.numbers.revision + CEILING_AHEAD;
+    }
+
+    /// Takes that back: all that was told is on disk.
+    pub(super) fn lower_ceiling(&mut self) {
+        self.numbers.ceiling = self.numbers.revision;
+    }
+
+    /// Goes on above the ceiling, if that is ahead: revisions up to it may have been told, and are
+    /// lost. The state is that of the last revision there is; history has a hole, so none is kept.
+    /// Returns the revision before, if there was a leap.
+    pub(super) fn leap(&mut self) -> Result<Option<u64>, Fault> {
+        let found = self.numbers.revision;
+        if self.numbers.ceiling <= found {
+            return Ok(None);
+        }
+        self.numbers.revision = self.numbers.ceiling;
+        self.numbers.compacted = self.numbers.ceiling;
+        while self.numbers.collected < self.numbers.compacted {
+            self.collect()?;
+        }
+        Ok(Some(found))
     }
 
     /// Deletes keys whose deadline is `now_ms` or before, some at a time, and returns how many.

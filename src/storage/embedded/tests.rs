@@ -216,10 +216,8 @@ async fn a_failing_disk_acknowledges_nothing() {
     assert!(watch.batches.next().await.is_none());
 }
 
-/// A full disk passes: the store goes on by itself, without what it did not acknowledge or with it,
-/// and then its watches hear of it.
-#[tokio::test(start_paused = true)]
-async fn a_store_goes_on_once_its_disk_works_again() {
+/// A store on a disk that fails when it is told to.
+fn on_a_failing_disk(durability: Durability) -> (Arc<Embedded>, Arc<AtomicBool>) {
     let failing = Arc::new(AtomicBool::new(false));
     let disk = FailingDisk {
         disk: Arc::default(),
@@ -231,13 +229,40 @@ async fn a_store_goes_on_once_its_disk_works_again() {
         opened.map_err(|error| OpenError::io(Path::new("disk"), io::Error::other(error)))
     };
     let data = Data::on(disk).unwrap().opened_again_by(Box::new(opener));
-    let store = Embedded::start("test", EmbeddedConfig::default(), data, None).unwrap();
-    let store = Arc::new(store);
-    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
-    let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+    let config = EmbeddedConfig {
+        durability,
+        compaction_interval: Duration::ZERO,
+    };
+    let store = Embedded::start("test", config, data, None).unwrap();
+    (Arc::new(store), failing)
+}
+
+fn maintain(store: &Arc<Embedded>) {
     let tasks = Tasks::new();
     let (maintained, stop) = (store.clone(), tasks.token());
     tasks.spawn("maintain", async move { maintained.maintain(stop).await });
+}
+
+/// Lets the paused time go on until `done`, and the writer's thread, which knows nothing of it, work.
+async fn until(done: impl AsyncFn() -> bool) {
+    for _ in 0..5000 {
+        if done().await {
+            return;
+        }
+        tokio::time::sleep(maintain::REOPEN_PAUSE).await;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never happens");
+}
+
+/// A full disk passes: the store goes on by itself, without what it did not acknowledge or with it,
+/// and then its watches hear of it.
+#[tokio::test(start_paused = true)]
+async fn a_store_goes_on_once_its_disk_works_again() {
+    let (store, failing) = on_a_failing_disk(Durability::Fsync);
+    maintain(&store);
+    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+    let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
 
     failing.store(true, Ordering::SeqCst);
     put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
@@ -246,14 +271,7 @@ async fn a_store_goes_on_once_its_disk_works_again() {
     tokio::time::sleep(3 * maintain::REOPEN_PAUSE).await;
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
     failing.store(false, Ordering::SeqCst);
-    let mut reads = 0;
-    while let Err(error) = store.get(&key("/pods/ns/a")).await {
-        tokio::time::sleep(maintain::REOPEN_PAUSE).await;
-        // The writer's thread knows nothing of the paused clock.
-        std::thread::sleep(Duration::from_millis(1));
-        reads += 1;
-        assert!(reads < 5000, "it never comes back: {error}");
-    }
+    until(async || store.get(&key("/pods/ns/a")).await.is_ok()).await;
     let (a, _) = store.get(&key("/pods/ns/a")).await.unwrap();
     assert_eq!(a.unwrap().mod_revision, first);
     let (b, _) = store.get(&key("/pods/ns/b")).await.unwrap();
@@ -265,4 +283,44 @@ async fn a_store_goes_on_once_its_disk_works_again() {
     }
     let expect: Vec<_> = b.map(|b| b.mod_revision).into_iter().chain([c]).collect();
     assert_eq!(heard, expect, "each change, once, in order");
+}
+
+/// With an interval durability the flush of each second once kept the store from ever being opened
+/// again. What was acknowledged and not flushed is lost, as it may be; its revisions are not.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_need_not_be_durable_goes_on_too() {
+    let (store, failing) = on_a_failing_disk(Durability::Interval(Duration::from_secs(1)));
+    let kept = done(&store, "/pods/ns/kept", Expect::Absent).await;
+    store.ask(Op::Flush).await.unwrap();
+    let mut watch = store.watch(&key("/pods/"), kept).await.unwrap();
+    let lost = done(&store, "/pods/ns/lost", Expect::Absent).await;
+    failing.store(true, Ordering::SeqCst);
+    store.ask(Op::Flush).await.unwrap_err();
+    failing.store(false, Ordering::SeqCst);
+    maintain(&store);
+    until(async || store.status.failed().is_none()).await;
+
+    let (found, at) = store.get(&key("/pods/ns/kept")).await.unwrap();
+    assert_eq!(found.unwrap().mod_revision, kept);
+    assert!(at > lost, "{at} after {lost}");
+    assert_eq!(store.get(&key("/pods/ns/lost")).await.unwrap().0, None);
+    let mut told = Vec::new();
+    let end = loop {
+        match watch.batches.next().await.unwrap() {
+            Ok(batch) => told.extend(batch.events.into_iter().map(|event| event.revision)),
+            Err(error) => break error,
+        }
+    };
+    assert!(told.is_empty() || told == [lost], "{told:?}");
+    assert!(matches!(end, StorageError::Unavailable(_)), "{end}");
+    let resumed = store.watch(&key("/pods/"), lost).await;
+    assert!(
+        matches!(resumed, Err(StorageError::Compacted { .. })),
+        "{resumed:?}"
+    );
+    let mut watch = store.watch(&key("/pods/"), at).await.unwrap();
+    let made = done(&store, "/pods/ns/new", Expect::Absent).await;
+    assert_eq!(made, at.next());
+    let batch = watch.batches.next().await.unwrap().unwrap();
+    assert_eq!(batch.events[0].revision, made);
 }

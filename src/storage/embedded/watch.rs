@@ -71,7 +71,7 @@ impl Cursor {
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
             let events = match self.hub.step(self.slot, &self.prefix, self.position) {
-                Step::Closed => return Err(closed()),
+                Step::Ended => return Err(closed()),
                 Step::Deliver { events, to } => {
                     self.position = to;
                     events
@@ -103,7 +103,7 @@ impl Cursor {
     /// revision, up to which all was delivered.
     async fn idle(&mut self, at: u64) -> Result<Option<StorageBatch>, StorageError> {
         if let Some(asked) = self.asked {
-            // A watch of a future revision has delivered nothing yet, and says nothing.
+            // Never less than where the watch began, which can be ahead of what is published.
             let wanted = asked.max(self.position);
             if at >= wanted {
                 self.asked = None;
@@ -140,7 +140,7 @@ impl Cursor {
         let prefix = self.prefix.clone();
         let read = move || data.read(|snapshot| snapshot.history(&prefix, from, to));
         self.tasks
-            .spawn_blocking(read)
+            .spawn_blocking("history", read)
             .await
             .unwrap_or_else(|error| Err(StorageError::Unavailable(error.to_string())))
     }
@@ -153,5 +153,5 @@ impl Drop for Cursor {
 }
 
 fn closed() -> StorageError {
-    StorageError::Unavailable("the store has closed".to_owned())
+    StorageError::Unavailable("the store has closed, or begun anew after a failure".to_owned())
 }

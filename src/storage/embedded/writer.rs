@@ -16,7 +16,7 @@ use super::data::Data;
 use super::error::{Fault, guarded};
 use super::hub::Hub;
 use super::maintain::REOPEN_PAUSE;
-use super::tables::{Numbers, Tables};
+use super::tables::{self, Numbers, Tables};
 use super::witness::Witness;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{Outcome, Put, StorageError, StorageEvent};
@@ -47,6 +47,8 @@ pub(super) enum Op {
     Expire(u64, Reply<usize>),
     /// Bring everything to disk.
     Flush(Reply<()>),
+    /// The same, as the last thing for now: a store that is opened from here has lost nothing.
+    Rest(Reply<()>),
     /// Open the file again, if the system has failed.
     Reopen(Reply<()>),
 }
@@ -112,6 +114,36 @@ pub(super) struct Writer {
     pub(super) collecting: bool,
     /// How many operations the last transaction had.
     pub(super) last_ops: usize,
+    /// As it is on disk. See `tables`.
+    pub(super) ceiling: u64,
+}
+
+/// Makes a file that was just opened ready for being written with this durability. Returns its numbers.
+pub(super) fn prepare(data: &Data, durability: Durability) -> Result<Numbers, Fault> {
+    guarded(|| {
+        let txn = data.begin_write(true)?;
+        let mut tables = Tables::open(&txn)?;
+        let lost_after = tables.leap()?;
+        if durability != Durability::Fsync {
+            tables.raise_ceiling();
+        }
+        let (numbers, _, changed) = tables.finish()?;
+        match changed {
+            true => txn.commit()?,
+            false => txn.abort()?,
+        }
+        if let Some(found) = lost_after {
+            let (store, revision) = (data.name(), numbers.revision);
+            tracing::warn!(
+                store,
+                found,
+                revision,
+                "the store did not wait for its disk and was not closed: what it acknowledged \
+                 last may be lost; it goes on at a later revision, without history"
+            );
+        }
+        Ok(numbers)
+    })
 }
 
 impl Writer {
@@ -145,8 +177,9 @@ impl Writer {
             self.last_ops = ops.len();
             self.batch(ops);
         }
-        if self.unflushed {
-            self.batch(VecDeque::from([Op::Flush(oneshot::channel().0)]));
+        // What failed has nothing to bring to disk but what is lost already.
+        if self.durability != Durability::Fsync && self.status.failed().is_none() {
+            self.batch(VecDeque::from([Op::Rest(oneshot::channel().0)]));
         }
     }
 
@@ -205,8 +238,8 @@ impl Writer {
         error
     }
 
-    /// After a failure of the system (disk full, I/O error), opens the file again and goes on if
-    /// nothing that was published is missing there: without `fsync` there can be. Damage stays.
+    /// After a failure of the system (disk full, I/O error), opens the file again and goes on. Damage
+    /// stays.
     fn recover(&mut self) {
         if !matches!(self.status.failed(), Some(StorageError::Failed(_))) {
             return;
@@ -228,10 +261,17 @@ impl Writer {
     }
 
     /// Opens the file again, and returns what is in it that was never published: the transaction
-    /// that failed, when it came as far as the disk.
-    fn reopen(&self) -> Result<Vec<StorageEvent>, Fault> {
+    /// that failed, when it came as far as the disk. A store that does not wait for its disk can have
+    /// lost what it published; its watches end, and begin anew above that.
+    fn reopen(&mut self) -> Result<Vec<StorageEvent>, Fault> {
         let revision = self.data.reopen()?;
         let published = self.hub.published();
+        if revision < published && self.durability != Durability::Fsync {
+            let numbers = prepare(&self.data, self.durability)?;
+            self.ceiling = numbers.ceiling;
+            self.hub.restart(numbers.revision);
+            return Ok(Vec::new());
+        }
         if revision < published {
             return Err(Fault::Damaged(format!(
                 "after a failure it is at revision {revision}, but {published} was acknowledged"
@@ -254,10 +294,12 @@ impl Writer {
         ops: &mut VecDeque<Op>,
         settled: &mut Vec<Settled>,
     ) -> Result<Vec<StorageEvent>, Fault> {
-        let flush = ops.iter().any(|op| matches!(op, Op::Flush(_)));
+        let rest = ops.iter().any(|op| matches!(op, Op::Rest(_)));
+        let flush = rest || ops.iter().any(|op| matches!(op, Op::Flush(_)));
         let compact = |op: &Op| matches!(op, Op::Compact(..));
         let collect = self.collecting || ops.iter().any(compact);
-        let durable = flush || self.durability == Durability::Fsync;
+        let fsync = self.durability == Durability::Fsync;
+        let durable = flush || fsync || tables::is_near_ceiling(self.hub.published(), self.ceiling);
         let txn = self.data.begin_write(durable)?;
         let mut tables = Tables::open(&txn)?;
         while let Some(op) = ops.pop_front() {
@@ -265,10 +307,17 @@ impl Writer {
         }
         let collect = collect && self.collect(&mut tables)?;
         let next_deadline_ms = tables.next_deadline_ms()?;
+        if durable && !fsync {
+            match rest {
+                true => tables.lower_ceiling(),
+                false => tables.raise_ceiling(),
+            }
+        }
         let (numbers, events, changed) = tables.finish()?;
         if changed || (flush && self.unflushed) {
             txn.commit()?;
             self.unflushed = !durable;
+            self.ceiling = numbers.ceiling;
             self.note(&numbers, durable);
         } else {
             txn.abort()?;
@@ -308,7 +357,7 @@ impl Writer {
                 let result = tables.expire(now_ms);
                 self.settle(result, reply, settled, Settled::Expired)
             }
-            Op::Flush(reply) | Op::Reopen(reply) => {
+            Op::Flush(reply) | Op::Rest(reply) | Op::Reopen(reply) => {
                 settled.push(Settled::Done(reply));
                 Ok(())
             }
@@ -369,7 +418,7 @@ impl Writer {
 fn refuse(op: Op, error: StorageError) {
     match op {
         Op::Put(_, _, reply) | Op::Delete(_, _, reply) => drop(reply.send(Err(error))),
-        Op::Compact(_, reply) | Op::Flush(reply) | Op::Reopen(reply) => {
+        Op::Compact(_, reply) | Op::Flush(reply) | Op::Rest(reply) | Op::Reopen(reply) => {
             drop(reply.send(Err(error)))
         }
         Op::Expire(_, reply) => drop(reply.send(Err(error))),

@@ -11,16 +11,18 @@
 //!    wait.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, MaintenanceClient};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use super::failure::Failure;
-use super::version;
+use super::version::Truthfulness;
 use super::watch_pool::WatchPool;
 
 /// The largest answer that is taken in. A list page aims far below it (see `list`); it bounds what
@@ -83,10 +85,8 @@ pub(super) struct Member {
     calls: Mutex<Calls>,
     pub(super) watches: WatchPool,
     health: Mutex<Health>,
-    /// Its version is known and its answers to progress requests are true.
-    progress: AtomicBool,
-    /// It failed since its version was asked: it may have been replaced by another one.
-    ask_again: AtomicBool,
+    /// Of its answers to progress requests.
+    pub(super) truthfulness: Arc<Truthfulness>,
 }
 
 impl Member {
@@ -96,8 +96,7 @@ impl Member {
             watches: WatchPool::new(endpoint.clone()),
             endpoint,
             health: Mutex::default(),
-            progress: AtomicBool::new(false),
-            ask_again: AtomicBool::new(true),
+            truthfulness: Arc::default(),
         })
     }
 
@@ -123,7 +122,7 @@ impl Member {
     }
 
     fn failed(&self, reason: &str) {
-        self.ask_again.store(true, Ordering::Relaxed);
+        self.truthfulness.failed();
         let mut health = self.health.lock();
         let now = Instant::now();
         // Calls that were under way together fail together; they are one failure.
@@ -155,17 +154,17 @@ impl Member {
 
     /// Asks for the version, on which it depends whether progress answers are true.
     async fn ask_version(&self) -> Result<(), String> {
-        self.ask_again.store(false, Ordering::Relaxed);
+        let failures = self.truthfulness.failures();
         let deadline = Instant::now() + STATUS_TIMEOUT;
         let mut maintenance = self.calls().maintenance;
-        let answer = match timeout_at(deadline, maintenance.status()).await {
-            Ok(Ok(status)) => Ok(status.version().to_owned()),
-            Ok(Err(error)) => Err(reason_of(&Failure::from(error))),
-            Err(_) => Err(format!("no answer within {STATUS_TIMEOUT:?}")),
+        let status = match timeout_at(deadline, maintenance.status()).await {
+            Ok(Ok(status)) => status,
+            Ok(Err(error)) => return Err(reason_of(&Failure::from(error))),
+            Err(_) => return Err(format!("no answer within {STATUS_TIMEOUT:?}")),
         };
-        let truthful = answer.as_deref().is_ok_and(version::progress_is_truthful);
-        if self.progress.swap(truthful, Ordering::Relaxed) != truthful {
-            let version = answer.as_deref().unwrap_or("unknown");
+        let version = status.version();
+        if self.truthfulness.told(version, failures) {
+            let truthful = self.truthfulness.is_expected();
             tracing::info!(
                 endpoint = self.name(),
                 version,
@@ -173,10 +172,7 @@ impl Member {
                 "etcd progress answers"
             );
         }
-        if answer.is_err() {
-            self.ask_again.store(true, Ordering::Relaxed);
-        }
-        answer.map(|_| ())
+        Ok(())
     }
 }
 
@@ -184,6 +180,8 @@ impl Member {
 pub(super) struct Cluster {
     members: Vec<Member>,
     preferred: AtomicUsize,
+    /// Told when a member should be asked for its version; the back end's `maintain` waits for it.
+    version_wanted: Notify,
 }
 
 impl Cluster {
@@ -196,6 +194,7 @@ impl Cluster {
         Ok(Self {
             members,
             preferred: AtomicUsize::new(0),
+            version_wanted: Notify::new(),
         })
     }
 
@@ -225,11 +224,16 @@ impl Cluster {
             .collect()
     }
 
-    /// Whether every member is known to answer progress requests truthfully.
+    /// Waits until a member has failed, or is back, so that its version should be asked.
+    pub(super) async fn version_wanted(&self) {
+        self.version_wanted.notified().await;
+    }
+
+    /// Whether every member has said that it answers progress requests truthfully.
     pub(super) fn progress_is_truthful(&self) -> bool {
         self.members
             .iter()
-            .all(|member| member.progress.load(Ordering::Relaxed))
+            .all(|member| member.truthfulness.is_expected())
     }
 
     /// Makes a call at the preferred member, or by `repeat` at others, for at most `limit`.
@@ -259,7 +263,10 @@ impl Cluster {
             let failure = match timeout_at(until, operation(member)).await {
                 Ok(Err(failure)) if failure.is_unavailable() => failure,
                 Ok(result) => {
-                    self.settle(member).await;
+                    member.succeeded();
+                    if member.truthfulness.is_stale() {
+                        self.version_wanted.notify_one();
+                    }
                     return result;
                 }
                 Err(_) => {
@@ -270,6 +277,7 @@ impl Cluster {
             };
             let reason = reason_of(&failure);
             member.failed(&reason);
+            self.version_wanted.notify_one();
             self.prefer_next(member);
             let text = format!("etcd {}: {reason}", member.name());
             let unsent = matches!(failure, Failure::NotSent(_));
@@ -284,17 +292,6 @@ impl Cluster {
                 self.reasons()
             ))
         }))
-    }
-
-    /// After a success: the member is well, and if it was away it tells its version again.
-    async fn settle(&self, member: &Member) {
-        member.succeeded();
-        if member.ask_again.load(Ordering::Relaxed)
-            && let Err(reason) = member.ask_version().await
-        {
-            let endpoint = member.name();
-            tracing::warn!(endpoint, reason, "etcd member does not tell its version");
-        }
     }
 
     /// The preferred member, or the next whose back-off is over; waits for the first to be.
@@ -381,9 +378,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_read_moves_to_the_next_member() {
         let cluster = cluster(2).await;
-        for member in &cluster.members {
-            member.ask_again.store(false, Ordering::Relaxed);
-        }
+        let started = Instant::now();
         let answered = cluster
             .call(
                 Repeat::Freely,
@@ -398,6 +393,9 @@ mod tests {
             .await;
         assert_eq!(answered.unwrap(), "http://127.0.0.1:2/");
         assert_eq!(cluster.preferred.load(Ordering::Relaxed), 1);
+        // An acknowledged write was once held back until the member had told its version, too.
+        assert!(started.elapsed().is_zero(), "{:?}", started.elapsed());
+        cluster.version_wanted().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use etcd_client::proto::PbTxnOpResponse;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::Etcd3;
 use super::WRITE_TIMEOUT;
@@ -18,6 +20,46 @@ use crate::storage::{Storage as _, StorageError};
 /// The key of the agreement: Kubernetes' name, outside of every prefix.
 const COMPACT_REV_KEY: &str = "compact_rev_key";
 
+/// How long what was agreed on is taken for the present: each cache asks every now and then, and one
+/// answer does for all that ask together.
+const AGREED_FRESH: Duration = Duration::from_secs(5);
+
+/// What the servers agreed on last, as this one knows it.
+#[derive(Debug, Default)]
+pub(super) struct Agreed {
+    /// And since when. An async lock, held while etcd is asked: those who wait are to share it.
+    last: Mutex<Option<(ResourceVersion, Instant)>>,
+}
+
+impl Agreed {
+    /// The compacted revision: the text under the key, zero before the first round.
+    pub(super) async fn get(&self, etcd: &Etcd3) -> Result<ResourceVersion, StorageError> {
+        let mut last = self.last.lock().await;
+        if let Some((revision, since)) = *last
+            && since.elapsed() < AGREED_FRESH
+        {
+            return Ok(revision);
+        }
+        let (kv, _) = etcd
+            .read(COMPACT_REV_KEY.into())
+            .await
+            .map_err(Failure::into_storage_error)?;
+        let revision = match &kv {
+            None => ResourceVersion::ZERO,
+            Some(kv) => parse(kv.value()).ok_or_else(|| {
+                let value = String::from_utf8_lossy(kv.value());
+                StorageError::Corrupt(format!("etcd holds {value:?} under {COMPACT_REV_KEY}"))
+            })?,
+        };
+        *last = Some((revision, Instant::now()));
+        Ok(revision)
+    }
+}
+
+fn parse(value: &[u8]) -> Option<ResourceVersion> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
 /// What one server remembers between rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Compactor {
@@ -27,30 +69,23 @@ pub(super) struct Compactor {
     remembered: ResourceVersion,
 }
 
-/// How a round went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Round {
-    /// This server won; history before the revision is to go (nothing in its first round).
-    Won(Option<ResourceVersion>),
-    /// Another server was first.
-    Lost,
-}
-
 impl Compactor {
     /// Takes part in one round and, as its winner, compacts.
-    pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<Round, StorageError> {
-        let round = self
+    pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<(), StorageError> {
+        let won = self
             .agree(etcd)
             .await
             .map_err(Failure::into_storage_error)?;
-        if let Round::Won(Some(at)) = round {
+        if let Some(at) = won {
             etcd.compact(at).await?;
             tracing::debug!(revision = at.get(), "compacted etcd");
         }
-        Ok(round)
+        Ok(())
     }
 
-    async fn agree(&mut self, etcd: &Etcd3) -> Result<Round, Failure> {
+    /// The revision that history now begins at by this server's doing: none when another was first,
+    /// nor in its first round.
+    async fn agree(&mut self, etcd: &Etcd3) -> Result<Option<ResourceVersion>, Failure> {
         let known = self.rounds;
         let text = self.remembered.to_string();
         // Not repeated: after an unknown outcome the next round finds out who won.
@@ -71,7 +106,7 @@ impl Compactor {
         let before = std::mem::replace(&mut self.remembered, revision(header));
         if answer.succeeded() {
             self.rounds += 1;
-            return Ok(Round::Won((!before.is_zero()).then_some(before)));
+            return Ok((!before.is_zero()).then_some(before));
         }
         let found = answer
             .0
@@ -83,7 +118,7 @@ impl Compactor {
             });
         // The key can have been deleted by hand: then the rounds start over.
         self.rounds = found.map_or(0, |kv| kv.version);
-        Ok(Round::Lost)
+        Ok(None)
     }
 }
 

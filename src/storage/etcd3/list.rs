@@ -72,7 +72,9 @@ impl Etcd3 {
                         size = smaller;
                         continue;
                     }
-                    return Err(self.list_error(failure, pinned).await);
+                    return Err(self
+                        .revision_error(failure, pinned.unwrap_or_default())
+                        .await);
                 }
             };
             // The first page fixes the revision of all others.
@@ -99,7 +101,8 @@ impl Etcd3 {
                 return Ok(ListPage {
                     items,
                     revision: at,
-                    remaining,
+                    more: remaining > 0,
+                    remaining: request.count.then_some(remaining),
                 });
             }
         }
@@ -123,18 +126,6 @@ impl Etcd3 {
                 async move { Ok(kv.get(begin, Some(options)).await?) }
             })
             .await
-    }
-
-    async fn list_error(&self, failure: Failure, at: Option<ResourceVersion>) -> StorageError {
-        let requested = at.unwrap_or_default();
-        match failure {
-            Failure::Compacted => self.compacted_error(requested).await,
-            Failure::Future => match self.probe().await {
-                Ok(current) => StorageError::Future { requested, current },
-                Err(failure) => failure.into_storage_error(),
-            },
-            other => other.into_storage_error(),
-        }
     }
 }
 

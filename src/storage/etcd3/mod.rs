@@ -1,6 +1,7 @@
-//! The `etcd` back end: `Storage` over a real etcd, with Kubernetes' key layout, so that both can
-//! serve the same data. Values are bytes here, JSON or not. Everything that says "etcd" is in this
-//! folder.
+//! The `etcd` back end: `Storage` over a real etcd, with Kubernetes' key layout, leases and compaction,
+//! so that any number of servers share one etcd. Values are bytes here; those above write and read
+//! JSON only, so what a kube-apiserver stored as protobuf (all but custom resources) cannot be read.
+//! Everything that says "etcd" is in this folder.
 //!
 //! # Parts
 //!
@@ -55,12 +56,16 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// a member that nobody is talking to shows in no call.
 const VERSIONS_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The shortest time between two such rounds, however often members fail.
+const VERSIONS_PAUSE: Duration = Duration::from_secs(1);
+
 /// The etcd back end. See the module.
 #[derive(Debug)]
 pub struct Etcd3 {
     cluster: Cluster,
     layout: Layout,
     leases: Leases,
+    agreed: compactor::Agreed,
     compaction_interval: Duration,
 }
 
@@ -81,6 +86,7 @@ impl Etcd3 {
             cluster,
             layout: checked.layout,
             leases: Leases::new(config.lease_keys),
+            agreed: compactor::Agreed::default(),
             compaction_interval: config.compaction_interval,
         }))
     }
@@ -280,6 +286,10 @@ impl Storage for Etcd3 {
         Ok(u64::try_from(status.db_size()).ok())
     }
 
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.agreed.get(self).await
+    }
+
     fn progress_supported(&self) -> bool {
         self.cluster.progress_is_truthful()
     }
@@ -287,7 +297,12 @@ impl Storage for Etcd3 {
     async fn maintain(&self, cancel: CancellationToken) {
         let versions = async {
             loop {
-                tokio::time::sleep(VERSIONS_INTERVAL).await;
+                // A wish that came before we waited for it is kept; either way all are asked.
+                tokio::select! {
+                    biased;
+                    () = self.cluster.version_wanted() => {}
+                    () = tokio::time::sleep(VERSIONS_INTERVAL) => {}
+                }
                 for reason in self
                     .cluster
                     .ask_versions()
@@ -297,6 +312,7 @@ impl Storage for Etcd3 {
                 {
                     tracing::warn!(reason, "etcd member does not answer");
                 }
+                tokio::time::sleep(VERSIONS_PAUSE).await;
             }
         };
         let compaction = async {

@@ -10,6 +10,7 @@
 //! dropped: the gRPC stream is reset, and etcd forgets the watch
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use super::READ_TIMEOUT;
 use super::cluster::{Member, Repeat};
 use super::failure::Failure;
 use super::keys::{Layout, raw_revision, revision};
+use super::version::Truthfulness;
 use super::watch_pool::Seat;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{ProgressRequester, StorageBatch, StorageError, StorageEvent, StorageWatch};
@@ -34,8 +36,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// an unanswered request is repeated after this, then after twice as long, and so on.
 const PROGRESS_REPEAT_MIN: Duration = Duration::from_millis(25);
 
-/// The longest wait before a progress request is repeated.
-const PROGRESS_REPEAT_MAX: Duration = Duration::from_millis(200);
+/// The longest wait before a progress request is repeated. An idle etcd answers none (since 3.5.22 and
+/// 3.6.2) before it has made a revision that the watch would deliver, and that can be long.
+const PROGRESS_REPEAT_MAX: Duration = Duration::from_secs(10);
 
 /// The watch id of an answer to a progress request: it speaks for the whole stream.
 const STREAM_WATCH_ID: i64 = -1;
@@ -45,6 +48,7 @@ struct Opened {
     requests: WatchRequestSender,
     responses: WatchResponseStream,
     watch_id: i64,
+    truthfulness: Arc<Truthfulness>,
     /// Held, not read: it keeps the watch counted on its connection.
     _seat: Seat,
 }
@@ -76,16 +80,18 @@ impl Etcd3 {
             Err(Failure::Compacted) => return Err(self.compacted_error(after).await),
             Err(failure) => return Err(failure.into_storage_error()),
         };
-        self.refuse_if_compacted(after).await?;
+        self.refuse_unless_history(after).await?;
         let progress = ProgressRequester::default();
         let watch = Watch {
-            layout: self.layout.clone(),
-            truthful: self.cluster.progress_is_truthful(),
-            delivered: after,
-            requested: after,
-            tail: Vec::new(),
-            answer_due: None,
-            answer_wait: PROGRESS_REPEAT_MIN,
+            batches: Batches {
+                layout: self.layout.clone(),
+                watch_id: opened.watch_id,
+                truthfulness: opened.truthfulness.clone(),
+                delivered: after,
+                requested: after,
+                tail: Vec::new(),
+            },
+            request: Request::default(),
             progress: progress.clone(),
             opened,
         };
@@ -101,9 +107,10 @@ impl Etcd3 {
         })
     }
 
-    /// Refuses a watch after a revision that is no longer there. etcd itself lets a watch start at
-    /// the compacted revision, although a deletion made at it can be gone.
-    async fn refuse_if_compacted(&self, after: ResourceVersion) -> Result<(), StorageError> {
+    /// Refuses a watch after a revision that is not in history. etcd itself lets a watch start at
+    /// the compacted revision, although a deletion made at it can be gone; and it waits for a
+    /// revision in the future, which is one that it has lost: nobody watches after what never was.
+    async fn refuse_unless_history(&self, after: ResourceVersion) -> Result<(), StorageError> {
         let at = after.max(ResourceVersion::new(1));
         let options = GetOptions::new().with_revision(raw_revision(at));
         let key = self.layout.probe();
@@ -116,15 +123,30 @@ impl Etcd3 {
             })
             .await;
         match read {
-            Ok(_) | Err(Failure::Future) => Ok(()),
-            Err(Failure::Compacted) => Err(self.compacted_error(after).await),
-            Err(failure) => Err(failure.into_storage_error()),
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.revision_error(failure, after).await),
+        }
+    }
+
+    /// The error of a read at revision `requested`.
+    pub(super) async fn revision_error(
+        &self,
+        failure: Failure,
+        requested: ResourceVersion,
+    ) -> StorageError {
+        match failure {
+            Failure::Compacted => self.compacted_error(requested).await,
+            Failure::Future => match self.probe().await {
+                Ok(current) => StorageError::Future { requested, current },
+                Err(failure) => failure.into_storage_error(),
+            },
+            other => other.into_storage_error(),
         }
     }
 
     /// The error for a revision that etcd says is compacted. Only a watch is told where history
     /// begins, so one is opened for the purpose.
-    pub(super) async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
+    async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
         let options = WatchOptions::new().with_start_revision(raw_revision(requested).max(1));
         let key = self.layout.probe();
         let told = self
@@ -165,6 +187,7 @@ async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Op
         requests,
         responses,
         watch_id: response.watch_id(),
+        truthfulness: member.truthfulness.clone(),
         _seat: seat,
     })
 }
@@ -183,39 +206,56 @@ fn canceled(response: &PbWatchResponse) -> Failure {
 }
 
 struct Watch {
-    layout: Layout,
     opened: Opened,
+    batches: Batches,
     progress: ProgressRequester,
-    /// Whether etcd's answers to progress requests can be believed.
-    truthful: bool,
-    /// What the caller asked for, for its error.
-    requested: ResourceVersion,
-    /// Nothing at or below this is delivered again.
-    delivered: ResourceVersion,
-    /// Events of the revision that a fragment ended in; the next one may hold more of it.
-    tail: Vec<StorageEvent>,
-    /// When to repeat a progress request that was not answered.
-    answer_due: Option<Instant>,
-    /// How long the last wait for an answer was to be.
-    answer_wait: Duration,
+    request: Request,
+}
+
+/// The progress request that waits for an answer, if one does.
+#[derive(Debug, Default)]
+struct Request {
+    /// When to repeat it.
+    due: Option<Instant>,
+    /// How long the last wait was to be.
+    wait: Duration,
+}
+
+impl Request {
+    /// Somebody asks, whether others wait or not.
+    fn begin(&mut self) {
+        self.wait = PROGRESS_REPEAT_MIN;
+        self.due = Some(Instant::now() + self.wait);
+    }
+
+    /// It is repeated.
+    fn repeat(&mut self) {
+        self.wait = (self.wait * 2).min(PROGRESS_REPEAT_MAX);
+        self.due = Some(Instant::now() + self.wait);
+    }
+
+    /// It was answered.
+    fn end(&mut self) {
+        self.due = None;
+    }
 }
 
 impl Watch {
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
-            let due = self.answer_due;
+            let due = self.request.due;
             // What has arrived goes first: it may be the progress that is about to be asked for.
             // All three can be dropped half-way without losing anything.
             let response = tokio::select! {
                 biased;
                 response = self.opened.responses.message() => response,
-                () = self.progress.requested(), if self.truthful => {
-                    self.answer_wait = PROGRESS_REPEAT_MIN;
+                () = self.progress.requested() => {
+                    self.request.begin();
                     self.ask_progress().await?;
                     continue;
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    self.answer_wait = (self.answer_wait * 2).min(PROGRESS_REPEAT_MAX);
+                    self.request.repeat();
                     self.ask_progress().await?;
                     continue;
                 }
@@ -223,21 +263,45 @@ impl Watch {
             let response = response
                 .map_err(|error| Failure::from(error).into_storage_error())?
                 .ok_or_else(|| StorageError::Unavailable("etcd closed the watch".into()))?;
-            if let Some(batch) = self.take(response.0)? {
+            let answer = response.0.watch_id == STREAM_WATCH_ID;
+            if let Some(batch) = self.batches.take(response.0)? {
+                // An answer that says nothing is none: the request stands, and is repeated.
+                if answer {
+                    self.request.end();
+                }
                 return Ok(batch);
             }
         }
     }
 
+    /// Asks, unless the answer would not be believed: then a repetition asks once it would be.
     async fn ask_progress(&mut self) -> Result<(), StorageError> {
-        self.answer_due = Some(Instant::now() + self.answer_wait);
+        if !self.batches.truthfulness.is_certain() {
+            return Ok(());
+        }
         self.opened
             .requests
             .request_progress()
             .await
             .map_err(|error| Failure::from(error).into_storage_error())
     }
+}
 
+/// What was delivered of one watch, and what its responses add to that.
+struct Batches {
+    layout: Layout,
+    watch_id: i64,
+    /// Whether the member's answers to progress requests can be believed.
+    truthfulness: Arc<Truthfulness>,
+    /// What the caller asked for, for its error.
+    requested: ResourceVersion,
+    /// Nothing at or below this is delivered again.
+    delivered: ResourceVersion,
+    /// Events of the revision that a fragment ended in; the next one may hold more of it.
+    tail: Vec<StorageEvent>,
+}
+
+impl Batches {
     /// What one response has to say, if it completes anything.
     fn take(&mut self, response: PbWatchResponse) -> Result<Option<StorageBatch>, StorageError> {
         if response.canceled {
@@ -279,18 +343,17 @@ impl Watch {
 
     fn progressed(&mut self, response: &PbWatchResponse) -> Option<StorageBatch> {
         let whole_stream = response.watch_id == STREAM_WATCH_ID;
-        if whole_stream {
-            self.answer_due = None;
-        } else if response.watch_id != self.opened.watch_id {
+        if !whole_stream && response.watch_id != self.watch_id {
             return None;
         }
-        let header = response.header.as_ref()?;
-        let revision = revision(header.revision);
-        // Between fragments nothing can be vouched for.
-        if !self.tail.is_empty() || (whole_stream && !self.truthful) {
+        let revision = revision(response.header.as_ref()?.revision);
+        // Between fragments nothing can be vouched for. A member that is behind the one that told
+        // where to begin speaks of the past: etcd before 3.5.22 and 3.6.2 answers all the same.
+        let vouched = self.tail.is_empty() && revision >= self.delivered;
+        if !vouched || (whole_stream && !self.truthfulness.is_certain()) {
             return None;
         }
-        self.delivered = self.delivered.max(revision);
+        self.delivered = revision;
         let events = Vec::new();
         Some(StorageBatch { events, revision })
     }
@@ -328,47 +391,4 @@ fn split_last_revision(events: &mut Vec<StorageEvent>) -> Vec<StorageEvent> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(revision: u64) -> StorageEvent {
-        StorageEvent {
-            key: StorageKey::new(&format!("/pods/ns/{revision}")).unwrap(),
-            revision: ResourceVersion::new(revision),
-            value: Some(Bytes::new()),
-            previous: None,
-        }
-    }
-
-    #[test]
-    fn a_fragment_keeps_back_the_revision_it_ends_in() {
-        let revisions = |events: &[StorageEvent]| -> Vec<u64> {
-            events.iter().map(|event| event.revision.get()).collect()
-        };
-        let mut events: Vec<_> = [1, 2, 2, 3, 3].map(event).into();
-        let tail = split_last_revision(&mut events);
-        assert_eq!(
-            (revisions(&events), revisions(&tail)),
-            (vec![1, 2, 2], vec![3, 3])
-        );
-        let mut one: Vec<_> = [7, 7].map(event).into();
-        assert_eq!(split_last_revision(&mut one).len(), 2);
-        assert!(one.is_empty());
-    }
-
-    #[test]
-    fn a_cancellation_says_why() {
-        let response = |compact_revision, cancel_reason: &str| PbWatchResponse {
-            canceled: true,
-            compact_revision,
-            cancel_reason: cancel_reason.into(),
-            ..PbWatchResponse::default()
-        };
-        assert_eq!(
-            canceled(&response(7, "mvcc: required revision")),
-            Failure::Compacted
-        );
-        assert!(canceled(&response(0, "etcdserver: no leader")).is_unavailable());
-        assert!(!canceled(&response(0, "rpc error: permission denied")).is_unavailable());
-    }
-}
+mod tests;

@@ -35,7 +35,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts one with a data directory of its own and waits until it is ready. `args` are added to
-    /// those that choose free ports.
+    /// those that choose free ports and check the caches.
     pub(crate) async fn start(args: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut server = Self::start_in(directory.path(), args).await;
@@ -45,8 +45,12 @@ impl Server {
 
     /// Starts one that keeps its data in `directory`, which outlives it.
     pub(crate) async fn start_in(directory: &Path, args: &[&str]) -> Self {
-        let ports = ["--secure-port=0", "--insecure-port=auto"];
-        Self::start_exactly(directory, &[&ports[..], args].concat()).await
+        let ours = [
+            "--secure-port=0",
+            "--insecure-port=auto",
+            "--watch-cache-consistency-check-interval=2s",
+        ];
+        Self::start_exactly(directory, &[&ours[..], args].concat()).await
     }
 
     /// As [`Self::start_in`], with no arguments but `args` and the data directory.
@@ -180,8 +184,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let log = self.log();
         if std::thread::panicking() {
-            println!("--- the server's log ---\n{}", self.log());
+            println!("--- the server's log ---\n{log}");
+        } else {
+            // What a consistency check says, whatever the test was about.
+            assert!(!log.contains("the cache differs from storage"), "{log}");
         }
     }
 }

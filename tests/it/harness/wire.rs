@@ -234,8 +234,8 @@ pub(crate) fn request(
     let mut request = Request::builder()
         .method(method)
         // HTTP/2 wants the authority there; HTTP/1.1 takes the Host header.
-        .uri(format!("http://watchet.test{path}"))
-        .header("host", "watchet.test");
+        .uri(format!("http://localhost{path}"))
+        .header("host", "localhost");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

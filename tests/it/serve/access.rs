@@ -59,7 +59,7 @@ fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
 async fn status_as(server: &Server, identity: &Identity) -> StatusCode {
     let config = server.kubeconfig_value();
     let mut wire = Wire::secure(server.secure(), &config, Some(identity), Protocol::Http2).await;
-    wire.get("/version").await.status
+    wire.get("/api").await.status
 }
 
 #[tokio::test]
@@ -134,13 +134,14 @@ async fn every_kind_of_storage_serves() {
 }
 
 #[tokio::test]
-async fn without_a_credential_only_health_is_told() {
+async fn without_a_credential_only_health_and_version_are_told() {
     let server = Server::start(&["--storage=memory"]).await;
     for protocol in PROTOCOLS {
         let mut stranger = server.stranger(protocol).await;
         for path in [
             "/api",
-            "/version",
+            "/version/openapi",
+            "/readyz/etcd",
             "/api/v1/namespaces",
             "/nowhere",
             "/healthzz",
@@ -162,13 +163,15 @@ async fn without_a_credential_only_health_is_told() {
                 "{path}"
             );
             assert_eq!(answer.headers["content-type"], "application/json");
+            assert_eq!(answer.headers["cache-control"], "no-cache, private");
+            assert!(answer.headers.contains_key("audit-id"), "{path}");
         }
         for path in [
             "/healthz",
             "/livez",
             "/readyz",
-            "/readyz/etcd",
             "/readyz?verbose",
+            "/version",
         ] {
             let answer = stranger.get(path).await;
             assert_eq!(answer.status, StatusCode::OK, "{path}: {:?}", answer.body);
@@ -283,7 +286,7 @@ async fn a_given_certificate_is_served_and_the_kubeconfig_trusts_it() {
     let cluster = &config["clusters"][0]["cluster"];
     assert_eq!(cluster["tls-server-name"], "api.example.com");
     let mut admin = server.admin(Protocol::Http2).await;
-    assert_eq!(admin.get("/version").await.status, StatusCode::OK);
+    assert_eq!(admin.get("/api").await.status, StatusCode::OK);
     server.stop().await;
 }
 

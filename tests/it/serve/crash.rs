@@ -139,7 +139,6 @@ async fn acknowledged_writes_survive_and_watches_resume() {
         .as_array()
         .expect("items")
         .iter()
-        .filter(|item| item["metadata"]["name"] != "kube-root-ca.crt")
         .map(|item| {
             let name = item["metadata"]["name"].as_str().expect("a name");
             (name.to_owned(), version(item))

@@ -41,7 +41,7 @@ async fn unfinished_post(server: &Server, body: &Value) -> (TcpStream, String) {
     let body = body.to_string();
     let (now, later) = body.split_at(body.len() / 2);
     let head = format!(
-        "POST {CONFIG_MAPS} HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n\
+        "POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
         body.len()
     );

@@ -7,6 +7,8 @@ use tokio::time::timeout;
 use watchet::api::ResourceVersion;
 use watchet::storage::{Storage, StorageError};
 
+use super::Backend;
+use super::fixtures::{EmbeddedStore, MemoryStore};
 use super::support::{Follow, PATIENCE, create, delete, key, list, pairs, told, update};
 
 /// A history of which every step matters, and its revisions.
@@ -131,4 +133,18 @@ pub(crate) async fn an_idle_watch_survives_compaction(store: Arc<dyn Storage>) {
     delete(&store, "/pods/ns/b", made[5]).await;
     assert_eq!(told(&idle.events(1).await), ["/idle/ns/a=x was -"]);
     assert_eq!(told(&told_all.events(1).await), ["/pods/ns/b=- was again"]);
+}
+
+/// WC-195. (Of etcd, where the servers agree on it, see `etcd_only`.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_compacted_revision_is_told() {
+    async fn check(store: Arc<dyn Storage>) {
+        assert_eq!(store.compacted_revision().await.unwrap().get(), 0);
+        let made = history(&store).await;
+        store.compact(made[3]).await.unwrap();
+        assert_eq!(store.compacted_revision().await.unwrap(), made[3]);
+    }
+    check(MemoryStore::start().await.storage()).await;
+    let embedded = EmbeddedStore::start().await;
+    check(embedded.storage()).await;
 }

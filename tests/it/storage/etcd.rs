@@ -143,6 +143,23 @@ impl EtcdProcess {
         assert!(self.wait_until_it_serves().await, "{}", self.log());
     }
 
+    /// Keeps a copy of its data, while it does not run.
+    pub(crate) fn back_up(&self) {
+        self.copy("data", "backup");
+    }
+
+    /// Puts the copy back, while it does not run.
+    pub(crate) fn restore(&self) {
+        std::fs::remove_dir_all(self.directory.path().join("data")).expect("its own data");
+        self.copy("backup", "data");
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.directory.path().join(name));
+        let status = Command::new("cp").arg("-r").args([from, to]).status();
+        assert!(status.expect("cp runs").success());
+    }
+
     /// Stops it without closing its connections: what is sent to it is neither read nor refused.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");

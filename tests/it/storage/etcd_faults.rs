@@ -12,7 +12,7 @@ use watchet::storage::{Expect, Outcome, Storage, StorageError, StorageWatch};
 use watchet::tasks::Tasks;
 
 use super::etcd::EtcdProcess;
-use super::support::{Follow, PATIENCE, create, key, put, told};
+use super::support::{Follow, Maintained, PATIENCE, create, key, put, told};
 
 /// What ends the watch, skipping what was under way before.
 async fn end_of(watch: &mut StorageWatch) -> StorageError {
@@ -200,6 +200,26 @@ async fn a_dead_endpoint_does_not_matter_while_another_lives() {
         create(&store, &format!("/pods/ns/{number}"), "x").await;
     }
     assert_eq!(watch.events(20).await.len(), 20);
+}
+
+/// A member that failed may be another one when it is back, so it is asked before it is believed; a
+/// watch that was opened in between learns of the answer.
+#[tokio::test]
+async fn progress_is_answered_again_after_a_crash() {
+    let mut process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    process.kill();
+    store.get(&key("/pods/ns/a")).await.unwrap_err();
+    assert!(
+        store.progress_supported(),
+        "silence is no sign of another version"
+    );
+    process.restart().await;
+    let start = store.current_revision().await.unwrap();
+    let mut watch = Follow::open(&store, "/pods/", start).await;
+    let _maintained = Maintained::start(&store);
+    let noise = create(&store, "/noise/ns/a", "x").await;
+    assert!(watch.until(noise).await.is_empty());
 }
 
 #[tokio::test]

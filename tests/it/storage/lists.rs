@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use watchet::api::ResourceVersion;
-use watchet::storage::{Storage, StorageError};
+use watchet::storage::{ListRequest, Storage, StorageError};
 
-use super::support::{create, delete, list, page, pairs, update};
+use super::support::{create, delete, key, list, page, pairs, update};
 
 pub(crate) async fn lists_are_ordered_and_bounded_by_the_prefix(store: Arc<dyn Storage>) {
     // `-` and `.` sort before `/`, `0` after it: the border of a prefix is where order is subtle.
@@ -53,8 +53,9 @@ pub(crate) async fn pages_join_up_to_the_whole(store: Arc<dyn Storage>) {
         loop {
             let part = page(&store, "/pods/", &start, None, limit).await.unwrap();
             joined.extend(part.items.clone());
-            assert_eq!(part.remaining, 7 - joined.len() as u64, "limit {limit}");
-            let Some(last) = part.items.last().filter(|_| part.remaining > 0) else {
+            let left = 7 - joined.len() as u64;
+            assert_eq!(part.remaining, Some(left), "limit {limit}");
+            let Some(last) = part.items.last().filter(|_| part.more) else {
                 break;
             };
             // What a continue token holds: the key just after the last one.
@@ -66,7 +67,19 @@ pub(crate) async fn pages_join_up_to_the_whole(store: Arc<dyn Storage>) {
     let tail = page(&store, "/pods/", "ns/5", None, 0).await.unwrap();
     assert_eq!(pairs(&tail), ["/pods/ns/5=x", "/pods/ns/6=x"]);
     let beyond = page(&store, "/pods/", "nz", None, 3).await.unwrap();
-    assert_eq!((beyond.items.len(), beyond.remaining), (0, 0));
+    assert_eq!((beyond.items.len(), beyond.remaining), (0, Some(0)));
+    // Who does not ask for the number is still told that there is more.
+    for (limit, more) in [(6, true), (7, false), (0, false)] {
+        let uncounted = store.list(ListRequest {
+            prefix: key("/pods/"),
+            start: String::new(),
+            at: None,
+            limit,
+            count: false,
+        });
+        let part = uncounted.await.unwrap();
+        assert_eq!((part.more, part.remaining), (more, None), "limit {limit}");
+    }
 }
 
 pub(crate) async fn pages_stay_pinned_while_writers_write(store: Arc<dyn Storage>) {
@@ -75,7 +88,7 @@ pub(crate) async fn pages_stay_pinned_while_writers_write(store: Arc<dyn Storage
         revisions.push(create(&store, &format!("/pods/ns/{number}"), "old").await);
     }
     let first = page(&store, "/pods/", "", None, 2).await.unwrap();
-    assert_eq!(first.remaining, 4);
+    assert_eq!(first.remaining, Some(4));
     // One is changed, one deleted, one created, all beyond the first page.
     update(&store, "/pods/ns/2", revisions[2], "new").await;
     delete(&store, "/pods/ns/3", revisions[3]).await;
@@ -83,12 +96,15 @@ pub(crate) async fn pages_stay_pinned_while_writers_write(store: Arc<dyn Storage
     let pinned = Some(first.revision);
     let second = page(&store, "/pods/", "ns/1\0", pinned, 2).await.unwrap();
     assert_eq!(pairs(&second), ["/pods/ns/2=old", "/pods/ns/3=old"]);
-    assert_eq!((second.revision, second.remaining), (first.revision, 2));
+    assert_eq!(
+        (second.revision, second.remaining),
+        (first.revision, Some(2))
+    );
     let third = page(&store, "/pods/", "ns/3\0", pinned, 0).await.unwrap();
     assert_eq!(pairs(&third), ["/pods/ns/4=old", "/pods/ns/5=old"]);
     let latest = page(&store, "/pods/", "ns/1\0", None, 2).await.unwrap();
     assert_eq!(pairs(&latest), ["/pods/ns/2=new", "/pods/ns/31=new"]);
-    assert_eq!(latest.remaining, 2);
+    assert_eq!(latest.remaining, Some(2));
 }
 
 pub(crate) async fn old_revisions_show_the_old_state(store: Arc<dyn Storage>) {

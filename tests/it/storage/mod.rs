@@ -7,12 +7,14 @@
 mod compaction;
 mod durable;
 pub(crate) mod etcd;
+mod etcd_cacher;
+mod etcd_cacher_faults;
 mod etcd_faults;
 mod etcd_only;
-mod fixtures;
+pub(crate) mod fixtures;
 mod lists;
 mod model;
-mod support;
+pub(crate) mod support;
 mod tls;
 mod watches;
 mod writes;
@@ -63,7 +65,7 @@ macro_rules! storage_suite {
                     prefixes_have_borders,
                     a_single_key_can_be_watched,
                     history_and_live_join_without_gap_or_duplicate,
-                    future_watches_wait,
+                    future_watches_are_refused,
                     progress_is_truthful,
                     progress_reaches_what_readers_saw,
                     progress_answers_an_idle_watch,

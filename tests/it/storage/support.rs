@@ -94,13 +94,15 @@ pub(crate) async fn page(
         start: start.to_owned(),
         at,
         limit,
+        count: true,
     };
     let page = timeout(PATIENCE, store.list(request))
         .await
         .expect("the list answers")?;
     assert!(at.is_none_or(|at| at == page.revision), "{page:?}");
     assert!(limit == 0 || page.items.len() <= limit, "{page:?}");
-    assert!(limit != 0 || page.remaining == 0, "{page:?}");
+    assert_eq!(page.remaining.map(|count| count > 0), Some(page.more));
+    assert!(limit != 0 || !page.more, "{page:?}");
     assert!(page.items.is_sorted_by(|a, b| a.key < b.key), "{page:?}");
     for item in &page.items {
         assert!(key(prefix).covers(item.key.as_str()), "{item:?}");

@@ -98,8 +98,9 @@ fn a_late_watch_reads_the_log_and_joins_the_tail() {
     assert_eq!((taken.len() as u64, to), (held, 9));
 }
 
+/// What is committed can be read, and watched from, a moment before it is published.
 #[test]
-fn a_future_watch_takes_nothing_before_its_time() {
+fn a_watch_opened_before_a_publication_takes_nothing_of_it() {
     let hub = Hub::new(1);
     let id = hub.add(&key("/pods/"), 3, Arc::new(Notify::new()));
     hub.publish(vec![event("/pods/a", 2, 1), event("/pods/a", 3, 1)]);

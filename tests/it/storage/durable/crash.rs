@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use watchet::api::{ResourceVersion, StorageKey};
-use watchet::storage::embedded::OpenError;
-use watchet::storage::{Storage, StorageError};
+use watchet::storage::embedded::{Durability, OpenError};
+use watchet::storage::{ListRequest, Storage, StorageError};
 
-use super::super::support::{Follow, Random, create, key, list};
+use super::super::support::{Follow, Random, create, key, list, pairs};
 use super::child::{Acknowledged, Writing};
-use super::{open, reopen};
+use super::{Crashed, open, open_with, reopen};
 
 /// Checks the store against all that was ever acknowledged: each write that history still holds is
 /// there as it was made, history is the difference between its two ends, and no key is older than
@@ -102,6 +102,52 @@ async fn kill_9_leaves_a_new_store_that_opens() {
     }
 }
 
+/// A store that does not wait for its disk loses its last writes in a crash. It once gave their
+/// revisions to the next writes: a watch that was resumed skipped those, and an update meant for what
+/// was lost changed something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_revision_is_never_given_again() {
+    for durability in [
+        Durability::Interval(Duration::from_secs(3600)),
+        Durability::None,
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        let kept = create(&store, "/pods/ns/kept", "x").await;
+        drop(store);
+        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        assert_eq!(
+            store.current_revision().await.unwrap(),
+            kept,
+            "{durability:?}"
+        );
+        assert!(list(&store, "/pods/", Some(kept)).await.is_ok(), "no crash");
+        let lost = create(&store, "/pods/ns/lost", "x").await;
+
+        let crashed = Crashed::copy(directory.path());
+        let after: Arc<dyn Storage> = open_with(crashed.path(), durability).unwrap();
+        let listed = list(&after, "/pods/", None).await.unwrap();
+        assert_eq!(pairs(&listed), ["/pods/ns/kept=x"]);
+        assert!(listed.revision > lost);
+        for seen in [kept, lost] {
+            match after.watch(&key("/pods/"), seen).await {
+                Err(StorageError::Compacted { requested, .. }) => assert_eq!(requested, seen),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut watch = Follow::open(&after, "/pods/", listed.revision).await;
+        let made = create(&after, "/pods/ns/other", "x").await;
+        assert_eq!(made, listed.revision.next(), "dense again");
+        assert_eq!(watch.events(1).await[0].revision, made);
+        // It opens like any other, with its history, also with another durability.
+        drop(after);
+        let again = reopen(crashed.path());
+        assert_eq!(again.current_revision().await.unwrap(), made);
+        let mut watch = Follow::open(&again, "/pods/", listed.revision).await;
+        assert_eq!(watch.events(1).await[0].revision, made);
+    }
+}
+
 fn assert_in_use(directory: &Path) {
     match open(directory) {
         Err(error @ OpenError::InUse { .. }) => {
@@ -121,6 +167,17 @@ async fn a_second_process_is_refused() {
     writing.kill();
     let store = reopen(directory.path());
     assert_in_use(directory.path());
+    // Lists that nobody waits for any more still read when the store is dropped.
+    for _ in 0..50 {
+        let listing = store.list(ListRequest {
+            prefix: key("/pods/"),
+            start: String::new(),
+            at: None,
+            limit: 0,
+            count: false,
+        });
+        drop(futures::FutureExt::now_or_never(listing));
+    }
     drop(store);
     drop(reopen(directory.path()));
 }

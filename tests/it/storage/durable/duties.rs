@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::time::{Instant, sleep};
-use watchet::storage::embedded::{DATA_FILE, Durability};
+use watchet::storage::embedded::Durability;
 use watchet::storage::memory::Memory;
 use watchet::storage::{Storage, StorageError};
 use watchet::tasks::Tasks;
 
-use super::super::support::{Follow, Maintained, PATIENCE, create, list, update};
-use super::{open, open_with};
+use super::super::support::{Follow, Maintained, PATIENCE, create, key, list, update};
+use super::{Crashed, open_with, reopen};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_lives_for_one_to_two_intervals() {
@@ -35,15 +35,11 @@ async fn history_lives_for_one_to_two_intervals() {
     assert_eq!(latest.items.len(), 1);
 }
 
-/// What a power cut now would leave: the file as it is, opened elsewhere.
-fn revision_on_disk(directory: &std::path::Path) -> impl Future<Output = u64> + use<> {
-    let copy = tempfile::tempdir().unwrap();
-    std::fs::copy(directory.join(DATA_FILE), copy.path().join(DATA_FILE)).unwrap();
-    let store = open(copy.path()).unwrap();
-    async move {
-        let _copy = copy;
-        store.current_revision().await.unwrap().get()
-    }
+/// Whether a crash now would leave `at`.
+async fn is_on_disk(directory: &std::path::Path, at: &str) -> bool {
+    let crashed = Crashed::copy(directory);
+    let store = reopen(crashed.path());
+    store.get(&key(at)).await.unwrap().0.is_some()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,9 +50,9 @@ async fn intervals_and_shutdown_flush() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
-        let made = create(&store, "/pods/ns/a", "one").await.get();
+        create(&store, "/pods/ns/a", "one").await;
         assert!(
-            revision_on_disk(directory.path()).await < made,
+            !is_on_disk(directory.path(), "/pods/ns/a").await,
             "acknowledged before"
         );
         let tasks = Tasks::new();
@@ -64,16 +60,24 @@ async fn intervals_and_shutdown_flush() {
         tasks.spawn("maintain", async move { maintained.maintain(token).await });
         if flushes_itself {
             let start = Instant::now();
-            while revision_on_disk(directory.path()).await < made {
+            while !is_on_disk(directory.path(), "/pods/ns/a").await {
                 assert!(start.elapsed() < PATIENCE, "it is never flushed");
                 sleep(Duration::from_millis(10)).await;
             }
         }
-        let made = create(&store, "/pods/ns/b", "two").await.get();
+        let made = create(&store, "/pods/ns/b", "two").await;
         tasks.drain(PATIENCE).await.unwrap();
-        assert!(
-            revision_on_disk(directory.path()).await >= made,
+        // Also of a process that does not come to drop the store.
+        let crashed = Crashed::copy(directory.path());
+        let copy = reopen(crashed.path());
+        assert_eq!(
+            copy.current_revision().await.unwrap(),
+            made,
             "flushed when told to stop"
+        );
+        assert!(
+            list(&copy, "/pods/", Some(made)).await.is_ok(),
+            "history too"
         );
     }
 }

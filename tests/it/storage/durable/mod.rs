@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use watchet::storage::Storage;
-use watchet::storage::embedded::{Durability, Embedded, EmbeddedConfig, OpenError};
+use watchet::storage::embedded::{
+    DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, WITNESS_FILE,
+};
 
 /// Opens a store that only compacts by hand.
 fn open(directory: &Path) -> Result<Arc<Embedded>, OpenError> {
@@ -32,5 +34,22 @@ fn reopen(directory: &Path) -> Arc<dyn Storage> {
     match open(directory) {
         Ok(store) => store,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// What a crash of the process would leave of a store's files, in a directory of its own.
+struct Crashed(tempfile::TempDir);
+
+impl Crashed {
+    fn copy(directory: &Path) -> Self {
+        let copy = tempfile::tempdir().expect("a temporary directory");
+        for file in [DATA_FILE, WITNESS_FILE] {
+            std::fs::copy(directory.join(file), copy.path().join(file)).expect("a readable file");
+        }
+        Self(copy)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 }

@@ -1,5 +1,5 @@
-//! Durations as Go writes them (`5m0s`, `1h30m`, `250ms`), because that is what upstream's flags
-//! take. It parses text; what a duration is for, and its bounds, is the setting's matter.
+//! Durations as Go writes them (`5m0s`, `1h30m`, `250ms`), because that is what upstream's flags and
+//! query parameters take. It parses text; what a duration is for, and its bounds, is told elsewhere.
 
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ const UNITS: [(&str, f64); 8] = [
     ("h", 3600e9),
 ];
 
-/// Parses a Go duration without a sign. `None` when it is none, or longer than Go's can be (about
-/// 292 years).
-pub(super) fn parse(text: &str) -> Option<Duration> {
+/// Parses a Go duration that is not negative. `None` when it is none, or longer than Go's can be
+/// (about 292 years).
+pub fn parse_go_duration(text: &str) -> Option<Duration> {
+    let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -57,7 +58,10 @@ mod tests {
             ("1m2s3ms", Some(Duration::from_millis(62_003))),
             ("10us", Some(Duration::from_micros(10))),
             ("10µs", Some(Duration::from_micros(10))),
+            ("+5s", seconds(5)),
             ("", None),
+            ("+", None),
+            ("++5s", None),
             ("5", None),
             ("-5s", None),
             ("5 s", None),
@@ -68,7 +72,7 @@ mod tests {
             ("1..5s", None),
             ("999999999h", None),
         ] {
-            assert_eq!(parse(text), expected, "{text:?}");
+            assert_eq!(parse_go_duration(text), expected, "{text:?}");
         }
     }
 }

@@ -18,6 +18,7 @@ fn check(
     let token = token.map(|at| ContinueToken {
         resource_version: at.map(rv),
         start,
+        remaining: Some(3),
     });
     let options = ListOptions {
         resource_version: resource_version.map(rv),
@@ -26,17 +27,25 @@ fn check(
         continue_token: token.map(|token| token.encode()),
         ..ListOptions::default()
     };
-    let plan = plan(&options).unwrap();
+    let plan = plan(&options, false).unwrap();
     assert_eq!((plan.at, plan.limit), expect, "{options:?}");
     assert_eq!(plan.continued, options.continue_token.is_some());
+    let same_state = plan.continued && matches!(plan.at, At::Exact(_));
+    assert_eq!(plan.remaining, same_state.then_some(3));
 }
 
 #[test]
 fn every_row() {
     check(None, None, 0, None, (At::Latest, 0));
     check(None, None, 5, None, (At::Latest, 5));
-    check(None, Some(0), 5, None, (At::Any, 0)); // WC-091
-    check(Some(NotOlderThan), Some(0), 5, None, (At::Any, 0));
+    check(None, Some(0), 5, None, (At::NotOlderThan(rv(0)), 0)); // WC-091
+    check(
+        Some(NotOlderThan),
+        Some(0),
+        5,
+        None,
+        (At::NotOlderThan(rv(0)), 0),
+    );
     check(None, Some(7), 0, None, (At::NotOlderThan(rv(7)), 0)); // WC-090
     check(None, Some(7), 5, None, (At::Exact(rv(7)), 5)); // WC-089
     check(
@@ -57,6 +66,7 @@ fn refusals() {
     let token = ContinueToken {
         resource_version: Some(rv(7)),
         start: "ns/a\0".into(),
+        remaining: None,
     }
     .encode();
     let with_version = ListOptions {
@@ -65,12 +75,23 @@ fn refusals() {
         ..ListOptions::default()
     };
     assert!(matches!(
-        plan(&with_version),
+        plan(&with_version, false),
         Err(ReadError::VersionWithContinue)
     ));
     let garbage = ListOptions {
         continue_token: Some("%".into()),
         ..ListOptions::default()
     };
-    assert!(matches!(plan(&garbage), Err(ReadError::InvalidContinue(_))));
+    assert!(matches!(
+        plan(&garbage, false),
+        Err(ReadError::InvalidContinue(_))
+    ));
+    // A list of one key does not look at it.
+    assert_eq!(plan(&garbage, true).unwrap(), ListPlan::whole(At::Latest));
+    let versioned = ListOptions {
+        limit: 5,
+        ..with_version
+    };
+    let at = At::NotOlderThan(rv(7));
+    assert_eq!(plan(&versioned, true).unwrap(), ListPlan::whole(at));
 }

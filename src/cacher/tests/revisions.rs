@@ -1,0 +1,148 @@
+//! Revisions that hold several events: transactions of another client of the same etcd, and leases
+//! that end with many keys on them.
+
+use super::*;
+
+/// `ns/p000` to `ns/p{count}` are put or deleted at one revision.
+fn together(f: &Fixture, count: usize, app: Option<&str>) -> ResourceVersion {
+    let writes = (0..count).map(|n| {
+        let key = format!("ns/p{n:03}");
+        (
+            format!("/pods/{key}"),
+            app.map(|app| pod(&key, app, "n1", 0)),
+        )
+    });
+    f.storage.write_together(writes.collect())
+}
+
+/// etcd deletes the keys of an ended lease in one transaction. An hour after two Events were made on
+/// one lease their cache died of it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ends_deletes_all_of_its_keys_at_once() {
+    let f = Fixture::start();
+    f.put("ns/a", "web", "n1");
+    f.put("ns/b", "web", "n1");
+    let mut watch = f.watch(everything(), from(rv(3))).await;
+    assert!(said(&mut watch).await.is_empty());
+    let gone = f.storage.write_together(vec![
+        ("/pods/ns/a".into(), None),
+        ("/pods/ns/b".into(), None),
+    ]);
+    assert_eq!(said(&mut watch).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
+    assert!(f.keys(ListOptions::default()).await.is_empty());
+    let mut late = f.watch(everything(), from(rv(3))).await;
+    assert_eq!(said(&mut late).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
+    let mut after = f.watch(everything(), from(gone)).await;
+    f.put("ns/c", "web", "n1");
+    assert_eq!(said(&mut after).await, ["ADDED ns/c@5"]);
+    assert_eq!(said(&mut watch).await, ["ADDED ns/c@5"]);
+}
+
+/// More than a batch, than a go of catching up, and than an inbox holds.
+#[tokio::test(start_paused = true)]
+async fn a_large_revision_is_told_whole_by_every_way() {
+    for count in [300, 1500] {
+        let f = Fixture::start();
+        let mut live = f.watch(everything(), from(rv(1))).await;
+        let mut selective = f.watch(predicate(None, "app=db", ""), from(rv(1))).await;
+        assert!(said(&mut live).await.is_empty());
+        assert!(said(&mut selective).await.is_empty());
+        let put = together(&f, count, Some("web"));
+        let changed = together(&f, count, Some("db"));
+        let gone = together(&f, count, None);
+        let expect = |kinds: &[(&str, ResourceVersion)]| -> Vec<String> {
+            let told = kinds
+                .iter()
+                .flat_map(|(kind, at)| (0..count).map(move |n| format!("{kind} ns/p{n:03}@{at}")));
+            told.collect()
+        };
+        let all = expect(&[("ADDED", put), ("MODIFIED", changed), ("DELETED", gone)]);
+        assert_eq!(said(&mut live).await, all, "live");
+        let selected = expect(&[("ADDED", changed), ("DELETED", gone)]);
+        assert_eq!(said(&mut selective).await, selected, "selective");
+        let mut late = f.watch(everything(), from(rv(1))).await;
+        assert_eq!(said(&mut late).await, all, "from history");
+        let mut between = f.watch(everything(), from(put)).await;
+        assert_eq!(said(&mut between).await, all[count..], "from its middle");
+        let restarted = Fixture::over(f.storage.clone(), CacherConfig::default());
+        let mut resumed = restarted.watch(everything(), from(put)).await;
+        assert_eq!(said(&mut resumed).await, all[count..], "after a restart");
+        for (at, there) in [(put, count), (changed, count), (gone, 0)] {
+            let exactly = ListOptions {
+                resource_version_match: Some(ResourceVersionMatch::Exact),
+                ..from(at)
+            };
+            assert_eq!(f.keys(exactly).await.len(), there, "at {at}");
+        }
+    }
+}
+
+/// The border of what history holds is a border between revisions.
+#[tokio::test(start_paused = true)]
+async fn history_lets_go_of_whole_revisions() {
+    let config = CacherConfig {
+        history_bytes_max: 60_000,
+        ..CacherConfig::default()
+    };
+    let f = Fixture::over(FakeStorage::new(), config);
+    let mut revisions = vec![];
+    for round in 0..20 {
+        let app = format!("round{round}");
+        revisions.push(together(&f, 10, Some(&app)));
+        f.settle().await;
+    }
+    let mut refused = 0;
+    for (index, at) in revisions.iter().enumerate() {
+        let mut watch = f.watch(everything(), from(*at)).await;
+        let words = said(&mut watch).await;
+        if words.last().is_some_and(|word| word == "END") {
+            assert_eq!(
+                refused, index,
+                "nothing is refused once something is served"
+            );
+            refused += 1;
+        } else {
+            assert_eq!(
+                words.len(),
+                (revisions.len() - 1 - index) * 10,
+                "after {at}"
+            );
+        }
+    }
+    assert!((1..19).contains(&refused), "{refused} of 20 are let go");
+}
+
+/// Relisted transactions: listed objects that share a version, and deletions that share the only
+/// version there can have been.
+#[tokio::test(start_paused = true)]
+async fn a_relist_tells_of_shared_versions() {
+    let f = Fixture::start();
+    for key in ["ns/a", "ns/b"] {
+        f.put(key, "web", "n1");
+    }
+    let mut watch = f.watch(everything(), from(rv(3))).await;
+    assert!(said(&mut watch).await.is_empty());
+    f.storage.set_down(true);
+    let last = f.storage.write_together(vec![
+        ("/pods/ns/a".into(), None),
+        ("/pods/ns/b".into(), None),
+        ("/pods/ns/c".into(), Some(pod("ns/c", "web", "n1", 0))),
+        ("/pods/ns/d".into(), Some(pod("ns/d", "web", "n1", 0))),
+    ]);
+    f.storage.compact_to(last);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    f.storage.set_down(false);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let mut words = said(&mut watch).await;
+    words.sort();
+    assert_eq!(
+        words,
+        [
+            "ADDED ns/c@4",
+            "ADDED ns/d@4",
+            "DELETED ns/a@4",
+            "DELETED ns/b@4"
+        ]
+    );
+    assert_eq!(f.keys(ListOptions::default()).await, ["ns/c", "ns/d"]);
+}

@@ -1,0 +1,94 @@
+//! A storage that answers most, and to some calls says nothing for ever: not a failure, which would be
+//! noticed, but silence. Everything else is that of the scripted storage inside.
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::storage::*;
+
+#[derive(Debug)]
+pub(in crate::cacher) struct Silent {
+    /// Watches after an earlier version than this are silent.
+    pub(in crate::cacher) watches_before: ResourceVersion,
+    /// The question for the current revision is not answered.
+    pub(in crate::cacher) probes: bool,
+    pub(in crate::cacher) storage: Arc<FakeStorage>,
+}
+
+impl Silent {
+    /// Silent about nothing.
+    pub(in crate::cacher) fn over(storage: Arc<FakeStorage>) -> Self {
+        Self {
+            watches_before: ResourceVersion::ZERO,
+            probes: false,
+            storage,
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for Silent {
+    fn name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.storage.get(key).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.storage.list(request).await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        self.storage.put(put).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        self.storage.delete(key, expect).await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        if after >= self.watches_before {
+            return self.storage.watch(prefix, after).await;
+        }
+        Ok(StorageWatch {
+            batches: Box::pin(futures_util::stream::pending()),
+            progress: ProgressRequester::default(),
+        })
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        match self.probes {
+            true => std::future::pending().await,
+            false => self.storage.current_revision().await,
+        }
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.storage.compact(at).await
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.storage.compacted_revision().await
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.storage.progress_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.storage.maintain(cancel).await;
+    }
+}

@@ -1,0 +1,176 @@
+//! Connections over a pipe: what a client that stands still may hold, and who is let in unasked.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::{http1 as client1, http2 as client2};
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+
+use super::*;
+use crate::http::{WireConfig, router};
+use crate::metrics::Metrics;
+use crate::registry::{CacherConfig, Registry};
+use crate::storage::memory::Memory;
+
+/// How long anything may take that takes milliseconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long the answers of these tests may take; a seat is seen to be taken within it.
+const LIMIT: Duration = Duration::from_secs(4);
+
+struct Fixture {
+    service: Service,
+    tasks: Tasks,
+}
+
+impl Fixture {
+    /// One seat for reads, and config maps that are more than all buffers on the way.
+    async fn new() -> Self {
+        let tasks = Tasks::new();
+        let storage = Memory::new(Duration::from_secs(300)).unwrap();
+        let registry = Registry::new(storage, &tasks, CacherConfig::default(), Metrics::new());
+        registry.bootstrap().await.unwrap();
+        let config_maps = registry.resource("", "v1", "configmaps").unwrap();
+        for n in 0..4 {
+            let body =
+                json!({"metadata": {"name": format!("c{n}")}, "data": {"x": "x".repeat(1 << 20)}});
+            let options = crate::api::WriteOptions::default();
+            let created = registry.create(&config_maps, Some("default"), body, &options);
+            created.await.unwrap();
+        }
+        let config = WireConfig {
+            reads_in_flight_max: 1,
+            request_timeout: LIMIT,
+            ..WireConfig::default()
+        };
+        let service = Service {
+            router: router(registry, config),
+            authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+        };
+        Self { service, tasks }
+    }
+
+    /// A connection whose client takes next to nothing that it does not ask for.
+    async fn connect(&self, protocol: Protocol) -> Client {
+        let (ours, theirs) = tokio::io::duplex(16 << 10);
+        let handler = Handler::new(&self.service, PeerCertificate::Absent);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let io = TokioIo::new(theirs);
+        let (client, driver) = match protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = client1::handshake(io).await.unwrap();
+                (Client::Http1(sender), connection.map(drop).left_future())
+            }
+            Protocol::Http2 => {
+                let mut builder = client2::Builder::new(TokioExecutor::new());
+                let builder = builder.initial_stream_window_size(1);
+                let (sender, connection) = builder.handshake(io).await.unwrap();
+                (Client::Http2(sender), connection.map(drop).right_future())
+            }
+        };
+        let tasks = self.tasks.clone();
+        let served = async move { http(ours, peer, protocol, handler, &tasks).await };
+        self.tasks.spawn("server", served);
+        let stop = self.tasks.token();
+        self.tasks
+            .spawn("client", stop.run_until_cancelled_owned(driver));
+        client
+    }
+}
+
+enum Client {
+    Http1(client1::SendRequest<Body>),
+    Http2(client2::SendRequest<Body>),
+}
+
+impl Client {
+    async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+        let mut request = Request::builder()
+            .method(Method::GET)
+            .uri(format!("http://localhost{path}"))
+            .header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let answer = async {
+            match self {
+                Self::Http1(sender) => sender.send_request(request).await,
+                Self::Http2(sender) => sender.send_request(request).await,
+            }
+        };
+        tokio::time::timeout(PATIENCE, answer)
+            .await
+            .unwrap()
+            .unwrap()
+    }
+}
+
+/// A client that takes no answer once held all seats until it left, and with 400 streams it was
+/// alone on the server.
+#[tokio::test]
+async fn who_does_not_read_gives_up_its_seat() {
+    let untaken = async |protocol| {
+        let fixture = Fixture::new().await;
+        let mut idle = fixture.connect(protocol).await;
+        let untaken = idle.get("/api/v1/configmaps", &[]).await;
+        assert_eq!(untaken.status(), StatusCode::OK);
+
+        let seated = async || {
+            let mut other = fixture.connect(Protocol::Http1).await;
+            other.get("/api/v1/namespaces", &[]).await.status()
+        };
+        assert_eq!(seated().await, StatusCode::TOO_MANY_REQUESTS);
+        let freed = async {
+            while seated().await != StatusCode::OK {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let freed = tokio::time::timeout(PATIENCE, freed).await;
+        freed.expect("the seat is given up");
+        let rest = tokio::time::timeout(PATIENCE, untaken.into_body().collect());
+        rest.await.unwrap().expect_err("the answer was given up");
+        fixture.tasks.drain(PATIENCE).await.unwrap();
+    };
+    tokio::join!(untaken(Protocol::Http1), untaken(Protocol::Http2));
+}
+
+/// What is taken in time stays, and so does a watch that outlasts the limit of other answers.
+#[tokio::test]
+async fn who_reads_is_not_cut_off() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect(Protocol::Http1).await;
+    for _ in 0..2 {
+        let list = client.get("/api/v1/configmaps", &[]).await;
+        let body = list.into_body().collect().await.unwrap().to_bytes();
+        assert!(body.len() > 4 << 20);
+    }
+    let seconds = LIMIT.as_secs() + 1;
+    let path = format!("/api/v1/namespaces?watch=1&timeoutSeconds={seconds}");
+    let started = tokio::time::Instant::now();
+    let watch = client.get(&path, &[]).await;
+    let body = watch.into_body().collect().await.unwrap().to_bytes();
+    assert!(started.elapsed() >= LIMIT, "the watch lasted");
+    assert!(body.starts_with(br#"{"type":"ADDED""#));
+    fixture.tasks.drain(PATIENCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_web_page_is_refused_by_a_status() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect(Protocol::Http1).await;
+    let refused = client.get("/api", &[("origin", "http://evil.test")]).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    assert!(refused.headers().contains_key("audit-id"));
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (&status["kind"], &status["reason"]),
+        (&json!("Status"), &json!("Forbidden"))
+    );
+    assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
+    fixture.tasks.drain(PATIENCE).await.unwrap();
+}

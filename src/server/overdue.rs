@@ -1,0 +1,96 @@
+//! Answers that nobody takes. A client that does not read holds what its answer holds: a seat among
+//! the requests in flight, and memory. HTTP asks for no more of a body while the client takes none,
+//! so the body cannot end by itself: the exchange around it is given up. It knows no answer; `http`
+//! says which have a limit.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Response;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+
+use crate::http::TakenBy;
+
+tokio::task_local! {
+    /// Of the exchange that the present task carries out.
+    static DEADLINE: Deadline;
+}
+
+/// By when the present answer of an exchange must have been taken, if there is one with a limit. Only
+/// the exchange's own task sets it, which then looks at it again: nobody needs to be woken.
+#[derive(Debug, Clone, Default)]
+struct Deadline(Arc<Mutex<Option<Instant>>>);
+
+/// Runs an exchange: a connection of HTTP/1.1, which carries one answer at a time, or a stream of
+/// HTTP/2. `None` when it was given up because an answer was not taken in time.
+pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
+    let deadline = Deadline::default();
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    let mut exchange = pin!(DEADLINE.scope(deadline.clone(), exchange));
+    poll_fn(|cx| {
+        // The exchange first: what has been taken by now is not overdue.
+        if let Poll::Ready(output) = exchange.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        let Some(until) = *deadline.0.lock() else {
+            timer = None;
+            return Poll::Pending;
+        };
+        let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+/// Has the present exchange end when `response`, if it has a limit, is not taken in time.
+pub(super) fn limited(response: Response<Body>) -> Response<Body> {
+    let Some(TakenBy(until)) = response.extensions().get() else {
+        return response;
+    };
+    let Ok(deadline) = DEADLINE.try_with(Clone::clone) else {
+        return response;
+    };
+    *deadline.0.lock() = Some(*until);
+    response.map(|inner| Body::new(Limited { inner, deadline }))
+}
+
+/// A body that lifts the limit when it has been taken.
+struct Limited {
+    inner: Body,
+    deadline: Deadline,
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        *self.deadline.0.lock() = None;
+    }
+}
+
+impl http_body::Body for Limited {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

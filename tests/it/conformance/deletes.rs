@@ -1,0 +1,235 @@
+//! WC-060 to WC-075: deletes.
+
+use serde_json::{Value, json};
+
+use super::faults::Before;
+use super::site::{MAPS, Site, causes, map, names, version};
+use super::watching::word;
+
+const A: &str = "/api/v1/namespaces/default/configmaps/a";
+const KEY: &str = "/configmaps/default/a";
+
+/// The stored form of what the server answered.
+fn stored_form(object: &Value) -> Value {
+    let mut stored = object.clone();
+    let metadata = stored["metadata"].as_object_mut().expect("metadata");
+    metadata.remove("resourceVersion");
+    stored
+}
+
+/// An object that a finalizer holds.
+async fn held(site: &Site) -> Value {
+    let mut body = map("a", json!({}));
+    body["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    site.post(MAPS, &body).await.ok(201)
+}
+
+pub(crate) async fn wc_060_a_deletion_has_a_revision_of_its_own(site: &Site) {
+    let made = site.make("a", json!({"k": "v"})).await;
+    let from = format!("{MAPS}?resourceVersion={}", version(&made));
+    let mut watch = site.watch(&from).await;
+    site.delete(A, &Value::Null).await.ok(200);
+    let revision = site.revision().await;
+    let event = watch.events(1).await.remove(0);
+    assert_eq!(word(&event), "DELETED a");
+    assert_eq!(version(&event["object"]), revision, "that of the deletion");
+    let mut last = event["object"].clone();
+    last["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
+    assert_eq!(last, made, "its last state");
+}
+
+pub(crate) async fn wc_061_a_delete_of_what_is_not_there_is_not_found(site: &Site) {
+    site.delete(A, &Value::Null).await.failure(404, "NotFound");
+}
+
+pub(crate) async fn wc_062_073_preconditions_hold_or_conflict(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let changed = site.change("a").await;
+    let version = |of: &Value| of["metadata"]["resourceVersion"].clone();
+    for bad in [
+        json!({"uid": "another"}),
+        json!({"resourceVersion": version(&made)}),
+        json!({"uid": made["metadata"]["uid"], "resourceVersion": "1"}),
+    ] {
+        let answer = site.delete(A, &json!({"preconditions": bad})).await;
+        answer.failure(409, "Conflict");
+    }
+    let good = json!({"uid": made["metadata"]["uid"], "resourceVersion": version(&changed)});
+    site.delete(A, &json!({"preconditions": good}))
+        .await
+        .ok(200);
+    assert!(site.stored(KEY).await.is_none());
+}
+
+pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_it_is(site: &Site) {
+    use std::sync::atomic::Ordering;
+    site.make("a", json!({})).await;
+    site.get(A).await.ok(200);
+    let gets = site.storage.gets.load(Ordering::SeqCst);
+    site.delete(A, &Value::Null).await.ok(200);
+    assert_eq!(
+        site.storage.gets.load(Ordering::SeqCst),
+        gets,
+        "the suggestion was good"
+    );
+    assert!(site.stored(KEY).await.is_none());
+
+    let made = site.make("a", json!({})).await;
+    site.get(A).await.ok(200);
+    site.storage.freeze(true);
+    let mut theirs = stored_form(&made);
+    theirs["data"]["theirs"] = "1".into();
+    site.store(KEY, &theirs.to_string()).await;
+    site.delete(A, &Value::Null).await.ok(200);
+    assert!(site.stored(KEY).await.is_none());
+    site.storage.freeze(false);
+}
+
+pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site) {
+    site.make("a", json!({})).await;
+    site.get(A).await.ok(200);
+    site.storage.freeze(true);
+    site.unstore(KEY).await;
+    site.delete(A, &Value::Null).await.failure(404, "NotFound");
+    site.storage.freeze(false);
+}
+
+pub(crate) async fn wc_066_067_preconditions_are_about_what_is_stored(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    site.get(A).await.ok(200);
+    site.storage.freeze(true);
+    let changed = site.change("a").await;
+    // It holds for the suggestion only: refused.
+    let stale = json!({"preconditions": {"resourceVersion": version(&made).to_string()}});
+    site.delete(A, &stale).await.failure(409, "Conflict");
+    assert!(site.stored(KEY).await.is_some());
+    // It fails for the suggestion and holds in storage: done.
+    let now = json!({"preconditions": {"resourceVersion": version(&changed).to_string()}});
+    site.delete(A, &now).await.ok(200);
+    assert!(site.stored(KEY).await.is_none());
+    site.storage.freeze(false);
+    // And where another writer comes in between, it is checked against what that one wrote.
+    let made = site.make("a", json!({})).await;
+    let mut theirs = stored_form(&made);
+    theirs["data"]["theirs"] = "1".into();
+    site.storage
+        .before_next_write(Before::Put(KEY.into(), theirs.to_string()));
+    let then = json!({"preconditions": {"resourceVersion": version(&made).to_string()}});
+    site.delete(A, &then).await.failure(409, "Conflict");
+}
+
+pub(crate) async fn wc_068_070_finalizers_hold_a_deleted_object(site: &Site) {
+    let made = held(site).await;
+    let pending = site.delete(A, &Value::Null).await.ok(200);
+    let deleted_at = pending["metadata"]["deletionTimestamp"].clone();
+    assert!(deleted_at.is_string(), "{pending}");
+    assert_eq!(pending["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(pending["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(site.get(A).await.ok(200), pending, "still readable");
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let again = site.delete(A, &Value::Null).await.ok(200);
+    assert_eq!(again["metadata"]["deletionTimestamp"], deleted_at);
+    let over = site.post(MAPS, &map("a", json!({}))).await;
+    let status = over.failure(409, "AlreadyExists");
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("object is being deleted: "),
+        "{message}"
+    );
+}
+
+pub(crate) async fn wc_069_removing_the_last_finalizer_deletes(site: &Site) {
+    held(site).await;
+    let pending = site.delete(A, &Value::Null).await.ok(200);
+    let from = format!("{MAPS}?resourceVersion={}", version(&pending));
+    let mut watch = site.watch(&from).await;
+    let patch = json!({"metadata": {"finalizers": null}});
+    let answer = site.patch(A, "merge", &patch).await.ok(200);
+    assert!(answer["metadata"]["finalizers"].is_null(), "{answer}");
+    assert_eq!(watch.told(1).await, ["DELETED a"]);
+    assert_eq!(watch.position(), site.revision().await);
+    site.get(A).await.failure(404, "NotFound");
+}
+
+pub(crate) async fn wc_071_an_immediate_delete_names_what_is_gone(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let status = site.delete(A, &Value::Null).await.ok(200);
+    assert_eq!(status["kind"], "Status");
+    assert_eq!(status["status"], "Success");
+    let details = json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]});
+    assert_eq!(status["details"], details);
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let made = site
+        .post(roles, &json!({"metadata": {"name": "r"}, "rules": []}))
+        .await
+        .ok(201);
+    let status = site
+        .delete(&format!("{roles}/r"), &Value::Null)
+        .await
+        .ok(200);
+    assert_eq!(status["details"]["group"], "rbac.authorization.k8s.io");
+    assert_eq!(status["details"]["kind"], "clusterroles");
+    assert_eq!(status["details"]["uid"], made["metadata"]["uid"]);
+}
+
+pub(crate) async fn wc_072_orphan_dependents_and_a_policy_contradict(site: &Site) {
+    site.make("a", json!({})).await;
+    let both = json!({"orphanDependents": true, "propagationPolicy": "Background"});
+    site.delete(A, &both).await.failure(422, "Invalid");
+    let query = format!("{A}?orphanDependents=true&propagationPolicy=Background");
+    site.delete(&query, &Value::Null)
+        .await
+        .failure(422, "Invalid");
+    let unknown = json!({"propagationPolicy": "Sideways"});
+    let answer = site.delete(A, &unknown).await;
+    assert!((400..=422).contains(&answer.code), "{answer:?}");
+    assert!(site.stored(KEY).await.is_some());
+}
+
+pub(crate) async fn wc_074_a_collection_delete_obeys_selectors_and_lists_what_it_did(site: &Site) {
+    for (name, app) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        site.make(name, json!({"app": app})).await;
+    }
+    let path = format!("{MAPS}?labelSelector=app%3Dx&fieldSelector=metadata.name%21%3Db");
+    let list = site.delete(&path, &Value::Null).await.ok(200);
+    assert_eq!(list["kind"], "ConfigMapList", "{list}");
+    assert_eq!(names(&list), ["a"]);
+    assert_eq!(names(&site.get(MAPS).await.ok(200)), ["b", "c"]);
+    let list = site.delete(MAPS, &Value::Null).await.ok(200);
+    assert_eq!(names(&list), ["b", "c"]);
+    assert!(names(&site.get(MAPS).await.ok(200)).is_empty());
+}
+
+const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+pub(crate) async fn wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let option = json!({UNSAFE: true});
+    let refused = site.delete(A, &option).await.failure(422, "Invalid");
+    assert!(causes(&refused)[0].ends_with(UNSAFE), "{refused}");
+    let mixed = json!({UNSAFE: true, "gracePeriodSeconds": 0});
+    site.delete(A, &mixed).await.failure(422, "Invalid");
+    site.delete(MAPS, &option).await.failure(422, "Invalid");
+    assert!(site.stored(KEY).await.is_some(), "nothing was deleted");
+
+    let from = format!("{MAPS}?resourceVersion={}", version(&made));
+    let mut watch = site.watch(&from).await;
+    site.store(KEY, "not JSON").await;
+    let told = watch.rest().await;
+    let error = &told.last().expect("the watch is told")["object"];
+    super::site::is_failure(error, 500, "StorageReadError");
+    site.delete(A, &Value::Null)
+        .await
+        .failure(500, "InternalError");
+    site.delete(A, &option).await.ok(200);
+    let key = watchet::api::StorageKey::new(KEY).unwrap();
+    let (none, _) = site.storage.inner().get(&key).await.unwrap();
+    assert!(none.is_none());
+    // And the resource goes on.
+    Site::until("the resource answers again", || async {
+        site.get(MAPS).await.code == 200
+    })
+    .await;
+    site.make("b", json!({})).await;
+    assert_eq!(names(&site.get(MAPS).await.ok(200)), ["b"]);
+}

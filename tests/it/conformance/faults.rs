@@ -1,0 +1,241 @@
+//! `Faults`: any back end, and what can go wrong with it when a case says so: watches that stand still,
+//! another writer that is a moment faster, calls that fail; and a count of what was asked. Without a
+//! case's word it is the back end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use watchet::api::{ResourceVersion, StorageKey};
+use watchet::storage::{
+    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+};
+
+/// The page of a cache's first list; no case asks for as many.
+const CACHE_PAGE: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Faults {
+    inner: Arc<dyn Storage>,
+    frozen: watch::Sender<bool>,
+    /// Counts the cuts.
+    cut: watch::Sender<usize>,
+    down: AtomicBool,
+    no_loading: AtomicBool,
+    no_progress: AtomicBool,
+    before_writes: Mutex<VecDeque<Before>>,
+    /// So many creations find their key taken.
+    pub(crate) collisions: AtomicUsize,
+    /// Gets, lists and questions for the revision that reached storage.
+    pub(crate) gets: AtomicUsize,
+    pub(crate) lists: AtomicUsize,
+    pub(crate) probes: AtomicUsize,
+    /// Puts and deletes that reached storage.
+    pub(crate) writes: AtomicUsize,
+}
+
+/// What another writer does.
+#[derive(Debug)]
+pub(crate) enum Before {
+    /// Writes this text.
+    Put(String, String),
+    /// Deletes the key.
+    Delete(String),
+}
+
+impl Faults {
+    pub(crate) fn over(inner: Arc<dyn Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            frozen: watch::Sender::new(false),
+            cut: watch::Sender::new(0),
+            down: AtomicBool::default(),
+            no_loading: AtomicBool::default(),
+            no_progress: AtomicBool::default(),
+            before_writes: Mutex::default(),
+            collisions: AtomicUsize::default(),
+            gets: AtomicUsize::default(),
+            lists: AtomicUsize::default(),
+            probes: AtomicUsize::default(),
+            writes: AtomicUsize::default(),
+        })
+    }
+
+    /// The back end itself.
+    pub(crate) fn inner(&self) -> Arc<dyn Storage> {
+        self.inner.clone()
+    }
+
+    /// Watches deliver nothing while this holds, so that caches are as stale as a case needs.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Ends every open watch, as a lost connection does.
+    pub(crate) fn cut_watches(&self) {
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Every call fails while this holds.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// Lists of the size that fills caches fail while this holds; smaller ones do not.
+    pub(crate) fn refuse_loading(&self, refuse: bool) {
+        self.no_loading.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Says that answers to progress requests cannot be trusted, as etcd before 3.5.13 must.
+    pub(crate) fn distrust_progress(&self) {
+        self.no_progress.store(true, Ordering::SeqCst);
+    }
+
+    /// Does this just before the next write.
+    pub(crate) fn before_next_write(&self, before: Before) {
+        self.before_writes.lock().push_back(before);
+    }
+
+    fn up(&self) -> Result<(), StorageError> {
+        if self.down.load(Ordering::SeqCst) {
+            return Err(StorageError::Unavailable("the case says so".into()));
+        }
+        Ok(())
+    }
+
+    async fn meddle(&self) -> Result<(), StorageError> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        let Some(before) = self.before_writes.lock().pop_front() else {
+            return Ok(());
+        };
+        let (Before::Put(key, _) | Before::Delete(key)) = &before;
+        let key = StorageKey::new(key).expect("a key");
+        let (stored, _) = self.inner.get(&key).await?;
+        let outcome = match before {
+            Before::Delete(_) => {
+                let stored = stored.expect("another writer deletes what is there");
+                self.inner.delete(&key, stored.mod_revision).await?
+            }
+            Before::Put(_, value) => {
+                let put = Put {
+                    key,
+                    value: value.into(),
+                    expect: stored.map_or(Expect::Absent, |s| Expect::At(s.mod_revision)),
+                    ttl: None,
+                };
+                self.inner.put(put).await?
+            }
+        };
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Storage for Faults {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.gets.fetch_add(1, Ordering::SeqCst);
+        self.up()?;
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        self.up()?;
+        if self.no_loading.load(Ordering::SeqCst) && request.limit >= CACHE_PAGE {
+            return Err(StorageError::Unavailable("the case refuses loading".into()));
+        }
+        self.inner.list(request).await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        self.up()?;
+        let taken = |left: usize| left.checked_sub(1);
+        if put.expect == Expect::Absent
+            && self
+                .collisions
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken)
+                .is_ok()
+        {
+            return Ok(Outcome::Refused(None));
+        }
+        self.meddle().await?;
+        self.inner.put(put).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        self.up()?;
+        self.meddle().await?;
+        self.inner.delete(key, expect).await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        self.up()?;
+        let watch = self.inner.watch(prefix, after).await?;
+        let frozen = self.frozen.subscribe();
+        let batches = watch.batches.then(move |batch| {
+            let mut frozen = frozen.clone();
+            async move {
+                // It fails when the case is over.
+                frozen.wait_for(|frozen| !frozen).await.ok();
+                batch
+            }
+        });
+        let mut cut = self.cut.subscribe();
+        let lost = StorageError::Unavailable("the case cuts the watch".into());
+        let batches = batches
+            .take_until(Box::pin(async move { cut.changed().await }))
+            .chain(futures::stream::once(async { Err(lost) }));
+        Ok(StorageWatch {
+            batches: Box::pin(batches),
+            progress: watch.progress,
+        })
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.probes.fetch_add(1, Ordering::SeqCst);
+        self.up()?;
+        self.inner.current_revision().await
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.inner.compact(at).await
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.up()?;
+        self.inner.compacted_revision().await
+    }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.inner.size_bytes().await
+    }
+
+    fn progress_supported(&self) -> bool {
+        !self.no_progress.load(Ordering::SeqCst) && self.inner.progress_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.inner.maintain(cancel).await;
+    }
+}

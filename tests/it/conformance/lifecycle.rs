@@ -1,0 +1,160 @@
+//! WC-180 to WC-191: a cache that is not ready, is stopped, or is behind. What needs a clock of its own
+//! is tested in `src/cacher/tests`.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::site::{MAPS, Site, names, version};
+
+const A: &str = "/api/v1/namespaces/default/configmaps/a";
+
+/// A replica that cannot load any collection that it has not loaded yet.
+async fn not_ready(site: &Site) -> Site {
+    let other = site.replica().await;
+    other.storage.refuse_loading(true);
+    other
+}
+
+pub(crate) async fn wc_180_198_a_cache_that_is_not_ready_refuses_watches(site: &Site) {
+    site.make("a", json!({})).await;
+    let other = not_ready(site).await;
+    for query in [
+        "watch=1",
+        "watch=1&resourceVersion=0",
+        "watch=1&resourceVersion=1",
+    ] {
+        let answer = other.get(&format!("{MAPS}?{query}")).await;
+        let status = answer.failure(429, "TooManyRequests");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("(re)initializing"), "{message}");
+        assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
+    }
+    other.storage.refuse_loading(false);
+    Site::until("the cache fills", || async {
+        other.get(&format!("{MAPS}?resourceVersion=0")).await.code == 200
+    })
+    .await;
+    let mut watch = other.watch(MAPS).await;
+    assert_eq!(watch.told(1).await, ["ADDED a"]);
+}
+
+pub(crate) async fn wc_181_182_a_cache_that_is_not_ready_leaves_small_reads_to_storage(
+    site: &Site,
+) {
+    let made = site.make("a", json!({})).await;
+    site.make("b", json!({})).await;
+    let other = not_ready(site).await;
+    let ahead = site.revision().await + 1000;
+    for query in [
+        "",
+        "?resourceVersion=0",
+        &format!("?resourceVersion={}", version(&made)),
+    ] {
+        assert_eq!(
+            other.get(&format!("{A}{query}")).await.ok(200),
+            made,
+            "{query}"
+        );
+    }
+    let future = other.get(&format!("{A}?resourceVersion={ahead}")).await;
+    future.failure(504, "Timeout");
+    let page = other.get(&format!("{MAPS}?limit=1")).await.ok(200);
+    assert_eq!(names(&page), ["a"]);
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let rest = other
+        .get(&format!("{MAPS}?limit=1&continue={token}"))
+        .await
+        .ok(200);
+    assert_eq!(names(&rest), ["b"]);
+    for query in [
+        "",
+        "?limit=1&labelSelector=a%3Db",
+        "?limit=1&resourceVersion=0",
+    ] {
+        let answer = other.get(&format!("{MAPS}{query}")).await;
+        answer.failure(429, "TooManyRequests");
+    }
+    // Writes go on.
+    other.make("c", json!({})).await;
+}
+
+pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let path = format!("{MAPS}?resourceVersion={}", version(&made));
+    let mut open = site.watch(&path).await;
+    site.make("b", json!({})).await;
+    assert_eq!(open.told(1).await, ["ADDED b"]);
+    site.stop_caches();
+    assert!(open.rest().await.is_empty(), "no ERROR");
+    let refused = site.get(&format!("{path}&watch=1")).await;
+    refused.failure(503, "ServiceUnavailable");
+    let begun = Instant::now();
+    let got = site.get(A).await.ok(200);
+    assert_eq!(got, made);
+    let page = site.get(&format!("{MAPS}?limit=1")).await.ok(200);
+    assert_eq!(names(&page), ["a"]);
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(2),
+        "nobody waits for a stopped cache: {took:?}"
+    );
+}
+
+pub(crate) async fn wc_189_an_exact_list_that_is_not_retained_comes_from_storage(site: &Site) {
+    let old = version(&site.make("a", json!({})).await);
+    site.make("b", json!({})).await;
+    let other = site.replica().await;
+    other.get(MAPS).await.ok(200);
+    let lists = other.storage.lists.load(Ordering::SeqCst);
+    let exact = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion={old}");
+    assert_eq!(names(&other.get(&exact).await.ok(200)), ["a"]);
+    assert_eq!(other.storage.lists.load(Ordering::SeqCst), lists + 1);
+    let exact = format!(
+        "{MAPS}?resourceVersionMatch=Exact&resourceVersion={}",
+        site.revision().await
+    );
+    assert_eq!(names(&other.get(&exact).await.ok(200)), ["a", "b"]);
+    assert_eq!(
+        other.storage.lists.load(Ordering::SeqCst),
+        lists + 1,
+        "this one was retained"
+    );
+}
+
+pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage(
+    site: &Site,
+) {
+    site.make("a", json!({})).await;
+    site.get(MAPS).await.ok(200);
+    site.storage.freeze(true);
+    let body = json!({"metadata": {"name": "b"}}).to_string();
+    let json = [("content-type", "application/json")];
+    site.send(Method::POST, MAPS, &json, &body).await.ok(201);
+    let lists = site.storage.lists.load(Ordering::SeqCst);
+    let fallen_back = || async {
+        let reads = "apiserver_watch_cache_consistent_read_total";
+        let labels = [
+            "resource=\"configmaps\"",
+            "success=\"true\"",
+            "fallback=\"true\"",
+        ];
+        site.scrape().await.sum(reads, &labels)
+    };
+    let before = fallen_back().await;
+    let begun = Instant::now();
+    assert_eq!(names(&site.get(MAPS).await.ok(200)), ["a", "b"]);
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(2900), "{took:?}");
+    assert_eq!(site.storage.lists.load(Ordering::SeqCst), lists + 1);
+    assert_eq!(fallen_back().await, before + 1.0);
+    site.storage.freeze(false);
+    Site::until("the cache catches up", || async {
+        let list = site.get(&format!("{MAPS}?resourceVersion=0")).await;
+        names(&list.ok(200)) == ["a", "b"]
+    })
+    .await;
+}

@@ -1,0 +1,271 @@
+//! WC-080 to WC-101: lists at each kind of version, and their pages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::site::{MAPS, Site, causes, names, version};
+
+/// Makes maps of these names and returns the version after each.
+async fn fill(site: &Site, names: &[&str]) -> Vec<u64> {
+    let mut versions = Vec::new();
+    for name in names {
+        versions.push(version(&site.make(name, json!({})).await));
+    }
+    versions
+}
+
+async fn list(site: &Site, query: &str) -> Value {
+    site.get(&format!("{MAPS}?{query}")).await.ok(200)
+}
+
+fn exact(at: u64) -> String {
+    format!("resourceVersionMatch=Exact&resourceVersion={at}")
+}
+
+fn token(list: &Value) -> Option<String> {
+    let token = list["metadata"]["continue"].as_str()?;
+    assert!(!token.is_empty(), "absent, not empty: {list}");
+    Some(token.to_owned())
+}
+
+pub(crate) async fn wc_080_082_a_list_shows_every_write_finished_before_it(site: &Site) {
+    let writers = (0..4).map(|writer| async move {
+        for n in 0..10 {
+            let name = format!("w{writer}-{n}");
+            let made = site.make(&name, json!({})).await;
+            let list = list(site, "").await;
+            assert!(names(&list).contains(&name.as_str()), "{name} in {list}");
+            assert!(version(&list) >= version(&made));
+            for item in list["items"].as_array().unwrap() {
+                assert!(version(item) <= version(&list), "{item}");
+            }
+        }
+    });
+    futures::future::join_all(writers).await;
+}
+
+pub(crate) async fn wc_081_cache_and_storage_tell_the_same_in_the_same_order(site: &Site) {
+    fill(site, &["b", "a.b", "a-b", "a", "a0", "c"]).await;
+    let cached = list(site, "").await;
+    let other = site.replica().await;
+    other.storage.distrust_progress();
+    let stored = list(&other, "").await;
+    assert_eq!(cached["items"], stored["items"]);
+    assert_eq!(names(&cached), ["a", "a-b", "a.b", "a0", "b", "c"]);
+    let paged = list(&other, "limit=2").await;
+    assert_eq!(
+        paged["items"],
+        json!(&cached["items"].as_array().unwrap()[..2])
+    );
+}
+
+pub(crate) async fn wc_083_084_085_exact_lists_are_states_that_were(site: &Site) {
+    let mut states = BTreeMap::new();
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    states.insert(site.revision().await, expected.clone());
+    for name in ["a", "b", "c"] {
+        let at = version(&site.make(name, json!({})).await);
+        expected.insert(name.into(), at);
+        states.insert(at, expected.clone());
+    }
+    let at = version(&site.change("b").await);
+    expected.insert("b".into(), at);
+    states.insert(at, expected.clone());
+    site.remove("a").await;
+    expected.remove("a");
+    states.insert(site.revision().await, expected.clone());
+    for round in 0..2 {
+        for (at, state) in &states {
+            let list = list(site, &exact(*at)).await;
+            assert_eq!(version(&list), *at, "it is told back, in round {round}");
+            let items = list["items"].as_array().unwrap().iter();
+            let told: BTreeMap<_, _> = items
+                .map(|item| {
+                    (
+                        item["metadata"]["name"].as_str().unwrap().to_owned(),
+                        version(item),
+                    )
+                })
+                .collect();
+            assert_eq!(&told, state, "at {at} in round {round}");
+        }
+        site.make("later", json!({})).await;
+        site.remove("later").await;
+    }
+}
+
+pub(crate) async fn wc_086_an_exact_list_at_a_compacted_version_is_expired(site: &Site) {
+    let old = fill(site, &["a", "b", "c"]).await[0];
+    let now = site.revision().await;
+    site.compact(now).await;
+    // One that has its state from after the compaction only.
+    let fresh = site.replica().await;
+    let answer = fresh.get(&format!("{MAPS}?{}", exact(old))).await;
+    answer.failure(410, "Expired");
+    let now = list(&fresh, &exact(now)).await;
+    assert_eq!(names(&now), ["a", "b", "c"]);
+}
+
+pub(crate) async fn wc_087_an_exact_list_of_the_future_is_too_large(site: &Site) {
+    fill(site, &["a"]).await;
+    let ahead = site.revision().await + 1000;
+    let answer = site.get(&format!("{MAPS}?{}", exact(ahead))).await;
+    let status = answer.failure(504, "Timeout");
+    assert_eq!(causes(&status)[0], "ResourceVersionTooLarge ");
+}
+
+pub(crate) async fn wc_088_not_older_than_the_future_waits_three_seconds(site: &Site) {
+    fill(site, &["a"]).await;
+    let ahead = site.revision().await + 1000;
+    let begun = Instant::now();
+    let query = format!("resourceVersionMatch=NotOlderThan&resourceVersion={ahead}");
+    let answer = site.get(&format!("{MAPS}?{query}")).await;
+    let waited = begun.elapsed();
+    let status = answer.failure(504, "Timeout");
+    assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
+    assert!(waited >= Duration::from_millis(2500), "{waited:?}");
+}
+
+pub(crate) async fn wc_089_a_version_with_a_limit_is_exact(site: &Site) {
+    let versions = fill(site, &["a", "b", "c"]).await;
+    let page = list(site, &format!("resourceVersion={}&limit=1", versions[1])).await;
+    assert_eq!((names(&page), version(&page)), (vec!["a"], versions[1]));
+    let rest = token(&page).expect("b is left");
+    let rest = list(site, &format!("limit=5&continue={rest}")).await;
+    assert_eq!((names(&rest), version(&rest)), (vec!["b"], versions[1]));
+}
+
+pub(crate) async fn wc_090_a_version_without_a_limit_is_a_lower_bound(site: &Site) {
+    let versions = fill(site, &["a", "b", "c"]).await;
+    site.get(MAPS).await.ok(200);
+    for query in ["", "&resourceVersionMatch=NotOlderThan"] {
+        let list = list(site, &format!("resourceVersion={}{query}", versions[0])).await;
+        assert!(version(&list) >= versions[2], "it has more: {list}");
+        assert_eq!(names(&list), ["a", "b", "c"]);
+    }
+}
+
+pub(crate) async fn wc_091_version_0_voids_the_limit(site: &Site) {
+    fill(site, &["a", "b", "c"]).await;
+    site.get(MAPS).await.ok(200);
+    let all = list(site, "resourceVersion=0&limit=1").await;
+    assert_eq!((names(&all), token(&all)), (vec!["a", "b", "c"], None));
+    let first = list(site, "limit=1").await;
+    let rest = token(&first).unwrap();
+    let rest = list(site, &format!("resourceVersion=0&limit=1&continue={rest}")).await;
+    assert_eq!((names(&rest), token(&rest)), (vec!["b", "c"], None));
+}
+
+pub(crate) async fn wc_092_to_096_options_that_contradict_are_invalid(site: &Site) {
+    fill(site, &["a", "b"]).await;
+    let rest = token(&list(site, "limit=1").await).unwrap();
+    let cases = [
+        (
+            "resourceVersionMatch=Exact",
+            "FieldValueForbidden resourceVersionMatch",
+        ),
+        (
+            "resourceVersionMatch=Exact&resourceVersion=0",
+            "FieldValueForbidden resourceVersionMatch",
+        ),
+        (
+            "resourceVersionMatch=Near&resourceVersion=1",
+            "FieldValueNotSupported resourceVersionMatch",
+        ),
+        (
+            "sendInitialEvents=true",
+            "FieldValueForbidden sendInitialEvents",
+        ),
+        (
+            "sendInitialEvents=false",
+            "FieldValueForbidden sendInitialEvents",
+        ),
+    ];
+    for (query, cause) in cases {
+        let status = site
+            .get(&format!("{MAPS}?{query}"))
+            .await
+            .failure(422, "Invalid");
+        assert_eq!(status["details"]["kind"], "ListOptions", "{status}");
+        assert_eq!(status["details"]["group"], "meta.k8s.io", "{status}");
+        assert_eq!(causes(&status), [cause], "{query}");
+    }
+    let query = format!("resourceVersionMatch=NotOlderThan&continue={rest}");
+    let status = site
+        .get(&format!("{MAPS}?{query}"))
+        .await
+        .failure(422, "Invalid");
+    assert!(causes(&status).contains(&"FieldValueForbidden resourceVersionMatch".to_owned()));
+}
+
+pub(crate) async fn wc_097_098_099_tokens_are_for_the_state_that_they_name(site: &Site) {
+    use base64::Engine as _;
+    fill(site, &["a", "b"]).await;
+    let rest = token(&list(site, "limit=1").await).unwrap();
+    let with = |version: &str| format!("{MAPS}?resourceVersion={version}&continue={rest}");
+    site.get(&with("1")).await.failure(400, "BadRequest");
+    assert_eq!(names(&site.get(&with("0")).await.ok(200)), ["b"]);
+    let at = site.revision().await;
+    let spell = |text: String| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(text);
+    for bad in [
+        "garbage!".to_owned(),
+        "AAAA".to_owned(),
+        spell(format!(r#"{{"v":"meta.k8s.io/v2","rv":{at},"start":"a"}}"#)),
+        spell(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#.to_owned()),
+        spell(format!(r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":""}}"#)),
+        spell(format!(
+            r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"../a"}}"#
+        )),
+    ] {
+        let answer = site.get(&format!("{MAPS}?continue={bad}")).await;
+        let status = answer.failure(400, "BadRequest");
+        let message = status["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("invalid continue token: "),
+            "{bad}: {message}"
+        );
+    }
+    // As kube-apiserver writes it: relative to what is listed.
+    let theirs = spell(format!(
+        r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"a\u0000"}}"#
+    ));
+    assert_eq!(
+        names(&list(site, &format!("continue={theirs}")).await),
+        ["b"]
+    );
+}
+
+pub(crate) async fn wc_100_101_102_pages_are_of_one_state(site: &Site) {
+    fill(site, &["a", "c", "e"]).await;
+    let first = list(site, "limit=1").await;
+    assert_eq!(
+        (names(&first), &first["metadata"]["remainingItemCount"]),
+        (vec!["a"], &json!(2))
+    );
+    fill(site, &["b", "d"]).await;
+    site.remove("c").await;
+    let next = format!("limit=1&continue={}", token(&first).unwrap());
+    let second = list(site, &next).await;
+    assert_eq!(
+        (names(&second), version(&second)),
+        (vec!["c"], version(&first))
+    );
+    assert_eq!(second["metadata"]["remainingItemCount"], 1);
+    let next = format!("limit=1&continue={}", token(&second).unwrap());
+    let third = list(site, &next).await;
+    assert_eq!(
+        (names(&third), version(&third)),
+        (vec!["e"], version(&first))
+    );
+    assert_eq!(token(&third), None);
+    assert!(third["metadata"]["remainingItemCount"].is_null(), "{third}");
+    let rest = format!("continue={}", token(&first).unwrap());
+    let rest = list(site, &rest).await;
+    assert_eq!(
+        (names(&rest), version(&rest)),
+        (vec!["c", "e"], version(&first))
+    );
+}

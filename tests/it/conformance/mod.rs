@@ -1,0 +1,187 @@
+//! The conformance suite: the rules of the API as clients see them, each case named by the lines of
+//! `docs/conformance.md` that it shows, and run over every back end. Rules of one back end, of time and
+//! of the inside of the cache are tested beside their code; `checklist` finds them by the same names.
+//!
+//! A case gets a server of its own over a store of its own (see [`site`]), speaks HTTP to it, and may
+//! meddle with the store (see [`faults`]).
+
+mod checklist;
+mod faults;
+mod site;
+mod watching;
+
+mod deletes;
+mod initial;
+mod keys;
+mod lifecycle;
+mod lists;
+mod model;
+mod protobuf;
+mod selections;
+mod watches;
+mod wire;
+mod writes;
+
+/// Runs every case against a back end's fixture: `conformance_suite!(module_name, FixtureType);`.
+macro_rules! conformance_suite {
+    ($module:ident, $backend:ty) => {
+        mod $module {
+            conformance_suite! { @cases $backend,
+                keys: [
+                    wc_001_empty_keys_are_refused,
+                    wc_002_dot_segments_are_refused_and_dotted_names_are_not,
+                    wc_003_keys_outside_of_the_prefix_are_not_served,
+                    wc_004_a_namespace_never_shows_one_that_it_begins,
+                    wc_005_an_object_lies_at_its_path_with_the_revision_of_its_write,
+                    wc_006_stored_bytes_hold_no_version_and_no_self_link,
+                    wc_007_a_list_at_a_malformed_version_is_a_bad_request,
+                    wc_008_identity_is_the_servers,
+                    wc_009_a_body_of_another_namespace_is_a_bad_request,
+                    wc_010_a_body_of_another_name_is_a_bad_request,
+                    wc_011_generate_name_makes_a_name_of_63_at_most,
+                    wc_012_eight_collisions_are_told_with_a_time_to_come_back,
+                    wc_014_status_and_the_rest_are_written_apart,
+                ],
+                writes: [
+                    wc_020_create_echoes_the_object_with_its_version,
+                    wc_021_create_with_a_version_fails_and_stores_nothing,
+                    wc_022_create_over_an_existing_name_is_already_exists,
+                    wc_023_049_what_has_a_time_to_live_is_deleted_when_it_ends,
+                    wc_024_a_get_is_the_latest,
+                    wc_025_a_get_at_version_0_takes_any_state_and_asks_nobody,
+                    wc_026_a_get_at_a_version_is_that_or_newer,
+                    wc_027_a_get_at_the_latest_version_waits_for_it,
+                    wc_028_a_get_far_ahead_is_a_timeout_that_says_why,
+                    wc_029_what_is_not_there_is_not_found,
+                    wc_030_a_dry_run_stores_nothing_and_finds_what_exists,
+                    wc_040_a_put_of_what_is_not_there_is_not_found_or_creates,
+                    wc_041_042_what_changes_nothing_writes_nothing,
+                    wc_044_a_uid_in_the_body_is_a_precondition,
+                    wc_045_the_loser_of_a_race_decides_again,
+                    wc_046_048_a_stale_suggestion_harms_nothing,
+                    wc_047_a_refusal_on_a_stale_suggestion_is_decided_again,
+                    wc_050_a_put_at_an_old_version_is_a_conflict,
+                    wc_052_json_patches_survive_other_writers,
+                ],
+                deletes: [
+                    wc_060_a_deletion_has_a_revision_of_its_own,
+                    wc_061_a_delete_of_what_is_not_there_is_not_found,
+                    wc_062_073_preconditions_hold_or_conflict,
+                    wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_it_is,
+                    wc_065_a_suggestion_of_what_is_gone_is_not_found,
+                    wc_066_067_preconditions_are_about_what_is_stored,
+                    wc_068_070_finalizers_hold_a_deleted_object,
+                    wc_069_removing_the_last_finalizer_deletes,
+                    wc_071_an_immediate_delete_names_what_is_gone,
+                    wc_072_orphan_dependents_and_a_policy_contradict,
+                    wc_074_a_collection_delete_obeys_selectors_and_lists_what_it_did,
+                    wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly,
+                ],
+                lists: [
+                    wc_080_082_a_list_shows_every_write_finished_before_it,
+                    wc_081_cache_and_storage_tell_the_same_in_the_same_order,
+                    wc_083_084_085_exact_lists_are_states_that_were,
+                    wc_086_an_exact_list_at_a_compacted_version_is_expired,
+                    wc_087_an_exact_list_of_the_future_is_too_large,
+                    wc_088_not_older_than_the_future_waits_three_seconds,
+                    wc_089_a_version_with_a_limit_is_exact,
+                    wc_090_a_version_without_a_limit_is_a_lower_bound,
+                    wc_091_version_0_voids_the_limit,
+                    wc_092_to_096_options_that_contradict_are_invalid,
+                    wc_097_098_099_tokens_are_for_the_state_that_they_name,
+                    wc_100_101_102_pages_are_of_one_state,
+                ],
+                model: [
+                    reads_and_watches_agree_with_the_model,
+                ],
+                protobuf: [
+                    wc_201_objects_and_lists_in_protobuf,
+                    wc_201_special_forms_in_protobuf,
+                    wc_201_watches_in_protobuf,
+                    wc_201_what_has_no_protobuf_is_json_or_refused,
+                ],
+                selections: [
+                    wc_103_104_105_a_filtered_page_finds_its_match_and_counts_nothing,
+                    wc_106_107_an_expired_token_comes_back_with_a_fresh_one,
+                    wc_108_tokens_work_on_another_replica_and_after_a_restart,
+                    wc_109_a_list_of_one_name_is_that_object_or_none,
+                    wc_110_namespaces_and_filters_work_together,
+                    wc_111_an_indexed_field_selects_what_a_scan_would,
+                    wc_112_a_list_over_corrupt_objects_names_them,
+                    wc_114_an_empty_list_has_items,
+                    wc_115_object_counts_follow_creates_and_deletes,
+                    wc_208_an_unknown_field_is_a_bad_request,
+                    wc_209_negative_requirements_match_what_lacks_the_key,
+                    wc_210_a_comma_in_a_field_value_is_escaped,
+                    wc_211_a_name_in_the_selector_must_be_that_of_the_path,
+                    wc_219_shards_part_lists_and_watches_without_overlap_or_loss,
+                    wc_220_malformed_shards_are_refused,
+                ],
+                watches: [
+                    wc_120_to_124_events_are_about_the_selection,
+                    wc_125_nothing_leaks_between_names_that_begin_alike,
+                    wc_126_127_a_watch_from_each_version_tells_each_later_event_once,
+                    wc_128_129_130_what_history_does_not_hold_is_one_error,
+                    wc_131_a_client_that_hangs_up_harms_nobody,
+                    wc_132_what_cannot_be_read_is_an_error_and_then_nothing,
+                    wc_133_what_was_told_before_an_end_is_a_prefix,
+                    wc_134_fifty_watches_that_never_read_delay_nobody,
+                    wc_137_a_watch_of_one_name_sees_one_object,
+                    wc_138_moves_between_trigger_values_enter_and_leave,
+                    wc_139_a_malformed_version_is_no_stream,
+                ],
+                initial: [
+                    wc_150_version_0_begins_with_the_state_in_key_order,
+                    wc_151_without_a_version_the_state_has_every_earlier_write,
+                    wc_152_163_a_stream_ends_its_state_with_one_annotated_bookmark,
+                    wc_153_161_without_bookmarks_none_comes,
+                    wc_154_a_watch_without_initial_events_is_silent,
+                    wc_155_without_initial_events_history_is_told,
+                    wc_156_a_stream_waits_for_its_version,
+                    wc_157_a_stream_from_the_future_is_one_error_after_three_seconds,
+                    wc_158_170_the_end_bookmark_tells_of_the_whole_store,
+                    wc_159_a_stream_of_one_name,
+                    wc_160_objects_that_change_meanwhile_are_never_told_older,
+                    wc_162_the_last_bookmark_comes_two_seconds_before_the_deadline,
+                    wc_164_events_and_bookmarks_never_go_back,
+                    wc_166_167_options_of_streams_that_contradict_are_invalid,
+                    wc_168_without_trusted_progress_storage_begins_the_stream,
+                ],
+                lifecycle: [
+                    wc_180_198_a_cache_that_is_not_ready_refuses_watches,
+                    wc_181_182_a_cache_that_is_not_ready_leaves_small_reads_to_storage,
+                    wc_183_after_a_stop_watches_end_and_small_reads_go_on,
+                    wc_189_an_exact_list_that_is_not_retained_comes_from_storage,
+                    wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
+                ],
+                wire: [
+                    wc_200_a_watch_is_lines_and_its_head_comes_at_once,
+                    wc_202_timeout_seconds_ends_a_watch,
+                    wc_203_a_table_tells_its_columns_once,
+                    wc_204_metadata_only_is_metadata_only,
+                    wc_205_formats_that_are_not_spoken_are_refused,
+                    wc_206_207_big_lists_are_compressed_for_who_asks,
+                    wc_215_a_body_beyond_3_mib_is_too_large,
+                    wc_216_discovery_is_tagged,
+                    wc_217_218_every_failure_is_a_whole_status,
+                ],
+            }
+        }
+    };
+    (@cases $backend:ty, $($group:ident: [$($case:ident),* $(,)?]),* $(,)?) => {
+        $(mod $group {
+            use crate::conformance::site::Site;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let site = Site::start::<$backend>().await;
+                    crate::conformance::$group::$case(&site).await;
+                }
+            )*
+        })*
+    };
+}
+
+conformance_suite!(memory, crate::storage::fixtures::MemoryStore);
+conformance_suite!(embedded, crate::storage::fixtures::EmbeddedStore);
+conformance_suite!(etcd, crate::storage::etcd::EtcdStore);

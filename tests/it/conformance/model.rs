@@ -1,0 +1,409 @@
+//! The model check: seeded random writes, reads and watches of several clients on two replicas, through
+//! lost storage watches and compaction, against a naive model that keeps every state there was. Every
+//! list must be the model's state at its version, every watch must tell exactly the model's changes after
+//! its own, in order and once. It knows the rules only; odd corners have cases of their own.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::site::{Site, version};
+use super::watching::Watching;
+use crate::storage::support::Random;
+
+const NAMESPACES: [&str; 2] = ["default", "kube-system"];
+const APPS: [&str; 3] = ["x", "y", "z"];
+const NAMES: usize = 6;
+const STEPS: usize = 500;
+/// Versions that a compaction leaves.
+const COMPACT_BEHIND: u64 = 40;
+
+/// One version of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Version {
+    at: u64,
+    app: String,
+    stamp: String,
+}
+
+/// `namespace/name` and its version.
+type State = BTreeMap<String, Version>;
+
+/// What a read or a watch is narrowed to.
+#[derive(Debug, Clone)]
+struct Selection {
+    namespace: Option<&'static str>,
+    app: Option<&'static str>,
+    name: Option<String>,
+}
+
+/// One write.
+#[derive(Debug)]
+struct Change {
+    at: u64,
+    key: String,
+    before: Option<Version>,
+    after: Option<Version>,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: State,
+    changes: Vec<Change>,
+}
+
+impl Selection {
+    fn random(random: &mut Random) -> Self {
+        let namespace = [None, Some(NAMESPACES[0]), Some(NAMESPACES[1])][random.below(3)];
+        let app = [None, None, Some(APPS[random.below(3)])][random.below(3)];
+        let name = (random.below(6) == 0).then(|| format!("m{}", random.below(NAMES)));
+        Self {
+            namespace,
+            app,
+            name,
+        }
+    }
+
+    fn matches(&self, key: &str, version: &Version) -> bool {
+        let (namespace, name) = key.split_once('/').expect("both");
+        self.namespace.is_none_or(|wanted| wanted == namespace)
+            && self.app.is_none_or(|wanted| wanted == version.app)
+            && self.name.as_deref().is_none_or(|wanted| wanted == name)
+    }
+
+    fn path(&self, query: &str) -> String {
+        let collection = match self.namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            None => "/api/v1/configmaps".to_owned(),
+        };
+        let app = self.app.map(|app| format!("&labelSelector=app%3D{app}"));
+        let name = self.name.as_ref();
+        let name = name.map(|name| format!("&fieldSelector=metadata.name%3D{name}"));
+        format!(
+            "{collection}?{query}{}{}",
+            app.unwrap_or_default(),
+            name.unwrap_or_default()
+        )
+    }
+}
+
+impl Model {
+    fn wrote(&mut self, at: u64, key: &str, after: Option<Version>) {
+        let before = match &after {
+            Some(version) => self.now.insert(key.to_owned(), version.clone()),
+            None => self.now.remove(key),
+        };
+        let key = key.to_owned();
+        self.changes.push(Change {
+            at,
+            key,
+            before,
+            after,
+        });
+    }
+
+    /// What is selected of the state at a version.
+    fn selected(&self, selection: &Selection, at: u64) -> State {
+        let mut state = State::new();
+        for change in self.changes.iter().take_while(|change| change.at <= at) {
+            match &change.after {
+                Some(version) => drop(state.insert(change.key.clone(), version.clone())),
+                None => drop(state.remove(&change.key)),
+            }
+        }
+        state.retain(|key, version| selection.matches(key, version));
+        state
+    }
+
+    /// What a watch of the selection tells after a version: type, key, version.
+    fn told_after(&self, selection: &Selection, after: u64) -> Vec<(&'static str, String, u64)> {
+        let later = self.changes.iter().filter(|change| change.at > after);
+        later
+            .filter_map(|change| {
+                let sees = |side: &Option<Version>| {
+                    side.as_ref()
+                        .is_some_and(|v| selection.matches(&change.key, v))
+                };
+                let kind = match (sees(&change.before), sees(&change.after)) {
+                    (false, true) => "ADDED",
+                    (true, true) => "MODIFIED",
+                    (true, false) => "DELETED",
+                    (false, false) => return None,
+                };
+                Some((kind, change.key.clone(), change.at))
+            })
+            .collect()
+    }
+}
+
+/// A client's watch, and what it has been told.
+struct Client {
+    watch: Watching,
+    selection: Selection,
+    after: u64,
+    told: usize,
+}
+
+impl Client {
+    /// Reads what the model says is to come and compares.
+    async fn catch_up(&mut self, model: &Model) {
+        let expected = model.told_after(&self.selection, self.after);
+        while self.told < expected.len() {
+            let frame = self.watch.events(1).await.remove(0);
+            let object = &frame["object"];
+            let told = (
+                frame["type"].as_str().unwrap(),
+                key_of(object),
+                version(object),
+            );
+            let (kind, key, at) = &expected[self.told];
+            assert_eq!(
+                told,
+                (*kind, key.clone(), *at),
+                "{:?} after {}",
+                self.selection,
+                self.after
+            );
+            self.told += 1;
+        }
+    }
+}
+
+fn key_of(object: &Value) -> String {
+    let text = |field: &str| {
+        object["metadata"][field]
+            .as_str()
+            .expect("a text")
+            .to_owned()
+    };
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+fn version_of(object: &Value) -> Version {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    Version {
+        at: version(object),
+        app: text(&object["metadata"]["labels"]["app"]),
+        stamp: text(&object["data"]["stamp"]),
+    }
+}
+
+fn state_of(list: &Value) -> State {
+    let items = list["items"].as_array().expect("items").iter();
+    items.map(|item| (key_of(item), version_of(item))).collect()
+}
+
+/// The run: the sites that share a store, the model of it, and the clients.
+struct Run<'a> {
+    sites: [&'a Site; 2],
+    random: Random,
+    model: Model,
+    clients: Vec<Client>,
+    /// Versions below may be expired.
+    compacted: u64,
+}
+
+impl Run<'_> {
+    fn site(&mut self) -> usize {
+        self.random.below(2)
+    }
+
+    async fn write(&mut self) {
+        let site = self.sites[self.site()];
+        let namespace = NAMESPACES[self.random.below(2)];
+        let name = format!("m{}", self.random.below(NAMES));
+        let key = format!("{namespace}/{name}");
+        let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let path = format!("{collection}/{name}");
+        let app = APPS[self.random.below(3)];
+        let stamp = self.random.number().to_string();
+        let body = json!({
+            "metadata": {"name": name, "labels": {"app": app}}, "data": {"stamp": stamp},
+        });
+        let exists = self.model.now.contains_key(&key);
+        match self.random.below(5) {
+            0 | 1 if exists => {
+                let written = site.patch(&path, "merge", &body).await.ok(200);
+                self.model
+                    .wrote(version(&written), &key, Some(version_of(&written)));
+            }
+            2 if exists => {
+                let written = site.put(&path, &body).await.ok(200);
+                self.model
+                    .wrote(version(&written), &key, Some(version_of(&written)));
+            }
+            _ if exists => {
+                site.delete(&path, &Value::Null).await.ok(200);
+                let at = site.revision().await;
+                self.model.wrote(at, &key, None);
+            }
+            _ => {
+                let written = site.post(&collection, &body).await.ok(201);
+                self.model
+                    .wrote(version(&written), &key, Some(version_of(&written)));
+            }
+        }
+    }
+
+    /// A list of any kind must be a state that was.
+    async fn read(&mut self) {
+        let index = self.site();
+        let site = self.sites[index];
+        let selection = Selection::random(&mut self.random);
+        let now = site.revision().await;
+        let past = now.saturating_sub(self.random.below(60) as u64).max(1);
+        let (query, least, exact) = match self.random.below(5) {
+            0 => (String::new(), now, None),
+            1 => ("resourceVersion=0".to_owned(), 0, None),
+            2 => (format!("resourceVersion={past}"), past, None),
+            3 => return self.pages(index, &selection, now).await,
+            _ => {
+                let query = format!("resourceVersionMatch=Exact&resourceVersion={past}");
+                (query, past, Some(past))
+            }
+        };
+        let answer = site.get(&selection.path(&query)).await;
+        if exact.is_some_and(|at| at < self.compacted) && answer.code == 410 {
+            answer.failure(410, "Expired");
+            return;
+        }
+        let list = answer.ok(200);
+        let at = version(&list);
+        assert!(
+            at >= least && exact.is_none_or(|exact| exact == at),
+            "{query}: {at}"
+        );
+        assert_eq!(
+            state_of(&list),
+            self.model.selected(&selection, at),
+            "{query} {selection:?}"
+        );
+    }
+
+    /// Pages of any size, with writes in between, are of one state.
+    async fn pages(&mut self, index: usize, selection: &Selection, least: u64) {
+        let limit = 1 + self.random.below(4);
+        let mut query = format!("limit={limit}");
+        let mut state = State::new();
+        let mut first = None;
+        loop {
+            let list = self.sites[index].get(&selection.path(&query)).await.ok(200);
+            let at = *first.get_or_insert(version(&list));
+            assert_eq!(version(&list), at);
+            let page = state_of(&list);
+            assert!(page.len() <= limit);
+            state.extend(page);
+            let Some(token) = list["metadata"]["continue"].as_str() else {
+                assert!(at >= least);
+                assert_eq!(state, self.model.selected(selection, at), "{selection:?}");
+                return;
+            };
+            query = format!("limit={limit}&continue={token}");
+            Box::pin(self.write()).await;
+        }
+    }
+
+    /// A watch from a list, from the past, or with its own initial state.
+    async fn open(&mut self) {
+        let site = self.sites[self.site()];
+        let selection = Selection::random(&mut self.random);
+        let now = site.revision().await;
+        let after = match self.random.below(3) {
+            0 => version(&site.get(&selection.path("")).await.ok(200)),
+            1 => now
+                .saturating_sub(self.random.below(30) as u64)
+                .max(self.compacted),
+            _ => return self.stream(site, selection).await,
+        };
+        let path = selection.path(&format!("resourceVersion={after}"));
+        let watch = site.watch(&path).await;
+        self.clients.push(Client {
+            watch,
+            selection,
+            after,
+            told: 0,
+        });
+    }
+
+    async fn stream(&mut self, site: &Site, selection: Selection) {
+        let query =
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
+        let mut watch = site.watch(&selection.path(query)).await;
+        let mut state = State::new();
+        loop {
+            let frame = watch.next().await.expect("it goes on");
+            let object = &frame["object"];
+            if frame["type"] == "BOOKMARK" {
+                let after = version(object);
+                assert_eq!(
+                    state,
+                    self.model.selected(&selection, after),
+                    "{selection:?}"
+                );
+                self.clients.push(Client {
+                    watch,
+                    selection,
+                    after,
+                    told: 0,
+                });
+                return;
+            }
+            assert_eq!(frame["type"], "ADDED");
+            state.insert(key_of(object), version_of(object));
+        }
+    }
+
+    async fn disturb(&mut self) {
+        let now = self.sites[0].revision().await;
+        match self.random.below(4) {
+            0 => {
+                self.compacted = now.saturating_sub(COMPACT_BEHIND).max(self.compacted);
+                self.sites[0].compact(self.compacted).await;
+            }
+            _ => {
+                let site = self.site();
+                self.sites[site].storage.cut_watches();
+            }
+        }
+    }
+
+    async fn step(&mut self) {
+        match self.random.below(20) {
+            0..=9 => self.write().await,
+            10..=13 => self.read().await,
+            14..=15 => self.open().await,
+            16..=18 if !self.clients.is_empty() => {
+                let client = self.random.below(self.clients.len());
+                self.clients[client].catch_up(&self.model).await;
+                if self.random.below(3) == 0 {
+                    self.clients.swap_remove(client);
+                }
+            }
+            _ => self.disturb().await,
+        }
+    }
+}
+
+pub(crate) async fn reads_and_watches_agree_with_the_model(site: &Site) {
+    let seed = match std::env::var("WATCHET_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("WATCHET_TEST_SEED is a number"),
+        Err(_) => u64::from(std::process::id()),
+    };
+    let other = site.replica().await;
+    let mut run = Run {
+        sites: [site, &other],
+        random: Random::seeded(seed),
+        model: Model::default(),
+        clients: Vec::new(),
+        compacted: 1,
+    };
+    for _ in 0..STEPS {
+        run.step().await;
+    }
+    for client in &mut run.clients {
+        client.catch_up(&run.model).await;
+    }
+    for client in &mut run.clients {
+        client.watch.is_silent().await;
+    }
+}

@@ -1,0 +1,222 @@
+//! WC-201: answers in protobuf, read by types generated from upstream's own definitions.
+
+use http::Method;
+use http_body_util::BodyExt as _;
+use k8s_pb::api::apps::v1::Deployment;
+use k8s_pb::api::core::v1::{ConfigMap, ConfigMapList, Pod};
+use k8s_pb::apimachinery::pkg::apis::meta::v1::{PartialObjectMetadata, Status, WatchEvent};
+use k8s_pb::apimachinery::pkg::runtime::Unknown;
+use k8s_pb::apimachinery::pkg::util::intstr::IntOrString;
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::site::{MAPS, Site, version};
+use crate::harness::{Protocol, full, request};
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The message in an envelope, which must be of this kind.
+fn opened<M: Message + Default>(body: &[u8], api_version: &str, kind: &str) -> M {
+    let envelope = body.strip_prefix(b"k8s\0").expect("the magic");
+    let envelope = Unknown::decode(envelope).expect("an envelope");
+    let of = envelope.type_meta.expect("its type");
+    assert_eq!(of.api_version.as_deref(), Some(api_version));
+    assert_eq!(of.kind.as_deref(), Some(kind));
+    M::decode(&envelope.raw.expect("an object")[..]).expect("a message")
+}
+
+async fn get(site: &Site, path: &str) -> Vec<u8> {
+    let answer = site
+        .send(Method::GET, path, &[("accept", PROTOBUF)], "")
+        .await;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    assert_eq!(answer.headers["content-type"], PROTOBUF);
+    answer.body.to_vec()
+}
+
+pub(crate) async fn wc_201_objects_and_lists_in_protobuf(site: &Site) {
+    let made = site.make("a", json!({"k": "v"})).await;
+    site.make("b", json!({})).await;
+    let one: ConfigMap = opened(&get(site, &format!("{MAPS}/a")).await, "v1", "ConfigMap");
+    let metadata = one.metadata.clone().unwrap();
+    assert_eq!(metadata.name.as_deref(), Some("a"));
+    assert_eq!(metadata.uid.as_deref(), made["metadata"]["uid"].as_str());
+    assert_eq!(metadata.resource_version, Some(version(&made).to_string()));
+    assert_eq!(metadata.labels["k"], "v");
+    assert!(metadata.creation_timestamp.unwrap().seconds.unwrap() > 1_700_000_000);
+    assert_eq!(one.data["of"], "a");
+
+    let list = get(site, &format!("{MAPS}?limit=1")).await;
+    let list: ConfigMapList = opened(&list, "v1", "ConfigMapList");
+    assert_eq!(list.items, [one]);
+    let metadata = list.metadata.unwrap();
+    assert_eq!(metadata.remaining_item_count, Some(1));
+    assert!(metadata.r#continue.is_some_and(|token| !token.is_empty()));
+    let empty = get(site, &format!("{MAPS}?labelSelector=none")).await;
+    let empty: ConfigMapList = opened(&empty, "v1", "ConfigMapList");
+    assert!(empty.items.is_empty());
+
+    let accept = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    let path = format!("{MAPS}/a");
+    let answer = site
+        .send(Method::GET, &path, &[("accept", &accept)], "")
+        .await;
+    let kind = "PartialObjectMetadata";
+    let partial: PartialObjectMetadata = opened(&answer.body, "meta.k8s.io/v1", kind);
+    assert_eq!(partial.metadata.unwrap().name.as_deref(), Some("a"));
+}
+
+pub(crate) async fn wc_201_special_forms_in_protobuf(site: &Site) {
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{
+                "name": "c", "image": "i",
+                "resources": {"limits": {"cpu": "250m", "memory": "1Gi"}},
+                "livenessProbe": {"httpGet": {"port": "http", "path": "/"}},
+                "readinessProbe": {"tcpSocket": {"port": 80}},
+            }],
+            "volumes": [{"name": "v", "configMap": {"name": "m"}}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    site.post(pods, &pod).await.ok(201);
+    let pod: Pod = opened(&get(site, &format!("{pods}/p")).await, "v1", "Pod");
+    let spec = pod.spec.unwrap();
+    assert_eq!(spec.termination_grace_period_seconds, Some(0));
+    let source = spec.volumes[0]
+        .volume_source
+        .clone()
+        .unwrap()
+        .config_map
+        .unwrap();
+    assert_eq!(
+        source.local_object_reference.unwrap().name.as_deref(),
+        Some("m")
+    );
+    let container = &spec.containers[0];
+    let limits = &container.resources.as_ref().unwrap().limits;
+    assert_eq!(limits["cpu"].string.as_deref(), Some("250m"));
+    let port = |text: Option<&str>, number: Option<i32>| IntOrString {
+        r#type: Some(i64::from(text.is_some())),
+        int_val: number,
+        str_val: text.map(str::to_owned),
+    };
+    let live = container.liveness_probe.clone().unwrap().handler.unwrap();
+    assert_eq!(live.http_get.unwrap().port, Some(port(Some("http"), None)));
+    let ready = container.readiness_probe.clone().unwrap().handler.unwrap();
+    assert_eq!(ready.tcp_socket.unwrap().port, Some(port(None, Some(80))));
+
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+        },
+    });
+    site.post(deployments, &deployment).await.ok(201);
+    let body = get(site, &format!("{deployments}/d")).await;
+    let deployment: Deployment = opened(&body, "apps/v1", "Deployment");
+    assert_eq!(deployment.spec.unwrap().replicas, Some(3));
+}
+
+/// The next frame of a watch in protobuf.
+async fn frame(body: &mut hyper::body::Incoming, buffer: &mut Vec<u8>) -> WatchEvent {
+    loop {
+        if let Some((length, rest)) = buffer.split_at_checked(4) {
+            let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            if let Some(event) = rest.get(..length) {
+                let event = WatchEvent::decode(event).expect("an event");
+                buffer.drain(..4 + length);
+                return event;
+            }
+        }
+        let data = body
+            .frame()
+            .await
+            .expect("it goes on")
+            .unwrap()
+            .into_data()
+            .unwrap();
+        buffer.extend_from_slice(&data);
+    }
+}
+
+pub(crate) async fn wc_201_watches_in_protobuf(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                 &allowWatchBookmarks=1";
+    let accept = [("accept", "application/vnd.kubernetes.protobuf;stream=watch")];
+    let mut wire = site.connect(Protocol::Http1).await;
+    let path = format!("{MAPS}?{query}");
+    let response = wire
+        .open(request(Method::GET, &path, &accept, full("")))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    let media = "application/vnd.kubernetes.protobuf;stream=watch";
+    assert_eq!(response.headers()["content-type"], media);
+    let (mut body, mut buffer) = (response.into_body(), Vec::new());
+    let mut told = Vec::new();
+    site.change("a").await;
+    site.remove("a").await;
+    for _ in 0..4 {
+        let event = frame(&mut body, &mut buffer).await;
+        let raw = event.object.expect("an object").raw.expect("its bytes");
+        let map: ConfigMap = opened(&raw, "v1", "ConfigMap");
+        told.push((event.r#type.unwrap(), map.metadata.unwrap()));
+    }
+    let kinds: Vec<_> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["ADDED", "BOOKMARK", "MODIFIED", "DELETED"]);
+    let first = &told[0].1;
+    assert_eq!(first.name.as_deref(), Some("a"));
+    assert_eq!(first.uid.as_deref(), made["metadata"]["uid"].as_str());
+    assert_eq!(told[1].1.annotations["k8s.io/initial-events-end"], "true");
+
+    let ahead = site.revision().await + 1000;
+    let path = format!(
+        "{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                        &resourceVersion={ahead}"
+    );
+    let response = wire_watch(site, &path).await;
+    let (mut body, mut buffer) = (response.1, Vec::new());
+    let event = frame(&mut body, &mut buffer).await;
+    assert_eq!(event.r#type.as_deref(), Some("ERROR"));
+    let raw = event.object.unwrap().raw.unwrap();
+    let status: Status = opened(&raw, "v1", "Status");
+    assert_eq!(
+        (status.code, status.reason.as_deref()),
+        (Some(504), Some("Timeout"))
+    );
+    assert!(body.frame().await.is_none(), "it ends");
+}
+
+async fn wire_watch(site: &Site, path: &str) -> (crate::harness::Wire, hyper::body::Incoming) {
+    let mut wire = site.connect(Protocol::Http1).await;
+    let get = request(Method::GET, path, &[("accept", PROTOBUF)], full(""));
+    let body = wire.open(get).await.unwrap().into_body();
+    (wire, body)
+}
+
+pub(crate) async fn wc_201_what_has_no_protobuf_is_json_or_refused(site: &Site) {
+    site.make("a", json!({})).await;
+    let either = format!("{PROTOBUF},application/json");
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let first = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{table}");
+    let answer = site
+        .send(Method::GET, MAPS, &[("accept", &first)], "")
+        .await;
+    assert_eq!(answer.ok(200)["kind"], "Table");
+    let missing = site
+        .send(
+            Method::GET,
+            &format!("{MAPS}/x"),
+            &[("accept", &either)],
+            "",
+        )
+        .await;
+    let status: Value = missing.failure(404, "NotFound");
+    assert_eq!(status["details"]["name"], "x");
+}

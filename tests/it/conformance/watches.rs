@@ -1,0 +1,259 @@
+//! WC-120 to WC-139: what watches tell, and where they begin and end.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::site::{MAPS, Site, is_failure, map, pod, version};
+use super::watching::word;
+use crate::harness::{Protocol, full, request};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Everything after the present.
+async fn from_now(site: &Site, path: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}resourceVersion={}", site.revision().await)
+}
+
+async fn label(site: &Site, name: &str, app: &str) -> Value {
+    let patch = json!({"metadata": {"labels": {"app": app}}});
+    site.patch(&format!("{MAPS}/{name}"), "merge", &patch)
+        .await
+        .ok(200)
+}
+
+pub(crate) async fn wc_120_to_124_events_are_about_the_selection(site: &Site) {
+    let path = from_now(site, &format!("{MAPS}?labelSelector=app%3Dx")).await;
+    let mut watch = site.watch(&path).await;
+    site.make("a", json!({"app": "y"})).await;
+    label(site, "a", "x").await;
+    let inside = site.change("a").await;
+    let left = label(site, "a", "y").await;
+    site.change("a").await;
+    label(site, "a", "x").await;
+    let last = site.change("a").await;
+    site.remove("a").await;
+    let events = watch.events(6).await;
+    let words: Vec<_> = events.iter().map(word).collect();
+    let expected = [
+        "ADDED a",
+        "MODIFIED a",
+        "DELETED a",
+        "ADDED a",
+        "MODIFIED a",
+        "DELETED a",
+    ];
+    assert_eq!(words, expected);
+    // It leaves as it was, at the version at which it left.
+    let mut told = events[2]["object"].clone();
+    assert_eq!(version(&told), version(&left));
+    told["metadata"]["resourceVersion"] = inside["metadata"]["resourceVersion"].clone();
+    assert_eq!(told, inside);
+    let mut told = events[5]["object"].clone();
+    assert_eq!(version(&told), site.revision().await);
+    told["metadata"]["resourceVersion"] = last["metadata"]["resourceVersion"].clone();
+    assert_eq!(told, last);
+    watch.is_silent().await;
+}
+
+pub(crate) async fn wc_125_nothing_leaks_between_names_that_begin_alike(site: &Site) {
+    for namespace in ["fo", "foo", "foobar"] {
+        let body = json!({"metadata": {"name": namespace}});
+        site.post("/api/v1/namespaces", &body).await.ok(201);
+    }
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut watch = site.watch(&from_now(site, &maps("foo")).await).await;
+    for namespace in ["fo", "foobar", "default", "foo"] {
+        let body = map(&format!("in-{namespace}"), json!({}));
+        site.post(&maps(namespace), &body).await.ok(201);
+    }
+    assert_eq!(watch.told(1).await, ["ADDED in-foo"]);
+    watch.is_silent().await;
+}
+
+pub(crate) async fn wc_126_127_a_watch_from_each_version_tells_each_later_event_once(site: &Site) {
+    let mut history = Vec::new();
+    let begin = site.revision().await;
+    for round in 0..3 {
+        for name in ["a", "b"] {
+            if round == 0 {
+                history.push(("ADDED", name, version(&site.make(name, json!({})).await)));
+            } else {
+                history.push(("MODIFIED", name, version(&site.change(name).await)));
+            }
+        }
+    }
+    site.remove("a").await;
+    history.push(("DELETED", "a", site.revision().await));
+    let starts = std::iter::once(begin).chain(history.iter().map(|(_, _, at)| *at));
+    for start in starts.collect::<Vec<_>>() {
+        let expected: Vec<_> = history.iter().filter(|(_, _, at)| *at > start).collect();
+        let mut watch = site.watch(&format!("{MAPS}?resourceVersion={start}")).await;
+        let events = watch.events(expected.len()).await;
+        for (event, (kind, name, at)) in events.iter().zip(&expected) {
+            assert_eq!(word(event), format!("{kind} {name}"));
+            assert_eq!(version(&event["object"]), *at);
+        }
+        watch.is_silent().await;
+    }
+}
+
+pub(crate) async fn wc_128_129_130_what_history_does_not_hold_is_one_error(site: &Site) {
+    for name in ["a", "b", "c"] {
+        site.make(name, json!({})).await;
+    }
+    let now = site.revision().await;
+    site.compact(now).await;
+    // A cache that begins after the compaction.
+    let fresh = site.replica().await;
+    let list = fresh.get(MAPS).await.ok(200);
+    assert_eq!(version(&list), now);
+    for served in [now, now + 1] {
+        let mut watch = fresh
+            .watch(&format!("{MAPS}?resourceVersion={served}"))
+            .await;
+        watch.is_silent().await;
+    }
+    let mut watch = fresh
+        .watch(&format!("{MAPS}?resourceVersion={}", now - 1))
+        .await;
+    let told = watch.rest().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["type"], "ERROR");
+    let status = &told[0]["object"];
+    is_failure(status, 410, "Expired");
+    // It names the version from which it could be served.
+    let message = status["message"].as_str().unwrap();
+    assert_eq!(
+        message,
+        format!("too old resource version: {} ({now})", now - 1)
+    );
+}
+
+pub(crate) async fn wc_131_a_client_that_hangs_up_harms_nobody(site: &Site) {
+    let path = format!("{MAPS}?watch=1&resourceVersion={}", site.revision().await);
+    let mut wire = site.connect(Protocol::Http2).await;
+    for _ in 0..3 {
+        let get = request(Method::GET, &path, &[], full(""));
+        drop(wire.open(get).await.unwrap());
+    }
+    drop(site.watch(&path).await);
+    let again = wire.get("/api/v1/namespaces/default/configmaps").await;
+    assert_eq!(again.status, 200, "the connection lives on");
+    let mut watch = site.watch(&from_now(site, MAPS).await).await;
+    site.make("a", json!({})).await;
+    assert_eq!(watch.told(1).await, ["ADDED a"]);
+}
+
+pub(crate) async fn wc_132_what_cannot_be_read_is_an_error_and_then_nothing(site: &Site) {
+    let mut watch = site.watch(&from_now(site, MAPS).await).await;
+    site.make("a", json!({})).await;
+    site.store("/configmaps/default/b", "not JSON").await;
+    let told = watch.rest().await;
+    assert_eq!(word(&told[0]), "ADDED a");
+    assert_eq!(told.len(), 2, "{told:?}");
+    is_failure(&told[1]["object"], 500, "StorageReadError");
+    site.unstore("/configmaps/default/b").await;
+    Site::until("the repaired resource answers", || async {
+        site.get(MAPS).await.code == 200
+    })
+    .await;
+    let mut watch = site.watch(&from_now(site, MAPS).await).await;
+    site.make("c", json!({})).await;
+    assert_eq!(watch.told(1).await, ["ADDED c"]);
+}
+
+pub(crate) async fn wc_133_what_was_told_before_an_end_is_a_prefix(site: &Site) {
+    let begin = site.revision().await;
+    site.make("a", json!({})).await;
+    let path = format!("{MAPS}?resourceVersion={begin}");
+    let mut cut = site.watch(&format!("{path}&timeoutSeconds=1")).await;
+    let writing = async {
+        for _ in 0..60 {
+            site.change("a").await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (told, ()) = tokio::join!(cut.rest(), writing);
+    let mut whole = site.watch(&path).await;
+    let whole = whole.events(61).await;
+    assert!(told.len() < whole.len(), "it ended within");
+    assert!(told.len() > 1, "it told some");
+    assert_eq!(told, whole[..told.len()]);
+}
+
+pub(crate) async fn wc_134_fifty_watches_that_never_read_delay_nobody(site: &Site) {
+    let path = from_now(site, MAPS).await;
+    let mut stuck = Vec::new();
+    for _ in 0..50 {
+        let mut wire = site.connect(Protocol::Http1).await;
+        let get = request(Method::GET, &format!("{path}&watch=1"), &[], full(""));
+        let body = wire.open(get).await.unwrap();
+        stuck.push((wire, body));
+    }
+    let mut reading = site.watch(&path).await;
+    let padding = "x".repeat(20_000);
+    for n in 0..300 {
+        let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
+        let made = site.post(MAPS, &body).await.ok(201);
+        let told = reading.events(1).await.remove(0);
+        assert_eq!(version(&told["object"]), version(&made));
+    }
+    // One of them reads after all: nothing is missing.
+    let (wire, body) = stuck.pop().unwrap();
+    let mut late = super::watching::Watching::new(wire, body.into_body());
+    assert_eq!(late.events(300).await.len(), 300);
+}
+
+pub(crate) async fn wc_137_a_watch_of_one_name_sees_one_object(site: &Site) {
+    let named = format!("{MAPS}?fieldSelector=metadata.name%3Db");
+    let mut watch = site.watch(&from_now(site, &named).await).await;
+    let nodes = "/api/v1/nodes";
+    let named = format!("{nodes}?fieldSelector=metadata.name%3Db");
+    let mut node_watch = site.watch(&from_now(site, &named).await).await;
+    for name in ["a", "b", "bb"] {
+        site.make(name, json!({})).await;
+        site.post(nodes, &json!({"metadata": {"name": name}}))
+            .await
+            .ok(201);
+    }
+    site.remove("b").await;
+    assert_eq!(watch.told(2).await, ["ADDED b", "DELETED b"]);
+    watch.is_silent().await;
+    assert_eq!(node_watch.told(1).await, ["ADDED b"]);
+    node_watch.is_silent().await;
+}
+
+pub(crate) async fn wc_138_moves_between_trigger_values_enter_and_leave(site: &Site) {
+    let of = |node: &str| format!("{PODS}?fieldSelector=spec.nodeName%3D{node}");
+    let mut first = site.watch(&from_now(site, &of("n1")).await).await;
+    let mut second = site.watch(&from_now(site, &of("n2")).await).await;
+    site.post(PODS, &pod("p", "")).await.ok(201);
+    for node in ["n1", "n1", "n2"] {
+        let stamp = site.revision().await.to_string();
+        let patch = json!({
+            "spec": {"nodeName": node}, "metadata": {"annotations": {"stamp": stamp}},
+        });
+        site.patch(&format!("{PODS}/p"), "merge", &patch)
+            .await
+            .ok(200);
+    }
+    site.delete(&format!("{PODS}/p"), &json!({"gracePeriodSeconds": 0}))
+        .await
+        .ok(200);
+    assert_eq!(first.told(3).await, ["ADDED p", "MODIFIED p", "DELETED p"]);
+    assert_eq!(second.told(2).await, ["ADDED p", "DELETED p"]);
+    first.is_silent().await;
+    second.is_silent().await;
+}
+
+pub(crate) async fn wc_139_a_malformed_version_is_no_stream(site: &Site) {
+    for bad in ["abc", "-1", "1x", "18446744073709551616"] {
+        let answer = site
+            .get(&format!("{MAPS}?watch=1&resourceVersion={bad}"))
+            .await;
+        answer.failure(400, "BadRequest");
+    }
+}

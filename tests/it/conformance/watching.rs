@@ -1,0 +1,144 @@
+//! `Watching`: a watch over HTTP, read frame by frame, that checks as it reads what must hold of every
+//! watch: versions never go back, no version of an object comes twice, no event is at or before a
+//! bookmark. It holds no case.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::site::version;
+use crate::harness::{PATIENCE, Wire};
+
+/// How long a watch that has nothing to say is listened to.
+const SILENCE: Duration = Duration::from_millis(300);
+
+pub(crate) struct Watching {
+    body: Incoming,
+    buffer: Vec<u8>,
+    position: u64,
+    initial: bool,
+    /// The last version told of each object.
+    objects: BTreeMap<String, u64>,
+    _wire: Wire,
+}
+
+impl Watching {
+    pub(crate) fn new(wire: Wire, body: Incoming) -> Self {
+        Self {
+            body,
+            buffer: Vec::new(),
+            position: 0,
+            initial: true,
+            objects: BTreeMap::new(),
+            _wire: wire,
+        }
+    }
+
+    /// The next frame; `None` when the body has ended.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        let next = timeout(PATIENCE, self.read()).await;
+        next.expect("the watch has something to say")
+    }
+
+    async fn read(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let frame: Value = serde_json::from_slice(&line).expect("a line is a frame");
+                self.check(&frame);
+                return Some(frame);
+            }
+            match self.body.frame().await {
+                Some(frame) => {
+                    let data = frame.expect("the body goes on").into_data();
+                    self.buffer.extend_from_slice(&data.expect("data"));
+                }
+                None => {
+                    assert!(self.buffer.is_empty(), "a frame is cut: {:?}", self.buffer);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The initial state may come in any order of versions; what follows may not.
+    fn check(&mut self, frame: &Value) {
+        if frame["type"] == "ERROR" {
+            return;
+        }
+        let object = &frame["object"];
+        let at = version(object);
+        if frame["type"] == "BOOKMARK" {
+            assert!(at >= self.position, "{frame} after {}", self.position);
+            self.position = at;
+            return;
+        }
+        let key = format!(
+            "{}/{}",
+            object["metadata"]["namespace"], object["metadata"]["name"]
+        );
+        let last = self.objects.insert(key, at);
+        assert!(last.is_none_or(|last| last < at), "{frame} after {last:?}");
+        self.initial &= frame["type"] == "ADDED" && last.is_none();
+        if !self.initial {
+            assert!(at >= self.position, "{frame} after {}", self.position);
+        }
+        self.position = self.position.max(at);
+    }
+
+    /// The next `count` frames that are no bookmarks.
+    pub(crate) async fn events(&mut self, count: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let frame = self.next().await;
+            let frame = frame.unwrap_or_else(|| panic!("ended after {events:?}"));
+            if frame["type"] != "BOOKMARK" {
+                events.push(frame);
+            }
+        }
+        events
+    }
+
+    /// `TYPE name` of the next `count` frames that are no bookmarks.
+    pub(crate) async fn told(&mut self, count: usize) -> Vec<String> {
+        self.events(count).await.iter().map(word).collect()
+    }
+
+    /// Asserts that there is nothing to say for a moment.
+    pub(crate) async fn is_silent(&mut self) {
+        if let Ok(said) = timeout(SILENCE, self.read()).await {
+            panic!("not silent: {said:?}");
+        }
+    }
+
+    /// The frames up to the end of the body.
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next().await {
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// The version that the client would resume from.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+}
+
+/// `TYPE name`, `BOOKMARK`, `BOOKMARK end`.
+pub(crate) fn word(frame: &Value) -> String {
+    let kind = frame["type"].as_str().expect("a type");
+    let metadata = &frame["object"]["metadata"];
+    match metadata["name"].as_str() {
+        Some(name) => format!("{kind} {name}"),
+        None if metadata["annotations"]["k8s.io/initial-events-end"] == "true" => {
+            format!("{kind} end")
+        }
+        None => kind.to_owned(),
+    }
+}

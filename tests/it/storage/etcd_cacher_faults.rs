@@ -1,0 +1,153 @@
+//! A `Cacher` over a real etcd that loses its newest writes or holds garbage: trouble that no scripted
+//! storage can be trusted to imitate. The storage trait's own rules are in the suite beside this.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use watchet::api::{ColumnSet, ListOptions, ResourceVersion, SelectionPredicate};
+use watchet::cacher::{CachedResource, Cacher, CacherConfig, WatchItem};
+use watchet::metrics::Metrics;
+use watchet::storage::Storage;
+use watchet::tasks::Tasks;
+
+use super::etcd::EtcdProcess;
+use super::support::{PATIENCE, create, key};
+
+fn pod(name: &str) -> String {
+    format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","uid":"{name}"}}}}"#
+    )
+}
+
+fn cacher(storage: Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
+    let resource = CachedResource {
+        namespaced: true,
+        name: "pods".into(),
+        prefix: key("/pods/"),
+        columns: Arc::new(ColumnSet::new(Vec::new())),
+        triggers: Vec::new(),
+        metrics: Metrics::new().resource("", "pods"),
+    };
+    Cacher::start(resource, storage, tasks, CacherConfig::default())
+}
+
+/// The names in a consistent list, once there is one.
+async fn names(cacher: &Arc<Cacher>) -> Result<Vec<String>, String> {
+    let list = cacher
+        .list(&SelectionPredicate::default(), &ListOptions::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    let names = list.items.iter().map(|object| object.key().to_string());
+    Ok(names.collect())
+}
+
+/// Lists until the names are these.
+async fn until(cacher: &Arc<Cacher>, expect: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let names = names(cacher).await;
+        if names.as_ref().is_ok_and(|names| names == expect) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{names:?} and not {expect:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn watch(cacher: &Arc<Cacher>, after: ResourceVersion) -> watchet::cacher::CacheWatcher {
+    let options = ListOptions {
+        resource_version: Some(after),
+        ..ListOptions::default()
+    };
+    cacher
+        .watch(SelectionPredicate::default(), &options)
+        .await
+        .expect("the cache has a state")
+}
+
+/// An operator restores a backup under running servers. What was made after it never happened: it
+/// must not be served any longer, and who has seen it is told to start over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_etcd_is_believed() {
+    let mut process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let tasks = Tasks::new();
+    create(&store, "/pods/ns/a", &pod("a")).await;
+    process.kill();
+    process.back_up();
+    process.restart().await;
+    for name in ["b", "c", "d"] {
+        create(&store, &format!("/pods/ns/{name}"), &pod(name)).await;
+    }
+    let cacher = cacher(store.clone(), &tasks);
+    until(&cacher, &["ns/a", "ns/b", "ns/c", "ns/d"]).await;
+    let seen = store.current_revision().await.unwrap();
+    let mut watcher = watch(&cacher, seen).await;
+
+    process.kill();
+    process.restore();
+    process.restart().await;
+    assert!(store.current_revision().await.unwrap() < seen);
+    until(&cacher, &["ns/a"]).await;
+    let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
+    let told = told.expect("it is told").expect("why, before it ends");
+    assert!(
+        matches!(&told[..], [WatchItem::Error(error)] if error.to_string().contains("too old")),
+        "{told:?}"
+    );
+    create(&store, "/pods/ns/e", &pod("e")).await;
+    until(&cacher, &["ns/a", "ns/e"]).await;
+    tasks.drain(PATIENCE).await.unwrap();
+}
+
+/// Somebody writes under our prefix what is no object, and takes it away again. (WC-132)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_of_another_writer_is_told_and_forgiven() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let tasks = Tasks::new();
+    let mut raw = etcd_client::Client::connect([process.url()], None)
+        .await
+        .unwrap();
+    let made = create(&store, "/pods/ns/a", &pod("a")).await;
+    let cacher = cacher(store.clone(), &tasks);
+    until(&cacher, &["ns/a"]).await;
+    let mut watcher = watch(&cacher, made).await;
+
+    // A key that is garbage, then a value that is: neither may be taken for peace.
+    for (garbage, named) in [
+        ("/registry/pods/ns/b", "/pods/ns/b"),
+        ("/registry/pods//b", "/pods//b"),
+    ] {
+        raw.put(garbage, "garbage", None).await.unwrap();
+        let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
+        let told = told.expect("it is told").expect("why, before it ends");
+        assert!(
+            matches!(&told[..], [WatchItem::Error(error)] if error.to_string().contains(named)),
+            "{told:?}"
+        );
+        let unready = cacher.readiness().unwrap_err();
+        assert!(unready.contains(named), "{unready}");
+        raw.delete(garbage, None).await.unwrap();
+        until_ready(&cacher).await;
+        until(&cacher, &["ns/a"]).await;
+        watcher = watch(&cacher, store.current_revision().await.unwrap()).await;
+    }
+    create(&store, "/pods/ns/c", &pod("c")).await;
+    let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
+    let told = told.expect("it goes on").expect("and tells of it");
+    assert!(
+        matches!(&told[..], [WatchItem::Event(event)] if event.object().key().as_str() == "ns/c"),
+        "{told:?}"
+    );
+    tasks.drain(PATIENCE).await.unwrap();
+}
+
+async fn until_ready(cacher: &Arc<Cacher>) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(reason) = cacher.readiness() {
+        assert!(Instant::now() < deadline, "{reason}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
