@@ -188,7 +188,7 @@ async fn versions_in_the_future() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_each_minute_and_before_the_deadline_and_tell_of_progress() {
+async fn wc_165_169_193_bookmarks_come_each_minute_and_tell_of_progress() {
     // WC-162, WC-164, WC-165, WC-169
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
@@ -308,7 +308,7 @@ async fn a_watch_that_stops_reading_parks_and_delays_nobody_and_misses_nothing()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_watch_whose_history_is_gone_gets_one_410() {
+async fn wc_187_a_parked_watch_whose_history_is_gone_gets_one_410() {
     let config = CacherConfig {
         history_bytes_max: 100_000,
         ..CacherConfig::default()
@@ -333,7 +333,7 @@ async fn a_parked_watch_whose_history_is_gone_gets_one_410() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_short_watches_leave_nothing_behind() {
+async fn wc_199_many_short_watches_leave_nothing_behind() {
     // WC-199
     let f = Fixture::start();
     for n in 0..2000 {

@@ -348,7 +348,7 @@ impl Run<'_> {
                 });
                 return;
             }
-            assert_eq!(frame["type"], "ADDED");
+            assert_eq!(frame["type"], "ADDED", "{frame}");
             state.insert(key_of(object), version_of(object));
         }
     }
