@@ -127,7 +127,7 @@ mod tests {
     use crate::api::{ColumnSet, ObjectKey};
 
     #[test]
-    fn a_frame_of_a_format_is_made_once_per_stamp() {
+    fn wc_197_a_frame_of_a_format_is_made_once_per_stamp() {
         let object = Object::decode(
             ObjectKey::from("a"),
             ResourceVersion::new(1),

@@ -32,6 +32,10 @@ const FIRST_SPAN: u64 = 10_000;
 /// costs no more than a third of reading in all.
 const SPAN_GROWTH: u64 = 4;
 
+/// After a lost connection; the time for all of it is limited, so there is no need to wait longer each
+/// time.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
 /// Every store begins here; there is nothing before.
 const FIRST_REVISION: ResourceVersion = ResourceVersion::new(1);
 
@@ -220,6 +224,12 @@ async fn read_part(
                 if compacted >= to {
                     return Ok(part);
                 }
+            }
+            // Lost on the way: the same again, while there is time.
+            Err(StorageError::Unavailable(reason)) => {
+                tracing::debug!(resource = %resource.name, reason, "older history is read again");
+                part = Part::new(from, bytes_max);
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => return Err(error),
         }

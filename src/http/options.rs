@@ -307,11 +307,12 @@ fn checked_delete_body(body: Value) -> Result<Value, WireError> {
             "the body of a delete must be an object of kind DeleteOptions".to_owned(),
         ));
     };
-    match members.get("kind").and_then(Value::as_str) {
-        None | Some("" | "DeleteOptions") => {}
+    match members.get("kind") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
         Some(other) => {
             return Err(WireError::BadRequest(format!(
-                "the body of a delete is of kind {other:?}: it must be of kind \"DeleteOptions\""
+                "the body of a delete is of kind {other}: it must be of kind \"DeleteOptions\""
             )));
         }
     }

@@ -43,6 +43,11 @@ impl Backoff {
         self
     }
 
+    /// What was tried got somewhere: the next failure is a first one again.
+    pub fn succeeded(&mut self) {
+        self.next = self.initial;
+    }
+
     /// How long to wait after one more failure, at `now`.
     pub fn failed(&mut self, now: Instant) -> Duration {
         if self
@@ -63,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_to_the_cap_with_jitter_and_forgets() {
+    fn doubles_to_the_cap_with_jitter_and_forgets_after_quiet_or_success() {
         let mut backoff = Backoff::default().seeded(1);
         let start = Instant::now();
         for base in [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000] {
@@ -71,6 +76,9 @@ mod tests {
             assert!((base..2 * base).contains(&millis), "{millis} for {base}");
         }
         let later = start + Duration::from_secs(121);
+        assert!(backoff.failed(later).as_millis() < 1600);
+        assert!(backoff.failed(later).as_millis() >= 1600);
+        backoff.succeeded();
         assert!(backoff.failed(later).as_millis() < 1600);
     }
 }

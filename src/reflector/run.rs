@@ -146,6 +146,10 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                 let started = Instant::now();
                 let (reached, end) = self.watch(after).await;
                 let useless = reached == after && started.elapsed() < SHORT_WATCH;
+                if reached > after {
+                    // It worked until it was lost: what follows should be back soon.
+                    self.backoff.succeeded();
+                }
                 match end {
                     Ok(()) if useless => {
                         let delay = self.backoff.failed(Instant::now());

@@ -10,7 +10,7 @@ fn exactly(version: ResourceVersion) -> ListOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exact_reads_end_where_storage_was_compacted() {
+async fn wc_188_exact_reads_end_where_storage_was_compacted() {
     // WC-188: a quiet resource keeps a hundred events however old they are, and another server, that
     // was started since, has none of them: the same request was answered by one and refused by the
     // other.

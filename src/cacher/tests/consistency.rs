@@ -27,7 +27,7 @@ fn exactly(version: ResourceVersion) -> ListOptions {
 
 /// WC-190.
 #[tokio::test(start_paused = true)]
-async fn a_difference_is_found_told_and_mended() {
+async fn wc_190_a_difference_is_found_told_and_mended() {
     let mut f = fixture();
     f.failures = 1;
     f.settle().await;

@@ -15,6 +15,8 @@ pub(in crate::cacher) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
+    /// So many watches more are lost as soon as they are open.
+    pub(super) lost_watches: Mutex<usize>,
     /// How often watches were asked for progress.
     pub(super) questions: Arc<Mutex<usize>>,
 }
@@ -51,11 +53,12 @@ impl FakeStorage {
             hanging: false,
             watch_epoch: 0,
         };
-        let (probes, lists, questions) = Default::default();
+        let (probes, lists, lost_watches, questions) = Default::default();
         Arc::new(Self {
             state: watch::Sender::new(state),
             probes,
             lists,
+            lost_watches,
             questions,
         })
     }
@@ -271,6 +274,17 @@ impl Storage for FakeStorage {
         }
         state.check(after)?;
         let progress = ProgressRequester::default();
+        let left = self.lost_watches.lock().checked_sub(1);
+        if let Some(left) = left {
+            *self.lost_watches.lock() = left;
+            let lost = futures_util::stream::once(async {
+                Err(StorageError::Unavailable("watch lost".into()))
+            });
+            return Ok(StorageWatch {
+                batches: Box::pin(lost),
+                progress,
+            });
+        }
         let cursor = Cursor {
             prefix: prefix.clone(),
             reached: after,

@@ -10,7 +10,7 @@ async fn replayed(f: &Fixture, version: ResourceVersion) -> Option<usize> {
 
 /// WC-129, WC-186: 75 s of history, and a hundred events however old.
 #[tokio::test(start_paused = true)]
-async fn history_ages_but_for_its_last_hundred_events() {
+async fn wc_186_history_ages_but_for_its_last_hundred_events() {
     let f = Fixture::start();
     f.settle().await;
     for n in 0..250 {

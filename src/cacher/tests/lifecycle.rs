@@ -193,6 +193,21 @@ async fn a_restart_forces_no_relist() {
     assert_eq!(said(&mut oldest).await.len(), 103);
 }
 
+/// One lost connection while older history was read once left all clients with a 410.
+#[tokio::test(start_paused = true)]
+async fn older_history_is_read_on_after_a_lost_connection() {
+    let f = Fixture::start();
+    for n in 0..30 {
+        f.put(&format!("ns/p{n}"), "web", "n1");
+    }
+    // The Reflector's watch and the backfill's, twice each.
+    *f.storage.lost_watches.lock() = 4;
+    let f = Fixture::over(f.storage.clone(), CacherConfig::default());
+    let mut watch = f.watch(everything(), from(rv(5))).await;
+    assert_eq!(said(&mut watch).await.len(), 26);
+    assert_eq!(*f.storage.lost_watches.lock(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_relist_is_told_as_events_and_ends_no_watch() {
     // Decision 5: the storage watch is lost, and its history compacted before it is back.

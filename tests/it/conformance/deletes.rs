@@ -92,6 +92,10 @@ pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site
     site.unstore(KEY).await;
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
     site.storage.freeze(false);
+    // And where another writer deletes it in between.
+    site.make("a", json!({})).await;
+    site.storage.before_next_write(Before::Delete(KEY.into()));
+    site.delete(A, &Value::Null).await.failure(404, "NotFound");
 }
 
 pub(crate) async fn wc_066_067_preconditions_are_about_what_is_stored(site: &Site) {

@@ -158,3 +158,23 @@ pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_
     })
     .await;
 }
+
+/// §2.7 has no line in the checklist: storage that cannot be reached.
+pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    site.get(MAPS).await.ok(200);
+    site.storage.set_down(true);
+    let body = json!({"metadata": {"name": "b"}});
+    let status = site.post(MAPS, &body).await.failure(500, "ServerTimeout");
+    assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
+    let status = site.get(MAPS).await.failure(500, "ServerTimeout");
+    assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
+    // What may be stale is still served, and open watches go on when storage is back.
+    let list = site.get(&format!("{MAPS}?resourceVersion=0")).await.ok(200);
+    assert_eq!(names(&list), ["a"]);
+    let path = format!("{MAPS}?resourceVersion={}", version(&made));
+    let mut watch = site.watch(&path).await;
+    site.storage.set_down(false);
+    site.make("b", json!({})).await;
+    assert_eq!(watch.told(1).await, ["ADDED b"]);
+}

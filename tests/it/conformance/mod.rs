@@ -153,6 +153,7 @@ macro_rules! conformance_suite {
                     wc_183_after_a_stop_watches_end_and_small_reads_go_on,
                     wc_189_an_exact_list_that_is_not_retained_comes_from_storage,
                     wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
+                    storage_that_is_away_is_told_with_a_time_to_come_back,
                 ],
                 wire: [
                     wc_200_a_watch_is_lines_and_its_head_comes_at_once,

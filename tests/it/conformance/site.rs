@@ -29,7 +29,6 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) struct Site {
     /// The back end, and what can go wrong with it.
     pub(crate) storage: Arc<Faults>,
-    pub(crate) registry: Arc<Registry>,
     pub(crate) address: SocketAddr,
     wire: WireConfig,
     tasks: Tasks,
@@ -66,7 +65,7 @@ impl Site {
         let wire = WireConfig::default();
         let registry = Registry::new(storage.clone(), &tasks, config, wire.metrics.clone());
         registry.bootstrap().await.expect("storage answers");
-        let service = router(registry.clone(), wire.clone());
+        let service = router(registry, wire.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let wire_tasks = Tasks::new();
@@ -78,7 +77,6 @@ impl Site {
         });
         Self {
             storage,
-            registry,
             address,
             wire,
             tasks,

@@ -156,8 +156,10 @@ pub(crate) async fn wc_132_what_cannot_be_read_is_an_error_and_then_nothing(site
     assert_eq!(told.len(), 2, "{told:?}");
     is_failure(&told[1]["object"], 500, "StorageReadError");
     site.unstore("/configmaps/default/b").await;
-    Site::until("the repaired resource answers", || async {
-        site.get(MAPS).await.code == 200
+    let now = site.revision().await;
+    Site::until("the cache follows the repaired resource", || async {
+        let path = format!("{MAPS}?resourceVersion={now}");
+        site.get(&path).await.code == 200
     })
     .await;
     let mut watch = site.watch(&from_now(site, MAPS).await).await;

@@ -137,7 +137,7 @@ pub(crate) async fn an_idle_watch_survives_compaction(store: Arc<dyn Storage>) {
 
 /// WC-195. (Of etcd, where the servers agree on it, see `etcd_only`.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_compacted_revision_is_told() {
+async fn wc_195_the_compacted_revision_is_told() {
     async fn check(store: Arc<dyn Storage>) {
         assert_eq!(store.compacted_revision().await.unwrap().get(), 0);
         let made = history(&store).await;

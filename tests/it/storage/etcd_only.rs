@@ -185,7 +185,7 @@ async fn a_revision_is_never_cut() {
 }
 
 #[tokio::test]
-async fn keys_of_like_ttl_share_a_lease() {
+async fn wc_196_keys_of_like_ttl_share_a_lease() {
     let process = EtcdProcess::start(&[]).await;
     let config = process.config();
     let counted = config.lease_keys.clone();
@@ -245,7 +245,7 @@ async fn a_revoked_lease_is_replaced() {
 /// Two servers compact one etcd: in each interval one of them, and at the revision of one interval
 /// before, so that history lives between one and two of them.
 #[tokio::test]
-async fn one_compactor_wins_each_interval() {
+async fn wc_194_one_compactor_wins_each_interval() {
     const INTERVAL: Duration = Duration::from_millis(800);
     let process = EtcdProcess::start(&[]).await;
     let config = Etcd3Config {
