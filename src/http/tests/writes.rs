@@ -157,8 +157,12 @@ async fn seats_are_limited_and_held_until_the_body_is_sent() {
         let refused = server.get(document).await;
         refused.failure(429, "TooManyRequests");
     }
-    // Watches, probes and writes have other seats, or none.
+    // Watches, probes, scrapes and writes have other seats, or none.
     assert_eq!(server.get("/readyz").await.code, 200);
+    let told = server.get("/metrics").await;
+    assert_eq!(told.code, 200);
+    let in_flight = "apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1";
+    assert!(String::from_utf8_lossy(&told.body).contains(in_flight));
     let watch = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
     assert_eq!(watch.code, 200);
     server.put_config_map("a", "x").await;

@@ -40,7 +40,16 @@ fn script(batches: Vec<Vec<WatchItem>>) -> Script {
 
 /// The writes of a watch.
 async fn writes(batches: Vec<Vec<WatchItem>>, renderer: Renderer, gzip: bool) -> Vec<Bytes> {
-    let encoder = FrameEncoder::new(renderer, meter(&Metrics::new()));
+    counted_writes(batches, renderer, gzip, &Metrics::new()).await
+}
+
+async fn counted_writes(
+    batches: Vec<Vec<WatchItem>>,
+    renderer: Renderer,
+    gzip: bool,
+    metrics: &Metrics,
+) -> Vec<Bytes> {
+    let encoder = FrameEncoder::new(renderer, meter(metrics));
     let mut body = watch_body(script(batches), encoder, CancellationToken::new(), gzip);
     let mut writes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -213,8 +222,12 @@ async fn a_failure_of_ours_is_told_in_the_agreed_encoding() {
     );
     let batch = vec![WatchItem::Initial(Arc::new(broken.unwrap()))];
     let renderer = Renderer::unconverted(config_maps(), Form::Table(IncludeObject::None));
-    let writes = writes(vec![batch, vec![modified("b", 8)]], renderer, true).await;
+    let metrics = Metrics::new();
+    let batches = vec![batch, vec![modified("b", 8)]];
+    let writes = counted_writes(batches, renderer, true, &metrics).await;
     assert_eq!(writes.len(), 1, "nothing follows");
+    let told = Scrape::parse(&metrics.render(Format::Prometheus));
+    assert_eq!(told.sum("apiserver_watch_events_total", &[]), 1.0);
     let mut read = String::new();
     let mut member = flate2::read::GzDecoder::new(&writes[0][..]);
     member.read_to_string(&mut read).unwrap();
