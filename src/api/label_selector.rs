@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::labels::{Labels, Marks};
 use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_label_text};
 
 /// A conjunction of requirements; the empty one matches everything.
@@ -16,6 +17,8 @@ use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
+    /// Of what every set of labels that it selects must have.
+    marks: Marks,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,12 +62,33 @@ impl LabelSelector {
             .all(|r| r.operator.holds(value_of(&r.key)))
     }
 
+    /// The same of an object's labels; most that are not selected cost no look at them.
+    pub(super) fn selects(&self, labels: &Labels) -> bool {
+        labels.may_have(self.marks) && self.matches(|key| labels.get(key))
+    }
+
     /// The value that the selector pins `key` to with `=`, if it does.
     pub fn exact(&self, key: &str) -> Option<&str> {
         self.requirements.iter().find_map(|r| match &r.operator {
             Operator::Equals(value) if &*r.key == key => Some(&**value),
             _ => None,
         })
+    }
+}
+
+impl Requirement {
+    /// Of what labels must have for it to hold.
+    fn marks(&self) -> Marks {
+        let key = Marks::of_key(&self.key);
+        match &self.operator {
+            Operator::Exists | Operator::GreaterThan(_) | Operator::LessThan(_) => key,
+            Operator::Equals(value) => key.with(Marks::of(&self.key, value)),
+            Operator::In(values) => {
+                let pairs = values.iter().map(|value| Marks::of(&self.key, value));
+                key.with(pairs.fold(Marks::ALL, Marks::shared))
+            }
+            Operator::DoesNotExist | Operator::NotEquals(_) | Operator::NotIn(_) => Marks::NONE,
+        }
     }
 }
 
@@ -113,7 +137,12 @@ impl std::str::FromStr for LabelSelector {
         let mut parser = Parser { rest: text };
         parser
             .selector()
-            .map(|requirements| Self { requirements })
+            .map(|requirements| Self {
+                marks: requirements
+                    .iter()
+                    .fold(Marks::NONE, |marks, r| marks.with(r.marks())),
+                requirements,
+            })
             .map_err(|problem| InvalidLabelSelector {
                 selector: text.to_owned(),
                 problem,

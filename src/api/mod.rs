@@ -8,6 +8,7 @@ mod event;
 mod field_selector;
 mod key;
 mod label_selector;
+mod labels;
 pub mod names;
 mod object;
 mod options;

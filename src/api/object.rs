@@ -18,7 +18,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ColumnSet, EventType, FieldRef, ObjectKey, ResourceVersion};
+use super::labels::Labels;
+use super::{ColumnSet, EventType, FieldRef, LabelSelector, ObjectKey, ResourceVersion};
 
 const FRAME_TAIL: &[u8] = b"}\n";
 
@@ -39,8 +40,7 @@ pub struct Object {
     event_type: EventType,
     wire: Bytes,
     uid: Box<str>,
-    /// Sorted by key.
-    labels: Box<[(Box<str>, Box<str>)]>,
+    labels: Labels,
     /// By index of the resource's [`ColumnSet`].
     fields: Box<[Box<str>]>,
 }
@@ -111,7 +111,7 @@ impl Object {
             event_type,
             wire,
             uid: metadata.uid.unwrap_or_default(),
-            labels: metadata.labels.unwrap_or_default().into_iter().collect(),
+            labels: Labels::new(metadata.labels.unwrap_or_default()),
             fields,
         })
     }
@@ -131,17 +131,14 @@ impl Object {
         &self.uid
     }
 
-    /// The labels, sorted by key.
-    pub fn labels(&self) -> &[(Box<str>, Box<str>)] {
-        &self.labels
-    }
-
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels
-            .binary_search_by(|(k, _)| (**k).cmp(key))
-            .ok()
-            .map(|at| &*self.labels[at].1)
+        self.labels.get(key)
+    }
+
+    /// Whether the selector selects its labels.
+    pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
+        selector.selects(&self.labels)
     }
 
     /// The value of a selectable field; one that the object lacks reads as its default.
@@ -186,11 +183,7 @@ impl Object {
 
     /// How much memory the object holds, in bytes, within a few words.
     pub fn memory(&self) -> usize {
-        let labels: usize = self
-            .labels
-            .iter()
-            .map(|(k, v)| k.len() + v.len() + 32)
-            .sum();
+        let labels = self.labels.memory();
         let fields: usize = self.fields.iter().map(|f| f.len() + 16).sum();
         size_of::<Self>() + self.wire.len() + self.key.as_str().len() + 16 + labels + fields
     }

@@ -116,7 +116,7 @@ impl SelectionPredicate {
     pub fn matches_but_for_shard(&self, object: &Object) -> bool {
         self.scope.covers(object.key())
             && self.fields.matches(object)
-            && self.labels.matches(|key| object.label(key))
+            && object.is_selected_by(&self.labels)
     }
 
     /// Whether neither labels nor fields nor a shard narrow it (a namespace may): then totals are known.

@@ -71,7 +71,8 @@ fn range<'a>(
     let from = start.max(&prefix);
     objects
         .range::<_, str>((Bound::Included(from), Bound::Unbounded))
-        .take_while(move |(key, _)| key.as_str().starts_with(&prefix))
+        // Without a prefix no key has to be read, which is a cache miss each.
+        .take_while(move |(key, _)| prefix.is_empty() || key.as_str().starts_with(&prefix))
 }
 
 #[cfg(test)]
