@@ -64,7 +64,7 @@ pub(crate) async fn wc_062_073_preconditions_hold_or_conflict(site: &Site) {
 pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_it_is(site: &Site) {
     use std::sync::atomic::Ordering;
     site.make("a", json!({})).await;
-    site.get(A).await.ok(200);
+    site.settle().await;
     let gets = site.storage.gets.load(Ordering::SeqCst);
     site.delete(A, &Value::Null).await.ok(200);
     assert_eq!(
@@ -75,7 +75,7 @@ pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_i
     assert!(site.stored(KEY).await.is_none());
 
     let made = site.make("a", json!({})).await;
-    site.get(A).await.ok(200);
+    site.settle().await;
     site.storage.freeze(true);
     let mut theirs = stored_form(&made);
     theirs["data"]["theirs"] = "1".into();
@@ -87,7 +87,7 @@ pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_i
 
 pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site) {
     site.make("a", json!({})).await;
-    site.get(A).await.ok(200);
+    site.settle().await;
     site.storage.freeze(true);
     site.unstore(KEY).await;
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
@@ -100,7 +100,7 @@ pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site
 
 pub(crate) async fn wc_066_067_preconditions_are_about_what_is_stored(site: &Site) {
     let made = site.make("a", json!({})).await;
-    site.get(A).await.ok(200);
+    site.settle().await;
     site.storage.freeze(true);
     let changed = site.change("a").await;
     // It holds for the suggestion only: refused.

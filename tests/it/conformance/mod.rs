@@ -15,6 +15,7 @@ mod initial;
 mod keys;
 mod lifecycle;
 mod lists;
+mod matrix;
 mod model;
 mod protobuf;
 mod selections;
@@ -90,6 +91,11 @@ macro_rules! conformance_suite {
                     wc_092_to_096_options_that_contradict_are_invalid,
                     wc_097_098_099_tokens_are_for_the_state_that_they_name,
                     wc_100_101_102_pages_are_of_one_state,
+                ],
+                matrix: [
+                    every_kind_of_list,
+                    every_kind_of_get,
+                    every_kind_of_watch,
                 ],
                 model: [
                     reads_and_watches_agree_with_the_model,

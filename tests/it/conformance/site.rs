@@ -173,6 +173,11 @@ impl Site {
         self.delete(&path, &Value::Null).await.ok(200);
     }
 
+    /// Waits until the cache of config maps has a state, and all that was written.
+    pub(crate) async fn settle(&self) {
+        self.get("/api/v1/configmaps").await.ok(200);
+    }
+
     /// Opens a watch; `path` has the query without `watch=1`.
     pub(crate) async fn watch(&self, path: &str) -> Watching {
         let separator = if path.contains('?') { '&' } else { '?' };

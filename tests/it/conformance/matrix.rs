@@ -1,0 +1,222 @@
+//! The tables of reads, every cell: each combination of version, match, limit, continue, initial events
+//! and bookmarks, with what it answers. The tables are written here once more, as plainly as they can be,
+//! so that the product's are compared with something. What lies behind a cell has cases of its own.
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::site::{MAPS, Site, names, version};
+use super::watching::word;
+
+/// A `resourceVersion`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Unset,
+    Zero,
+    Old,
+    Now,
+    Future,
+}
+
+const VERSIONS: [At; 5] = [At::Unset, At::Zero, At::Old, At::Now, At::Future];
+const MATCHES: [Option<&str>; 3] = [None, Some("Exact"), Some("NotOlderThan")];
+
+/// a, b and c were there at `old`; b, c and d are now.
+struct World {
+    old: u64,
+    now: u64,
+    /// From a page of one at `old`: b and c are left.
+    token: String,
+}
+
+impl World {
+    async fn make(site: &Site) -> Self {
+        for name in ["a", "b", "c"] {
+            site.make(name, json!({})).await;
+        }
+        let page = site.get(&format!("{MAPS}?limit=1")).await.ok(200);
+        let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+        site.make("d", json!({})).await;
+        site.remove("a").await;
+        let now = site.revision().await;
+        site.settle().await;
+        Self {
+            old: version(&page),
+            now,
+            token,
+        }
+    }
+
+    fn number(&self, at: At) -> Option<u64> {
+        match at {
+            At::Unset => None,
+            At::Zero => Some(0),
+            At::Old => Some(self.old),
+            At::Now => Some(self.now),
+            At::Future => Some(self.now + 1000),
+        }
+    }
+
+    fn query(&self, at: At, rule: Option<&str>) -> String {
+        let at = self.number(at).map(|at| format!("resourceVersion={at}&"));
+        let rule = rule.map(|rule| format!("resourceVersionMatch={rule}&"));
+        at.unwrap_or_default() + &rule.unwrap_or_default()
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// These objects, whether there are more, and at which version if it must be one.
+    List(&'static [&'static str], bool, Option<u64>),
+    Failure(u16, &'static str),
+}
+
+const OLD: &[&str] = &["a", "b", "c"];
+const NOW: &[&str] = &["b", "c", "d"];
+const INVALID: Told = Told::Failure(422, "Invalid");
+const TOO_LARGE: Told = Told::Failure(504, "Timeout");
+
+/// §7.1 and §7.3.
+fn list(world: &World, at: At, rule: Option<&str>, limited: bool, continued: bool) -> Told {
+    let whole = |all: &'static [&'static str], limited: bool, version| match limited {
+        true => Told::List(&all[..1], true, version),
+        false => Told::List(all, false, version),
+    };
+    let exactly = |at| match at {
+        At::Old => whole(OLD, limited, Some(world.old)),
+        At::Now => whole(NOW, limited, Some(world.now)),
+        _ => TOO_LARGE,
+    };
+    match (rule, at) {
+        (Some(_), _) if continued => INVALID,
+        (Some(_), At::Unset) | (Some("Exact"), At::Zero) => INVALID,
+        (None, At::Old | At::Now | At::Future) if continued => Told::Failure(400, "BadRequest"),
+        (None, At::Zero) if continued => whole(&OLD[1..], false, Some(world.old)),
+        (None, At::Unset) if continued => whole(&OLD[1..], limited, Some(world.old)),
+        (None, At::Unset) => whole(NOW, limited, None),
+        (_, At::Zero) => whole(NOW, false, None),
+        (Some("Exact"), at) => exactly(at),
+        (None, at) if limited => exactly(at),
+        (_, At::Future) => TOO_LARGE,
+        (_, _) => whole(NOW, limited, None),
+    }
+}
+
+pub(crate) async fn every_kind_of_list(site: &Site) {
+    let world = &World::make(site).await;
+    let mut cells = Vec::new();
+    for at in VERSIONS {
+        for rule in MATCHES {
+            for (limited, continued) in [(false, false), (true, false), (false, true), (true, true)]
+            {
+                cells.push(async move {
+                    let limit = if limited { "limit=1&" } else { "" };
+                    let token = match continued {
+                        true => format!("continue={}", world.token),
+                        false => String::new(),
+                    };
+                    let query = format!("{}{limit}{token}", world.query(at, rule));
+                    let answer = site.get(&format!("{MAPS}?{query}")).await;
+                    match list(world, at, rule, limited, continued) {
+                        Told::Failure(code, reason) => {
+                            assert_eq!(answer.code, code, "{query}: {}", answer.json());
+                            answer.failure(code, reason);
+                        }
+                        Told::List(expected, more, at) => {
+                            assert_eq!(answer.code, 200, "{query}: {}", answer.json());
+                            let list = answer.json();
+                            assert_eq!(names(&list), expected, "{query}");
+                            let token = &list["metadata"]["continue"];
+                            assert_eq!(token.is_string(), more, "{query}");
+                            assert!(at.is_none_or(|at| at == version(&list)), "{query}: {list}");
+                            assert!(version(&list) >= world.old, "{query}: {list}");
+                        }
+                    }
+                });
+            }
+        }
+    }
+    join_all(cells).await;
+}
+
+pub(crate) async fn every_kind_of_get(site: &Site) {
+    let world = &World::make(site).await;
+    let cells = VERSIONS.map(|at| async move {
+        let query = world.query(at, None);
+        for (name, there) in [("b", true), ("a", false)] {
+            let answer = site.get(&format!("{MAPS}/{name}?{query}")).await;
+            match (at, there) {
+                (At::Future, _) => drop(answer.failure(504, "Timeout")),
+                (_, true) => assert_eq!(answer.ok(200)["metadata"]["name"], name, "{query}"),
+                (_, false) => drop(answer.failure(404, "NotFound")),
+            }
+        }
+    });
+    join_all(cells).await;
+}
+
+/// What a watch begins with, or that it is refused (§7.1, §7.4).
+fn begins(
+    at: At,
+    rule: Option<&str>,
+    initial: Option<bool>,
+    bookmarks: bool,
+) -> Option<&'static [&'static str]> {
+    match (initial, rule) {
+        (Some(_), Some("NotOlderThan")) | (None, None) => {}
+        _ => return None,
+    }
+    let state = initial.unwrap_or(matches!(at, At::Unset | At::Zero));
+    Some(match (state, at) {
+        (true, _) if bookmarks => &["ADDED b", "ADDED c", "ADDED d", "BOOKMARK end"],
+        (true, _) => &["ADDED b", "ADDED c", "ADDED d"],
+        (false, At::Old) => &["ADDED d", "DELETED a"],
+        (false, _) => &[],
+    })
+}
+
+pub(crate) async fn every_kind_of_watch(site: &Site) {
+    let world = &World::make(site).await;
+    let mut open = Vec::new();
+    for at in [At::Unset, At::Zero, At::Old, At::Now] {
+        for rule in MATCHES {
+            for initial in [None, Some(true), Some(false)] {
+                for bookmarks in [false, true] {
+                    let mut query = world.query(at, rule);
+                    if let Some(initial) = initial {
+                        query += &format!("sendInitialEvents={initial}&");
+                    }
+                    query += &format!("allowWatchBookmarks={bookmarks}");
+                    let path = format!("{MAPS}?{query}");
+                    match begins(at, rule, initial, bookmarks) {
+                        None => {
+                            let answer = site.get(&format!("{path}&watch=1")).await;
+                            assert_eq!(answer.code, 422, "{query}");
+                            answer.failure(422, "Invalid");
+                        }
+                        Some(expected) => open.push((query, expected, site.watch(&path).await)),
+                    }
+                }
+            }
+        }
+    }
+    let last = site.make("z", json!({})).await;
+    let reading = open.into_iter().map(|(query, expected, mut watch)| {
+        let last = version(&last);
+        async move {
+            let mut told: Vec<String> = Vec::new();
+            let mut frame = Value::Null;
+            while told.last().is_none_or(|word| word != "ADDED z") {
+                frame = watch
+                    .next()
+                    .await
+                    .unwrap_or_else(|| panic!("{query}: {told:?}"));
+                told.push(word(&frame));
+            }
+            told.pop();
+            assert_eq!(told, expected, "{query}");
+            assert_eq!(version(&frame["object"]), last, "{query}");
+        }
+    });
+    join_all(reading).await;
+}
