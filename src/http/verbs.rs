@@ -9,6 +9,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
@@ -226,6 +227,7 @@ impl<'a> Call<'a> {
         let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        self.check_types(&object)?;
         let created = self
             .registry()
             .create(&self.resource, self.namespace.as_deref(), object, &options)
@@ -234,11 +236,29 @@ impl<'a> Call<'a> {
             .object(StatusCode::CREATED, &renderer, &created)
     }
 
+    /// Whether the members of a whole object are of the types that its kind has, where that is known. One
+    /// that is not would be a surprise for all who read it, and could not be sent as protobuf.
+    fn check_types(&self, object: &Value) -> Result<(), WireError> {
+        let (version, kind) = (self.resource.api_version(), &self.resource.kind);
+        let schema = &self.wire.protobuf;
+        if !object.is_object() || !schema.knows(&version, kind) {
+            return Ok(());
+        }
+        let checked = schema.write_object(&version, kind, object, &mut Vec::new());
+        checked.map_err(|error| {
+            let what = error.what();
+            WireError::BadRequest(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {what}"
+            ))
+        })
+    }
+
     async fn update(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Update)?;
         let body = body_of::read(body).await?;
         let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        self.check_types(&object)?;
         let (object, created) = self
             .registry()
             .update(&self.target(), object, &options)

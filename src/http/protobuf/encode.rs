@@ -15,9 +15,11 @@ const BYTES: u64 = 2;
 
 /// An object holds a value that its type cannot: it was stored by somebody who did not ask this server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("field {name:?} holds a value that its type cannot: {value}")]
+#[error("{object}: field {field:?} holds a value that its type cannot: {value}")]
 pub(crate) struct Unencodable {
-    name: String,
+    /// `namespace/name`, as far as it is known.
+    object: String,
+    field: String,
     value: String,
 }
 
@@ -27,13 +29,27 @@ impl Unencodable {
         Self::new("object", &Value::from("too large"))
     }
 
-    fn new(name: &str, value: &Value) -> Self {
+    fn new(field: &str, value: &Value) -> Self {
         let mut value = value.to_string();
         value.truncate(value.floor_char_boundary(100));
         Self {
-            name: name.to_owned(),
+            object: String::new(),
+            field: field.to_owned(),
             value,
         }
+    }
+
+    /// Says in which object.
+    fn within(self, object: &Value) -> Self {
+        let text = |name: &str| object["metadata"][name].as_str();
+        let names = [text("namespace"), text("name")];
+        let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
+        Self { object, ..self }
+    }
+
+    /// The field and its value, for who knows the object.
+    pub(crate) fn what(&self) -> String {
+        format!("field {:?} cannot hold {}", self.field, self.value)
     }
 }
 
@@ -58,6 +74,7 @@ impl Schema {
         let message = self.message_of(api_version, kind).ok_or_else(unfit)?;
         let members = object.as_object().ok_or_else(unfit)?;
         self.write(message, members, out)
+            .map_err(|error| error.within(object))
     }
 
     fn write(
@@ -414,12 +431,14 @@ mod tests {
     fn values_that_do_not_fit_are_named() {
         let schema = Schema::new();
         let mut out = Vec::new();
-        let object = json!({"spec": {"replicas": "three"}});
+        let object = json!({
+            "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": "three"},
+        });
         let error = schema.write_object("apps/v1", "Deployment", &object, &mut out);
         let error = error.unwrap_err().to_string();
         assert_eq!(
             error,
-            r#"field "replicas" holds a value that its type cannot: "three""#
+            r#"ns/a: field "replicas" holds a value that its type cannot: "three""#
         );
         let unknown = json!({"data": {"a": "b"}, "more": {"x": 1}, "binaryData": null});
         schema

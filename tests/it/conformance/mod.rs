@@ -105,6 +105,7 @@ macro_rules! conformance_suite {
                     wc_201_special_forms_in_protobuf,
                     wc_201_watches_in_protobuf,
                     wc_201_what_has_no_protobuf_is_json_or_refused,
+                    values_of_wrong_types_are_refused_by_name,
                 ],
                 selections: [
                     wc_103_104_105_a_filtered_page_finds_its_match_and_counts_nothing,

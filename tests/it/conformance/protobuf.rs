@@ -200,6 +200,40 @@ async fn wire_watch(site: &Site, path: &str) -> (crate::harness::Wire, hyper::bo
     (wire, body)
 }
 
+/// One object of a wrong type once failed every list and watch in protobuf of its resource.
+pub(crate) async fn values_of_wrong_types_are_refused_by_name(site: &Site) {
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    for (spec, field) in [
+        (json!({"replicas": "three"}), "replicas"),
+        (json!({"paused": 1}), "paused"),
+        (
+            json!({"template": {"spec": {"containers": {}}}}),
+            "containers",
+        ),
+        (
+            json!({"selector": {"matchLabels": {"a": 5}}}),
+            "matchLabels",
+        ),
+    ] {
+        let body = json!({"metadata": {"name": "bad"}, "spec": spec});
+        let status = site
+            .post(deployments, &body)
+            .await
+            .failure(400, "BadRequest");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(field), "{message}");
+        assert!(
+            message.contains("cannot be handled as a Deployment"),
+            "{message}"
+        );
+    }
+    let mut made = site.make("a", json!({})).await;
+    made["data"] = json!({"n": 5});
+    site.put(&format!("{MAPS}/a"), &made)
+        .await
+        .failure(400, "BadRequest");
+}
+
 pub(crate) async fn wc_201_what_has_no_protobuf_is_json_or_refused(site: &Site) {
     site.make("a", json!({})).await;
     let either = format!("{PROTOBUF},application/json");
