@@ -31,6 +31,9 @@ pub(crate) enum ChunkError {
     /// An object could not be written as protobuf.
     #[error("cannot write an object as protobuf: {0}")]
     Protobuf(#[from] Unencodable),
+    /// An object could not be written as YAML.
+    #[error("cannot write YAML: {0}")]
+    Yaml(String),
     /// The compressor failed; it writes to memory.
     #[error("cannot compress: {0}")]
     Compress(#[from] std::io::Error),

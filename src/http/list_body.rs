@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::Value;
 
 use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
 use super::accept::Form;
 use super::chunks::{ChunkError, ChunkSource};
-use super::protobuf::{ProtobufList, Schema};
+use super::protobuf::Schema;
 use super::render::Renderer;
+use super::response::yaml;
 
 /// A chunk is sent when it has this many bytes: enough to make writes cheap. A list on its way holds two
 /// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
@@ -50,24 +52,137 @@ impl ListSource {
     }
 }
 
-/// The same list in protobuf.
-///
-/// # Errors
-/// An object cannot be written so.
-pub(crate) fn protobuf_list(
-    schema: &Schema,
-    renderer: &Renderer,
-    list: &ObjectList,
-    shard: Option<&ShardSelector>,
-) -> Result<ProtobufList, ChunkError> {
-    let metadata = serde_json::from_str(&list_metadata(list, shard))?;
-    let items = list.items.iter().map(|object| {
-        let mut item = BytesMut::new();
-        renderer.write_item(object, &mut item)?;
-        Ok(item.freeze())
-    });
-    let (list_type, item_type) = (renderer.list_type(), renderer.object_type());
-    ProtobufList::new(schema, list_type, item_type, &metadata, items)
+/// The same list in protobuf. Its length goes before its items, so each is encoded twice: once for its
+/// length alone, and once on its way out. To keep what the first time made would hold a whole list in
+/// memory for each client that takes its time.
+pub(crate) struct ProtobufListSource {
+    renderer: Renderer,
+    schema: Arc<Schema>,
+    item_type: (String, String),
+    /// Not yet sent.
+    head: Option<Vec<u8>>,
+    items: std::vec::IntoIter<Arc<Object>>,
+}
+
+/// Items encoded in one go; between two goes others may run.
+const PROTOBUF_ITEMS: usize = 128;
+
+impl ProtobufListSource {
+    /// `list` as `renderer` shows it, by the messages of `schema`.
+    ///
+    /// # Errors
+    /// An object cannot be written so.
+    pub(crate) async fn new(
+        renderer: Renderer,
+        schema: Arc<Schema>,
+        list: ObjectList,
+        shard: Option<&ShardSelector>,
+    ) -> Result<Self, ChunkError> {
+        let metadata = serde_json::from_str(&list_metadata(&list, shard))?;
+        let mut source = Self {
+            item_type: renderer.object_type(),
+            head: None,
+            items: Vec::new().into_iter(),
+            renderer,
+            schema,
+        };
+        let mut bytes = 0;
+        for items in list.items.chunks(PROTOBUF_ITEMS) {
+            let mut out = Vec::new();
+            for object in items {
+                source.encode(object, &mut out)?;
+            }
+            bytes += out.len();
+            tokio::task::yield_now().await;
+        }
+        let (kind, version) = source.renderer.list_type();
+        let head = source
+            .schema
+            .encode_list_head((&kind, &version), &metadata, bytes)?;
+        source.head = Some(head);
+        source.items = list.items.into_iter();
+        Ok(source)
+    }
+
+    fn encode(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), ChunkError> {
+        let mut json = BytesMut::new();
+        self.renderer.write_item(object, &mut json)?;
+        let (kind, version) = &self.item_type;
+        self.schema.encode_item((kind, version), &json, out)
+    }
+}
+
+impl ChunkSource for ProtobufListSource {
+    fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
+        let mut out = self.head.take().unwrap_or_default();
+        while out.len() < CHUNK_BYTES
+            && let Some(object) = self.items.next()
+        {
+            if let Err(error) = self.encode(&object, &mut out) {
+                return Some(Err(error));
+            }
+        }
+        (!out.is_empty()).then(|| Ok(out.into()))
+    }
+}
+
+/// The same list in YAML, an item at a time: a client may ask for all there is as YAML too.
+pub(crate) struct YamlListSource {
+    renderer: Renderer,
+    /// Not yet sent.
+    head: Option<String>,
+    items: std::vec::IntoIter<Arc<Object>>,
+    tail: Option<String>,
+}
+
+impl YamlListSource {
+    /// `list` as `renderer` shows it, which is not as a Table.
+    ///
+    /// # Errors
+    /// The list's metadata cannot be written, which are ours.
+    pub(crate) fn new(
+        renderer: Renderer,
+        list: ObjectList,
+        shard: Option<&ShardSelector>,
+    ) -> Result<Self, ChunkError> {
+        let metadata: Value = serde_json::from_str(&list_metadata(&list, shard))?;
+        let (kind, api_version) = renderer.list_type();
+        let items = if list.items.is_empty() { " []" } else { "" };
+        let tail = yaml(&serde_json::json!({"kind": kind, "metadata": metadata}))?;
+        Ok(Self {
+            renderer,
+            head: Some(format!("apiVersion: {api_version}\nitems:{items}\n")),
+            items: list.items.into_iter(),
+            tail: Some(tail),
+        })
+    }
+
+    fn item(&self, object: &Object) -> Result<String, ChunkError> {
+        let mut json = BytesMut::new();
+        self.renderer.write_item(object, &mut json)?;
+        let item: Value = serde_json::from_slice(&json)?;
+        yaml(&Value::Array(vec![item]))
+    }
+}
+
+impl ChunkSource for YamlListSource {
+    fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
+        let mut out = self.head.take().unwrap_or_default();
+        while out.len() < CHUNK_BYTES {
+            let text = match self.items.next() {
+                Some(object) => match self.item(&object) {
+                    Ok(text) => text,
+                    Err(error) => return Some(Err(error)),
+                },
+                None => match self.tail.take() {
+                    Some(tail) => tail,
+                    None => break,
+                },
+            };
+            out.push_str(&text);
+        }
+        (!out.is_empty()).then(|| Ok(out.into()))
+    }
 }
 
 fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
@@ -116,7 +231,7 @@ impl ChunkSource for ListSource {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::accept::IncludeObject;
     use super::super::test_objects::{config_maps, object, pods_as};
@@ -148,6 +263,28 @@ mod tests {
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"9\"},\
              \"items\":[]}\n"
         );
+    }
+
+    /// The documents of the two must be the same; a Table has its own way.
+    #[test]
+    fn yaml_says_what_json_says() {
+        for count in [0, 1, 300] {
+            let objects = (0..count).map(|n| object(&format!("m{n:03}"), n, EventType::Added, 400));
+            let page = ObjectList {
+                continue_token: Some("abc".to_owned()),
+                ..list(objects.collect())
+            };
+            let json: Value =
+                serde_json::from_str(&text(pods_as(Form::Object), page.clone())).unwrap();
+            let mut source = YamlListSource::new(pods_as(Form::Object), page, None).unwrap();
+            let chunks: Vec<Bytes> =
+                std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect();
+            assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
+            let yaml = String::from_utf8(chunks.concat()).unwrap();
+            let told: Value =
+                serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{e}: {yaml}"));
+            assert_eq!(told, json, "{count}");
+        }
     }
 
     #[test]

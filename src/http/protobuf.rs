@@ -19,7 +19,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-pub(crate) use self::answer::ProtobufList;
 pub(crate) use self::encode::Unencodable;
 use self::wire::{Reader, Wire};
 

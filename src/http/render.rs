@@ -79,6 +79,11 @@ impl Renderer {
         self.form
     }
 
+    /// Whether objects are rows.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.form, Form::Table(_))
+    }
+
     /// Whether an object is shown as the very bytes that the cache holds.
     pub(crate) fn is_verbatim(&self) -> bool {
         self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()

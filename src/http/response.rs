@@ -18,7 +18,7 @@ use crate::registry::ObjectList;
 use super::accept::{Media, Negotiated};
 use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
 use super::error::WireError;
-use super::list_body::{ListSource, protobuf_list};
+use super::list_body::{ListSource, ProtobufListSource, YamlListSource};
 use super::render::Renderer;
 
 /// Names a request, in its log lines and in its response.
@@ -163,7 +163,7 @@ impl Outgoing {
     }
 
     /// A list, of `shard` if one was asked for.
-    pub(crate) fn list(
+    pub(crate) async fn list(
         self,
         renderer: Renderer,
         list: ObjectList,
@@ -171,8 +171,12 @@ impl Outgoing {
     ) -> Result<Response, WireError> {
         match renderer.protobuf().cloned() {
             Some(schema) => {
-                let list = protobuf_list(&schema, &renderer, &list, shard)?;
+                let list = ProtobufListSource::new(renderer, schema, list, shard).await?;
                 self.source(StatusCode::OK, list)
+            }
+            None if self.negotiated.media == Media::Yaml && !renderer.is_table() => {
+                let list = YamlListSource::new(renderer, list, shard)?;
+                self.stream(StatusCode::OK, Box::new(list))
             }
             None => self.source(StatusCode::OK, ListSource::new(renderer, list, shard)),
         }
@@ -181,10 +185,16 @@ impl Outgoing {
     fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {
         let media = self.negotiated.media;
         let source: Box<dyn ChunkSource> = match media {
-            Media::Yaml => Box::new(Whole::new(yaml(source)?)),
+            Media::Yaml => Box::new(Whole::new(whole_yaml(source)?)),
             Media::Json if self.negotiated.pretty => Box::new(Pretty::new(source)),
             Media::Json | Media::Protobuf => Box::new(source),
         };
+        self.stream(code, source)
+    }
+
+    /// What `source` makes, which is in the agreed media type.
+    fn stream(self, code: StatusCode, source: Box<dyn ChunkSource>) -> Result<Response, WireError> {
+        let media = self.negotiated.media;
         let encoded = encode(source, self.gzip)?;
         let mut response = response(code, media.content_type(), encoded.body);
         if encoded.gzip {
@@ -216,14 +226,17 @@ impl From<ChunkError> for WireError {
     }
 }
 
-/// What `source` makes, as YAML. YAML is for people and small answers: it is made as a whole.
-fn yaml(mut source: impl ChunkSource) -> Result<Bytes, WireError> {
+/// What `source` makes, as YAML: one object, or a Table, which people read.
+fn whole_yaml(mut source: impl ChunkSource) -> Result<Bytes, WireError> {
     let mut json = BytesMut::new();
     while let Some(chunk) = source.next_chunk() {
         json.extend_from_slice(&chunk?);
     }
     let value: Value = serde_json::from_slice(&json).map_err(ChunkError::from)?;
-    let text = serde_saphyr::to_string(&value)
-        .map_err(|error| WireError::Internal(format!("cannot write YAML: {error}")))?;
-    Ok(text.into())
+    Ok(yaml(&value)?.into())
+}
+
+/// A document in YAML.
+pub(crate) fn yaml(value: &Value) -> Result<String, ChunkError> {
+    serde_saphyr::to_string(value).map_err(|error| ChunkError::Yaml(error.to_string()))
 }

@@ -1,12 +1,12 @@
-//! Answers in protobuf (§8.2, §8.4): an object, a list and a watch's frame, made from the JSON that every
-//! other answer is made of. Whether a client gets them is negotiated in `accept`.
+//! Answers in protobuf (§8.2, §8.4): an object, the parts of a list and a watch's frame, made from the JSON
+//! that every other answer is made of. Whether a client gets them is negotiated in `accept`.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::Schema;
-use super::encode::{Unencodable, bytes, bytes_head, close, envelope, open};
-use crate::http::chunks::{ChunkError, ChunkSource};
+use super::encode::{Unencodable, bytes, close, envelope, open};
+use crate::http::chunks::ChunkError;
 
 impl Schema {
     /// An object in its envelope; `json` names its kind.
@@ -43,60 +43,45 @@ impl Schema {
         out[..4].copy_from_slice(&length.to_be_bytes());
         Ok(out.into())
     }
-}
 
-/// A list. Its length goes before its items, so all of them are encoded first.
-#[derive(Debug)]
-pub(crate) struct ProtobufList {
-    head: Option<Bytes>,
-    items: std::vec::IntoIter<Vec<u8>>,
+    /// Appends an item of a list; `json` is an object of this kind.
+    ///
+    /// # Errors
+    /// As [`Self::encode_object`].
+    pub(crate) fn encode_item(
+        &self,
+        (kind, api_version): (&str, &str),
+        json: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ChunkError> {
+        let object: Value = serde_json::from_slice(json)?;
+        let begin = open(ITEMS, out);
+        self.write_object(api_version, kind, &object, out)?;
+        close(begin, out);
+        Ok(())
+    }
+
+    /// What is before the items of a list of this kind, which take `items_bytes`.
+    ///
+    /// # Errors
+    /// The metadata are none.
+    pub(crate) fn encode_list_head(
+        &self,
+        (kind, api_version): (&str, &str),
+        metadata: &Value,
+        items_bytes: usize,
+    ) -> Result<Vec<u8>, ChunkError> {
+        let mut head = Vec::new();
+        let begin = open(METADATA, &mut head);
+        self.write_object("meta.k8s.io/v1", "ListMeta", metadata, &mut head)?;
+        close(begin, &mut head);
+        let mut out = Vec::new();
+        envelope(api_version, kind, head.len() + items_bytes, &mut out);
+        out.extend_from_slice(&head);
+        Ok(out)
+    }
 }
 
 /// The fields of every list.
 const METADATA: u32 = 1;
 const ITEMS: u32 = 2;
-
-impl ProtobufList {
-    /// The list of this kind with this metadata, of the items that `items` yields as JSON.
-    ///
-    /// # Errors
-    /// As [`Schema::encode_object`].
-    pub(crate) fn new(
-        schema: &Schema,
-        (kind, api_version): (String, String),
-        (item_kind, item_api_version): (String, String),
-        metadata: &Value,
-        items: impl Iterator<Item = Result<Bytes, ChunkError>>,
-    ) -> Result<Self, ChunkError> {
-        let mut head = Vec::new();
-        let begin = open(METADATA, &mut head);
-        schema.write_object("meta.k8s.io/v1", "ListMeta", metadata, &mut head)?;
-        close(begin, &mut head);
-        let mut length = head.len();
-        let mut encoded = Vec::new();
-        for json in items {
-            let object: Value = serde_json::from_slice(&json?)?;
-            let mut message = Vec::new();
-            schema.write_object(&item_api_version, &item_kind, &object, &mut message)?;
-            let mut item = Vec::with_capacity(message.len() + 6);
-            bytes_head(ITEMS, message.len(), &mut item);
-            item.extend_from_slice(&message);
-            length += item.len();
-            encoded.push(item);
-        }
-        let mut out = Vec::new();
-        envelope(&api_version, &kind, length, &mut out);
-        out.extend_from_slice(&head);
-        Ok(Self {
-            head: Some(out.into()),
-            items: encoded.into_iter(),
-        })
-    }
-}
-
-impl ChunkSource for ProtobufList {
-    fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
-        let next = self.head.take().or_else(|| Some(self.items.next()?.into()));
-        next.map(Ok)
-    }
-}

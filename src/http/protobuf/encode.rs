@@ -250,14 +250,9 @@ pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut V
 
 /// Appends a field of bytes, a string or a message that is encoded already.
 pub(crate) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
-    bytes_head(number, value.len(), out);
-    out.extend_from_slice(value);
-}
-
-/// Appends what is before the `length` bytes of such a field.
-pub(crate) fn bytes_head(number: u32, length: usize, out: &mut Vec<u8>) {
     key(number, BYTES, out);
-    varint(length as u64, out);
+    varint(value.len() as u64, out);
+    out.extend_from_slice(value);
 }
 
 /// Begins a message field; returns where its inside begins.
