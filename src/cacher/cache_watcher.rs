@@ -157,6 +157,11 @@ impl CacheWatcher {
         watcher
     }
 
+    /// When it ends at the latest.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
     /// watch has ended: its deadline, the server's shutdown, after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {

@@ -205,7 +205,7 @@ pub(crate) async fn scrape(wire: &Wire, parts: &Parts) -> Result<Response, WireE
     let told = wire.config.metrics.render(format);
     let mut response = text(format.content_type(), told, accepts_gzip(&parts.headers))?;
     let until = Instant::now() + wire.config.request_timeout;
-    response.extensions_mut().insert(TakenBy(until));
+    response.extensions_mut().insert(TakenBy::from(until));
     Ok(response)
 }
 

@@ -14,6 +14,7 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{UserInfo, Warnings};
 use crate::registry::Registry;
@@ -35,8 +36,19 @@ use super::warning::warn;
 
 /// On a response: when its client must have taken all of it. The layer that sends it gives up what
 /// is not taken by then, because the body itself is not asked for more while its client stands still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TakenBy(pub Instant);
+#[derive(Debug, Clone)]
+pub struct TakenBy {
+    /// At the latest.
+    pub until: Instant,
+    /// Of a watch, which ends when this is cancelled: it must be taken soon after that.
+    pub ends: Option<CancellationToken>,
+}
+
+impl From<Instant> for TakenBy {
+    fn from(until: Instant) -> Self {
+        Self { until, ends: None }
+    }
+}
 
 /// What all requests share.
 #[derive(Debug)]
@@ -177,7 +189,7 @@ async fn seated(
         .map_err(|_| WireError::Timeout(limit))??;
     // It counts as in flight until it has been sent.
     let mut response = response.map(|body| HeldBody::around(body, permit));
-    response.extensions_mut().insert(TakenBy(until));
+    response.extensions_mut().insert(TakenBy::from(until));
     Ok(response)
 }
 

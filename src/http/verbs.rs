@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
 use crate::registry::{Deleted, Registry, Resource, Target};
 
-use super::Wire;
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
 use super::monitor::{WatchMeter, scope_of};
@@ -26,6 +25,10 @@ use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
 use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
 use super::watch_body::{FrameEncoder, watch_body};
+use super::{TakenBy, Wire};
+
+/// How long after its end a watch waits for a client that has not read up to there.
+const WATCH_END_TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A request about objects of a resource that exists, in a shape that fits it.
 pub(crate) struct Call<'a> {
@@ -181,6 +184,7 @@ impl<'a> Call<'a> {
             .await?;
         self.outgoing(negotiated)
             .list(renderer, list, options.shard.as_ref())
+            .await
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
@@ -200,12 +204,17 @@ impl<'a> Call<'a> {
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
         let shutdown = self.wire.config.shutdown.clone();
+        let taken_by = TakenBy {
+            until: watcher.deadline() + WATCH_END_TAKEN_WITHIN,
+            ends: Some(shutdown.clone()),
+        };
         let body = watch_body(watcher, FrameEncoder::new(renderer, meter), shutdown, gzip);
         let content_type = match negotiated.media {
             Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             media => media.content_type(),
         };
         let mut response = response(StatusCode::OK, content_type, body);
+        response.extensions_mut().insert(taken_by);
         if gzip {
             mark_gzip(&mut response);
         }
@@ -342,6 +351,7 @@ impl<'a> Call<'a> {
             .await?;
         self.outgoing(negotiated)
             .list(renderer, list, selection.shard.as_ref())
+            .await
     }
 }
 

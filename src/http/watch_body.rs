@@ -192,7 +192,9 @@ struct WatchStream<W> {
     items: std::vec::IntoIter<WatchItem>,
     shutdown: CancellationToken,
     gzip: bool,
-    failed: bool,
+    /// What could not be sent after the last write: it is told in the next, which is the last.
+    failure: Option<ChunkError>,
+    ended: bool,
 }
 
 /// The body of a watch. With `gzip` each write is a complete gzip member, so that a client can
@@ -209,7 +211,8 @@ pub(crate) fn watch_body(
         items: Vec::new().into_iter(),
         shutdown,
         gzip,
-        failed: false,
+        failure: None,
+        ended: false,
     };
     Body::from_stream(stream::unfold(stream, async |mut stream| {
         let chunk = stream.next_write().await?;
@@ -220,10 +223,10 @@ pub(crate) fn watch_body(
 impl<W: WatchSource> WatchStream<W> {
     /// The next write; `None` ends the body.
     async fn next_write(&mut self) -> Option<Bytes> {
-        if self.failed {
+        if self.ended {
             return None;
         }
-        while self.items.len() == 0 {
+        while self.items.len() == 0 && self.failure.is_none() {
             tokio::select! {
                 // The drain comes first: a watcher that always has more must not outlive it.
                 biased;
@@ -231,8 +234,12 @@ impl<W: WatchSource> WatchStream<W> {
                 items = self.watcher.next() => self.items = items?.into_iter(),
             }
         }
-        let chunk = self.take_write().unwrap_or_else(|error| {
-            self.failed = true;
+        let taken = match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.take_write(),
+        };
+        let chunk = taken.unwrap_or_else(|error| {
+            self.ended = true;
             tracing::error!(%error, "a watch ends: an event cannot be sent");
             let status = WireError::Internal(error.to_string()).status();
             // Our own words can always be written.
@@ -261,7 +268,11 @@ impl<W: WatchSource> WatchStream<W> {
         while out.len() < WRITE_BYTES_MAX
             && let Some(item) = self.items.next()
         {
-            self.encoder.append(&item, &mut out)?;
+            if let Err(error) = self.encoder.append(&item, &mut out) {
+                // What came before it is sent, and counted, all the same.
+                self.failure = Some(error);
+                break;
+            }
         }
         Ok(out.freeze())
     }

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::TakenBy;
 
@@ -25,23 +27,37 @@ tokio::task_local! {
 /// By when the present answer of an exchange must have been taken, if there is one with a limit. Only
 /// the exchange's own task sets it, which then looks at it again: nobody needs to be woken.
 #[derive(Debug, Clone, Default)]
-struct Deadline(Arc<Mutex<Option<Instant>>>);
+struct Deadline(Arc<Mutex<Option<TakenBy>>>);
+
+/// How long after its end, when the server stops, a watch waits for a client that has not read up to
+/// there: others read at once, and a stop should not wait for who does not read at all.
+const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
 
 /// Runs an exchange: a connection of HTTP/1.1, which carries one answer at a time, or a stream of
 /// HTTP/2. `None` when it was given up because an answer was not taken in time.
 pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
     let deadline = Deadline::default();
     let mut timer: Option<Pin<Box<Sleep>>> = None;
+    let mut ended: Option<Pin<Box<WaitForCancellationFutureOwned>>> = None;
     let mut exchange = pin!(DEADLINE.scope(deadline.clone(), exchange));
     poll_fn(|cx| {
         // The exchange first: what has been taken by now is not overdue.
         if let Poll::Ready(output) = exchange.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        let Some(until) = *deadline.0.lock() else {
-            timer = None;
+        let mut limit = deadline.0.lock();
+        let Some(limit) = limit.as_mut() else {
+            (timer, ended) = (None, None);
             return Poll::Pending;
         };
+        if let Some(end) = limit.ends.clone() {
+            let ended = ended.get_or_insert_with(|| Box::pin(end.cancelled_owned()));
+            if ended.as_mut().poll(cx).is_ready() {
+                limit.until = limit.until.min(Instant::now() + TAKEN_AFTER_END);
+                limit.ends = None;
+            }
+        }
+        let until = limit.until;
         let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if timer.deadline() != until {
             timer.as_mut().reset(until);
@@ -53,13 +69,13 @@ pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
 
 /// Has the present exchange end when `response`, if it has a limit, is not taken in time.
 pub(super) fn limited(response: Response<Body>) -> Response<Body> {
-    let Some(TakenBy(until)) = response.extensions().get() else {
+    let Some(taken_by) = response.extensions().get::<TakenBy>().cloned() else {
         return response;
     };
     let Ok(deadline) = DEADLINE.try_with(Clone::clone) else {
         return response;
     };
-    *deadline.0.lock() = Some(*until);
+    *deadline.0.lock() = Some(taken_by);
     response.map(|inner| Body::new(Limited { inner, deadline }))
 }
 

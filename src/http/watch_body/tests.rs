@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::test_objects::{config_maps, event, object, pods_as};
 use super::*;
+use crate::api::WatchEvent;
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Format, Metrics, RequestScope};
 use crate::registry::ReadError;
@@ -291,4 +292,37 @@ async fn frames_are_counted_as_they_are_sent() {
     let ended = "apiserver_watch_list_duration_seconds_count";
     assert_eq!(told.sum(ended, &[r#"scope="cluster""#]), 1.0);
     assert_eq!(told.sum(ended, &[]), 1.0);
+}
+
+/// The events before it were once thrown away with it.
+#[tokio::test]
+async fn what_cannot_be_sent_follows_what_came_before_it() {
+    let bad = Object::decode(
+        crate::api::ObjectKey::new(Some("ns"), "bad"),
+        crate::api::ResourceVersion::new(9),
+        EventType::Modified,
+        br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bad"},"data":{"x":5}}"#,
+        &crate::api::ColumnSet::default(),
+    );
+    let bad = WatchItem::Event(Arc::new(WatchEvent::new(
+        EventType::Modified,
+        Arc::new(bad.unwrap()),
+    )));
+    let renderer = Renderer::unconverted(config_maps(), Form::Object);
+    let renderer = renderer.in_protobuf(Arc::new(crate::http::protobuf::Schema::new()));
+    let batch = vec![modified("a", 7), modified("b", 8), bad, modified("c", 10)];
+    let writes = writes(vec![batch], renderer, false).await;
+    assert_eq!(
+        writes.len(),
+        2,
+        "what came before, then the failure, which ends it"
+    );
+    let count = |bytes: &[u8], text: &[u8]| {
+        let windows = bytes.windows(text.len());
+        windows.filter(|window| window == &text).count()
+    };
+    assert_eq!(count(&writes[0], b"MODIFIED"), 2);
+    assert_eq!(count(&writes[1], b"MODIFIED"), 0);
+    assert_eq!(count(&writes[1], b"ERROR"), 1);
+    assert!(count(&writes[1], b"bad") > 0, "it is named");
 }

@@ -242,3 +242,60 @@ async fn a_signal_while_etcd_does_not_answer_ends_it() {
     let ended = timeout(PATIENCE, child.wait()).await.expect("in time");
     assert!(ended.expect("its own child").success());
 }
+
+/// A watch's body ends when it is asked for more, and a client that does not read never asks: one such
+/// client made every stop take the whole grace period, and its watch outlived its own timeout.
+#[tokio::test]
+async fn watches_that_nobody_reads_are_given_up() {
+    let mut server = Server::start(&["--storage=memory"]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let padding = "x".repeat(200_000);
+    for n in 0..100 {
+        let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
+        assert_eq!(wire.post(CONFIG_MAPS, &body).await.status, 201);
+    }
+    let mut stuck = Vec::new();
+    for protocol in PROTOCOLS {
+        for timeout in ["", "&timeoutSeconds=1"] {
+            let mut wire = server.plain(protocol).await;
+            let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0{timeout}");
+            let response = wire.open(request(Method::GET, &path, &[], full(""))).await;
+            stuck.push((wire, response.expect("an answer").into_body()));
+        }
+    }
+    let mut running = async || {
+        let metrics = wire.get("/metrics").await;
+        let text = String::from_utf8(metrics.body.to_vec()).expect("text");
+        let of_watches = |line: &&str| {
+            line.starts_with("apiserver_longrunning_requests{") && line.contains("configmaps")
+        };
+        let lines = text.lines().filter(of_watches);
+        lines
+            .map(|line| {
+                line.rsplit(' ')
+                    .next()
+                    .unwrap()
+                    .parse::<f64>()
+                    .expect("a number")
+            })
+            .sum::<f64>()
+    };
+    assert_eq!(running().await, 4.0);
+    // Two have a timeout of their own, and some seconds to be read up to there.
+    let begun = Instant::now();
+    while running().await > 2.0 {
+        assert!(begun.elapsed() < PATIENCE, "they outlive their timeout");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(running);
+    drop(wire);
+    let begun = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait().await.success());
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(15),
+        "not the grace period: {took:?}"
+    );
+    drop(stuck);
+}
