@@ -12,6 +12,7 @@
 //!
 //! so a list takes a slice of the middle, and the usual event takes the whole; neither copies.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -63,7 +64,12 @@ struct Envelope<'a> {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct Metadata<'a> {
+    /// Only to be texts: the key says which object it is.
+    #[serde(default, borrow, rename = "name")]
+    _name: Option<Cow<'a, str>>,
+    #[serde(default, borrow, rename = "namespace")]
+    _namespace: Option<Cow<'a, str>>,
     #[serde(default)]
     uid: Option<Box<str>>,
     #[serde(default)]
@@ -231,9 +237,9 @@ pub fn insert_resource_version(
 /// # Errors
 /// `stored` is not a JSON object with an object `metadata`. A list in the place of either, which
 /// reading into a struct would take, is refused: a version cannot be spliced into it.
-fn parts_of(stored: &[u8]) -> Result<(Envelope<'_>, Metadata), serde_json::Error> {
+fn parts_of(stored: &[u8]) -> Result<(Envelope<'_>, Metadata<'_>), serde_json::Error> {
     let envelope: Envelope<'_> = serde_json::from_slice(stored)?;
-    let metadata: Metadata = serde_json::from_str(envelope.metadata.get())?;
+    let metadata: Metadata<'_> = serde_json::from_str(envelope.metadata.get())?;
     let is_object = |json: &[u8]| json.trim_ascii_start().starts_with(b"{");
     if is_object(stored) && is_object(envelope.metadata.get().as_bytes()) {
         return Ok((envelope, metadata));
@@ -378,6 +384,8 @@ mod tests {
             "[{}]",
             r#" [{"name":"a"}]"#,
             r#"{"metadata":{"labels":[]}}"#,
+            r#"{"metadata":{"name":5}}"#,
+            r#"{"metadata":{"namespace":["ns"]}}"#,
         ] {
             let error = decode(bad).unwrap_err();
             assert!(error.to_string().contains("ns/a"), "{error}");

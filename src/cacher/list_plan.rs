@@ -82,8 +82,10 @@ pub(super) fn plan(options: &ListOptions, single: bool) -> Result<ListPlan, Read
             start: token.start,
             limit,
             continued: true,
-            // At another version it is another number.
-            remaining: token.remaining.filter(|_| token.resource_version.is_some()),
+            // At another version it is another number, and a forged one may be none that clients read.
+            remaining: token
+                .remaining
+                .filter(|n| token.resource_version.is_some() && i64::try_from(*n).is_ok()),
         });
     }
     let at = match (options.resource_version_match, version) {

@@ -38,11 +38,17 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Foreign> {
     if request.headers().contains_key(header::ORIGIN) {
         return Err(Foreign::Page);
     }
-    // HTTP/2 names the host in the request line; where both are, both must be local.
-    let host = request.headers().get(header::HOST);
-    let host = host.map(|host| Authority::try_from(host.as_bytes()));
-    let host = host.transpose().map_err(|_| Foreign::Host)?;
-    let named: Vec<&Authority> = request.uri().authority().into_iter().chain(&host).collect();
+    // HTTP/2 names the host in the request line; where there are several, all must be local.
+    let hosts = request.headers().get_all(header::HOST).iter();
+    let hosts = hosts.map(|host| Authority::try_from(host.as_bytes()));
+    let hosts = hosts.collect::<Result<Vec<_>, _>>();
+    let hosts = hosts.map_err(|_| Foreign::Host)?;
+    let named: Vec<&Authority> = request
+        .uri()
+        .authority()
+        .into_iter()
+        .chain(&hosts)
+        .collect();
     match !named.is_empty() && named.into_iter().all(is_local) {
         true => Ok(()),
         false => Err(Foreign::Host),
@@ -71,6 +77,16 @@ mod tests {
             }
         }
         check(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn every_host_that_is_named_counts() {
+        let hosts = |first, second| {
+            let request = Request::builder().header(header::HOST, first);
+            check(&request.header(header::HOST, second).body(()).unwrap())
+        };
+        assert!(hosts("localhost", "127.0.0.1").is_ok());
+        assert!(hosts("localhost", "evil.com").is_err());
     }
 
     #[test]
