@@ -1,7 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 // In reading order: the words, the shared heart, the truth, the cache, the resources, the wire, the
-// process.
+// load on it, the process.
 pub mod api;
 pub mod reflector;
 pub mod storage;
@@ -11,6 +11,8 @@ pub mod cacher;
 pub mod registry;
 
 pub mod http;
+
+pub mod bench;
 
 pub mod server;
 

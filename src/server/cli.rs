@@ -9,6 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
+use crate::bench;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) enum Invocation {
         /// `--config`
         config_file: Option<PathBuf>,
     },
+    /// Put load on a server, as these arguments of `bench` say.
+    Bench(ArgMatches),
     /// Print this text and go.
     Print(String),
 }
@@ -46,6 +49,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .args(serve_args())
         .subcommand(serve)
+        .subcommand(bench::command())
 }
 
 fn serve_args() -> Vec<Arg> {
@@ -89,9 +93,11 @@ pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
         Err(error) => return Err(complaint(&error)),
     };
-    let matches = matches
-        .subcommand()
-        .map_or(&matches, |(_, matches)| matches);
+    let matches = match matches.subcommand() {
+        Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
+        Some((_, matches)) => matches,
+        None => &matches,
+    };
     Ok(Invocation::Serve {
         settings: flags(matches),
         config_file: matches.get_one::<PathBuf>("config").cloned(),
@@ -138,6 +144,7 @@ fn complaint(error: &clap::Error) -> ConfigError {
             || "see `watchet --help`".to_owned(),
             |name| format!("did you mean {name:?}?"),
         );
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             ConfigError::new(format_args!("unknown flag {argument:?}: {meant}"))
@@ -145,15 +152,27 @@ fn complaint(error: &clap::Error) -> ConfigError {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
             ConfigError::new(format_args!("unknown command {argument:?}: {meant}"))
         }
+        ErrorKind::InvalidValue if !value.is_empty() => {
+            let valid = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(valid)) => valid.join(", "),
+                _ => String::new(),
+            };
+            ConfigError::new(format_args!("{argument}: {value:?} is none of {valid}"))
+        }
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::TooFewValues => {
             ConfigError::new(format_args!("{argument}: a value is missing; {meant}"))
         }
         ErrorKind::InvalidUtf8 => {
             ConfigError::new("an argument is not UTF-8: spell flags and values in UTF-8")
         }
-        ErrorKind::ArgumentConflict => ConfigError::new(format_args!(
-            "command {argument:?}: give flags after it, as in `watchet serve --storage memory`"
-        )),
+        ErrorKind::MissingRequiredArgument => {
+            ConfigError::new(format_args!("{argument} is missing; {meant}"))
+        }
+        ErrorKind::ArgumentConflict if !argument.starts_with('-') => {
+            ConfigError::new(format_args!(
+                "command {argument:?}: give flags after it, as in `watchet serve --storage memory`"
+            ))
+        }
         _ => {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
@@ -236,6 +255,35 @@ mod tests {
             &["--storage", "memory", "serve"],
             Err(r#"command "serve": give flags after it, as in `watchet serve --storage memory`"#),
         );
+        check(
+            &["bench", "fill"],
+            Err("<RESOURCE> is missing; see `watchet --help`"),
+        );
+        check(
+            &["bench", "fill", "secrets"],
+            Err(r#"<RESOURCE>: "secrets" is none of configmaps, pods"#),
+        );
+        check(
+            &["bench", "watch", "--json", "--print", "load"],
+            Err("the argument '--json' cannot be used with '--print <KEY>'"),
+        );
+        check(
+            &["bench", "watch", "--watcher=1"],
+            Err(r#"unknown flag "--watcher": did you mean "--watchers"?"#),
+        );
+        check(
+            &["bench"],
+            Err("'watchet bench' requires a subcommand but one was not provided"),
+        );
+    }
+
+    #[test]
+    fn bench_takes_its_own_arguments() {
+        let args = ["watchet", "bench", "watch", "--watchers", "3"].map(OsString::from);
+        let Ok(Invocation::Bench(matches)) = parse(args.into_iter()) else {
+            panic!("it is a command");
+        };
+        assert_eq!(matches.subcommand_name(), Some("watch"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::logging;
 use super::run::Running;
 use super::settings::{CONFIG_ENV, ConfigError, Settings};
 use super::signals::{EndSignal, Signals};
+use crate::bench;
 use crate::tasks::{DrainTimeout, TaskFailed};
 
 /// How long threads that block (a disk that does not answer) may hold up the exit.
@@ -54,7 +55,7 @@ impl Failure {
 /// Runs the program with these arguments (its name first) and the process' environment.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             // Nobody is left to tell when stderr is gone; the exit code still says it.
             let _told = writeln!(io::stderr(), "watchet: {failure}");
@@ -63,14 +64,16 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
     let (mut settings, flag) = match cli::parse(args)? {
         Invocation::Print(text) => {
-            return io::stdout()
-                .write_all(text.as_bytes())
-                .map_err(Failure::Print);
+            return match io::stdout().write_all(text.as_bytes()) {
+                Ok(()) => Ok(ExitCode::SUCCESS),
+                Err(error) => Err(Failure::Print(error)),
+            };
         }
+        Invocation::Bench(matches) => return Ok(bench::main(&matches)),
         Invocation::Serve {
             settings,
             config_file,
@@ -92,7 +95,7 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         .map_err(Failure::Start)?;
     let result = runtime.block_on(serve(&config, started));
     runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
-    result
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// Adds the layers below the flags. Returns variables that look like settings and are none.

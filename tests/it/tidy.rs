@@ -15,7 +15,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("http", &["registry", "api"]),
     (
         "server",
-        &["http", "registry", "cacher", "storage", "reflector", "api"],
+        &[
+            "bench",
+            "http",
+            "registry",
+            "cacher",
+            "storage",
+            "reflector",
+            "api",
+        ],
     ),
     ("informer", &["reflector", "api"]),
     ("bench", &["api"]),

@@ -1,0 +1,105 @@
+//! `bench floor`: the same load on a process that does the least that can be done. The process here, its
+//! loop in `floor/server.rs`.
+
+mod server;
+
+use std::io::{self, BufRead as _, BufReader};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::process::{Child, Command, Stdio};
+
+use super::args::{FloorServeArgs, ListQueryArgs, Protocol, Resource, TargetArgs};
+
+/// The floor's process failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FloorError {
+    #[error("cannot start the floor's process: {0}")]
+    Start(io::Error),
+    #[error("the floor's process did not say where it listens, but {0:?}")]
+    Address(String),
+    #[error("cannot serve: {0}")]
+    Serve(io::Error),
+}
+
+/// The process, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Floor {
+    child: Child,
+    url: String,
+}
+
+impl Floor {
+    /// Starts one that lists `count` objects of `size` bytes.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(super) fn start(count: u32, size: usize) -> Result<Self, FloorError> {
+        let program = std::env::current_exe().map_err(FloorError::Start)?;
+        let mut child = Command::new(program)
+            .args(["bench", "floor", "serve"])
+            .args(["--count", &count.to_string(), "--size", &size.to_string()])
+            // It ends when this pipe closes, however we end.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(FloorError::Start)?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is a pipe");
+        let read = BufReader::new(stdout).read_line(&mut line);
+        let floor = Self {
+            child,
+            url: line.trim().to_owned(),
+        };
+        read.map_err(FloorError::Start)?;
+        match floor.url.starts_with("http://") {
+            true => Ok(floor),
+            false => Err(FloorError::Address(line)),
+        }
+    }
+
+    /// The process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it is reached.
+    pub(super) fn target_args(&self) -> TargetArgs {
+        TargetArgs {
+            kubeconfig: None,
+            context: None,
+            server: Some(self.url.clone()),
+            token: None,
+            insecure: false,
+            http: Protocol::Http1,
+        }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        // It cannot have been waited for before, so these fail only when there is nothing to end.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// The list that the floor's process answers with.
+pub(super) fn list_query(requests: NonZeroU32, connections: NonZeroUsize) -> ListQueryArgs {
+    ListQueryArgs {
+        resource: Resource::Configmaps,
+        namespace: None,
+        resource_version: None,
+        limit: None,
+        label_selector: None,
+        field_selector: None,
+        requests,
+        connections,
+    }
+}
+
+/// Is the process: says where it listens, serves until its stdin closes.
+///
+/// # Errors
+/// It cannot listen.
+pub(super) fn serve(args: &FloorServeArgs) -> Result<(), FloorError> {
+    server::serve(args.count, args.size).map_err(FloorError::Serve)
+}

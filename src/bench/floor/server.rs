@@ -1,0 +1,220 @@
+//! The bare write loop: a plain HTTP/1.1 server for the generator's own requests only. A thread reads
+//! each connection until it becomes a watch, which is then a socket in a list; a change is written to
+//! each of them by one call. No cache, no queue, no encoding, no encryption: what a server cannot do
+//! without. It checks nothing and is no server for anything else.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memchr::memmem;
+use parking_lot::Mutex;
+
+use crate::bench::args::Resource;
+use crate::bench::objects::{self, Spec};
+
+/// What all connections share.
+struct Floor {
+    version: AtomicU64,
+    /// Sockets by the selector they watch with.
+    watches: Mutex<HashMap<String, Vec<TcpStream>>>,
+    list: Vec<u8>,
+}
+
+/// A request, as far as it matters.
+struct Request {
+    method: String,
+    path: String,
+    body: Vec<u8>,
+}
+
+/// Says where it listens and serves until stdin is closed.
+pub(super) fn serve(count: u32, size: usize) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let floor = Floor {
+        version: AtomicU64::new(1),
+        watches: Mutex::new(HashMap::new()),
+        list: list(count, size),
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "http://{}", listener.local_addr()?)?;
+    out.flush()?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for stream in listener.incoming() {
+                let floor = &floor;
+                scope.spawn(move || stream.and_then(|stream| floor.connection(stream)));
+            }
+        });
+        io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+        // Threads that wait for clients wait for ever.
+        std::process::exit(0)
+    })
+}
+
+fn list(count: u32, size: usize) -> Vec<u8> {
+    let mut list =
+        br#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#
+            .to_vec();
+    for number in 0..count {
+        let name = format!("bench-{number}");
+        let spec = Spec {
+            name: &name,
+            namespace: "bench",
+            size,
+            ..Spec::default()
+        };
+        if number > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(&objects::render(Resource::Configmaps, &spec));
+    }
+    list.extend_from_slice(b"]}");
+    list
+}
+
+impl Floor {
+    /// Answers until the client leaves or watches.
+    fn connection(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        while let Some(request) = Request::read(&mut reader)? {
+            match request.method.as_str() {
+                "GET" if request.path.contains("watch=true") => {
+                    return self.watch(stream, &request.path);
+                }
+                "GET" => answer(&mut stream, "200 OK", &self.list)?,
+                "PUT" => self.change(&mut stream, &request.body)?,
+                "POST" => answer(&mut stream, "201 Created", b"{}")?,
+                _ => answer(&mut stream, "200 OK", b"{}")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&self, mut stream: TcpStream, path: &str) -> io::Result<()> {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                    transfer-encoding: chunked\r\n\r\n";
+        // Locked before the head is sent: whoever sees it is told of what comes then.
+        let mut watches = self.watches.lock();
+        stream.write_all(head.as_bytes())?;
+        let selector = path
+            .split_once("fieldSelector=")
+            .map_or("", |(_, rest)| rest);
+        watches.entry(selector.to_owned()).or_default().push(stream);
+        Ok(())
+    }
+
+    /// Acknowledges a change and writes it to everyone who watches.
+    fn change(&self, stream: &mut TcpStream, object: &[u8]) -> io::Result<()> {
+        // Locked before it is numbered: everyone sees the versions in their order.
+        let mut watches = self.watches.lock();
+        let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
+        let frame = frame(object, version);
+        answer(stream, "200 OK", b"{}")?;
+        let told = watches.get_mut(&selector(object)).into_iter();
+        for sockets in told {
+            // One that is gone is nobody's loss but its reader's, who counts.
+            sockets.retain_mut(|socket| socket.write_all(&frame).is_ok());
+        }
+        Ok(())
+    }
+}
+
+/// The selector that a watch of this object has.
+fn selector(object: &[u8]) -> String {
+    const NODE: &[u8] = br#""nodeName":""#;
+    let Some(at) = memmem::find(object, NODE) else {
+        return String::new();
+    };
+    let name = object[at + NODE.len()..].split(|byte| *byte == b'"').next();
+    let name = String::from_utf8_lossy(name.unwrap_or_default());
+    format!("spec.nodeName%3D{name}")
+}
+
+/// The chunk that tells of an object: what a watch sends, framed as HTTP/1.1 does.
+fn frame(object: &[u8], version: u64) -> Vec<u8> {
+    const METADATA: &[u8] = br#""metadata":{"#;
+    let at = memmem::find(object, METADATA).map_or(1, |at| at + METADATA.len());
+    let (head, tail) = object.split_at(at);
+    let version = format!(r#""resourceVersion":"{version}","#);
+    let begin = br#"{"type":"MODIFIED","object":"#;
+    let pieces: [&[u8]; 5] = [begin, head, version.as_bytes(), tail, b"}\n"];
+    let event = pieces.concat();
+    let length = format!("{:x}\r\n", event.len());
+    [length.as_bytes(), &event, b"\r\n"].concat()
+}
+
+fn answer(stream: &mut TcpStream, status: &str, body: &[u8]) -> io::Result<()> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    if length < 4096 {
+        return stream.write_all(&[head.as_bytes(), body].concat());
+    }
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
+}
+
+impl Request {
+    /// The next request; `None` when the client has left.
+    fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Self>> {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        let mut words = line.split(' ').map(str::to_owned);
+        let (method, path) = (words.next(), words.next());
+        let mut length = 0;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            let header = header.trim().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = value.trim().parse().map_err(io::Error::other)?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        Ok(Some(Self {
+            method: method.unwrap_or_default(),
+            path: path.unwrap_or_default(),
+            body,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_the_object_at_its_version_in_one_chunk() {
+        let text = frame(br#"{"metadata":{"name":"a"}}"#, 7);
+        let expected = "4d\r\n{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\",\
+                        \"name\":\"a\"}}}\n\r\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_pod_is_told_to_its_node() {
+        assert_eq!(
+            selector(br#"{"spec":{"nodeName":"n-1"}}"#),
+            "spec.nodeName%3Dn-1"
+        );
+        assert_eq!(selector(br#"{"data":{}}"#), "");
+    }
+
+    #[test]
+    fn lists_have_their_objects() {
+        for count in [0, 1, 3] {
+            let list: serde_json::Value = serde_json::from_slice(&list(count, 500)).unwrap();
+            assert_eq!(list["items"].as_array().unwrap().len(), count as usize);
+        }
+    }
+}

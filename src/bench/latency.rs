@@ -1,0 +1,132 @@
+//! Latencies as a histogram of microseconds, exact to one part in a thousand however long they are, and
+//! their summary. It measures nothing itself.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// The longest that is told apart; beyond it a request has long failed.
+const LATENCY_MAX: Duration = Duration::from_secs(600);
+/// Decimal digits that are kept.
+const DIGITS: u8 = 3;
+
+/// A distribution.
+#[derive(Debug, Clone)]
+pub(super) struct Latencies(Histogram<u64>);
+
+/// What is told of a distribution, in microseconds; all 0 when there was nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Summary {
+    pub count: u64,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let longest_us = LATENCY_MAX.as_micros() as u64;
+        let histogram = Histogram::new_with_max(longest_us, DIGITS);
+        Self(histogram.expect("the bounds are constants that fit"))
+    }
+}
+
+impl Latencies {
+    /// Adds one.
+    pub(super) fn record(&mut self, latency: Duration) {
+        // Longer ones count as the longest.
+        self.0.saturating_record(latency.as_micros() as u64);
+    }
+
+    /// Adds all of `other`.
+    pub(super) fn merge(&mut self, other: &Self) {
+        let same_bounds = self.0.add(&other.0);
+        same_bounds.expect("all have the same bounds");
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let at = |quantile| match self.0.is_empty() {
+            true => 0,
+            false => self.0.value_at_quantile(quantile),
+        };
+        Summary {
+            count: self.0.len(),
+            mean: if self.0.is_empty() {
+                0.0
+            } else {
+                self.0.mean()
+            },
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.max(),
+        }
+    }
+}
+
+/// How many histograms [`SharedLatencies`] holds: more than threads, so that few meet at one.
+const SHARDS: usize = 8;
+
+/// A distribution that many tasks add to. A histogram has some hundred KiB: too many for each task.
+#[derive(Debug, Default)]
+pub(super) struct SharedLatencies([Mutex<Latencies>; SHARDS]);
+
+impl SharedLatencies {
+    /// Lets task `number` add some.
+    pub(super) fn with(&self, number: u32, add: impl FnOnce(&mut Latencies)) {
+        add(&mut self.0[number as usize % SHARDS].lock());
+    }
+
+    /// All of them.
+    pub(super) fn total(&self) -> Latencies {
+        let mut total = Latencies::default();
+        for shard in &self.0 {
+            total.merge(&shard.lock());
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_that_of_the_sorted_values() {
+        let shared = SharedLatencies::default();
+        for us in 1..=10_000_u64 {
+            shared.with(us as u32, |some| some.record(Duration::from_micros(us)));
+        }
+        let summary = shared.total().summary();
+        assert_eq!(summary.count, 10_000);
+        let close = |told: u64, expected: u64| {
+            let error = told.abs_diff(expected) as f64 / expected as f64;
+            assert!(error <= 0.001, "{told} instead of {expected}");
+        };
+        close(summary.p50, 5_000);
+        close(summary.p90, 9_000);
+        close(summary.p99, 9_900);
+        close(summary.p999, 9_990);
+        close(summary.max, 10_000);
+        assert!((summary.mean - 5_000.5).abs() < 5.0, "{summary:?}");
+    }
+
+    #[test]
+    fn nothing_is_all_zero_and_the_longest_is_cut() {
+        let mut latencies = Latencies::default();
+        let nothing = latencies.summary();
+        assert_eq!((nothing.count, nothing.p99, nothing.max), (0, 0, 0));
+        assert_eq!(nothing.mean, 0.0);
+        latencies.record(LATENCY_MAX * 2);
+        latencies.record(Duration::ZERO);
+        let summary = latencies.summary();
+        assert_eq!((summary.count, summary.p50), (2, 0));
+        assert!(summary.max >= LATENCY_MAX.as_micros() as u64);
+    }
+}

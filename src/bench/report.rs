@@ -1,0 +1,208 @@
+//! The report: named values in the order in which they are told, and the faults. A table for people,
+//! JSON for programs, single values for scripts, all of the same rows.
+
+use std::fmt::{self, Write as _};
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::latency::Summary;
+use super::process::Usage;
+
+/// A value of the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Value {
+    Text(String),
+    Count(u64),
+    Number(f64),
+    Latency(Summary),
+}
+
+/// What a load found out.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    rows: Vec<(&'static str, Value)>,
+    /// Why the run is no success; one sentence each.
+    pub faults: Vec<String>,
+}
+
+/// `--print` names what the report does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("--print {key}: the report has no such value; it has {known}")]
+pub(super) struct UnknownKey {
+    key: String,
+    known: String,
+}
+
+impl Report {
+    pub(super) fn text(&mut self, key: &'static str, value: impl Into<String>) {
+        self.rows.push((key, Value::Text(value.into())));
+    }
+
+    pub(super) fn count(&mut self, key: &'static str, value: impl Into<u64>) {
+        self.rows.push((key, Value::Count(value.into())));
+    }
+
+    /// A measured value, to three decimals: nothing here is measured better than that.
+    pub(super) fn number(&mut self, key: &'static str, value: f64) {
+        let rounded = (value * 1e3).round() / 1e3;
+        self.rows.push((key, Value::Number(rounded)));
+    }
+
+    pub(super) fn latency(&mut self, key: &'static str, mut summary: Summary) {
+        summary.mean = summary.mean.round();
+        self.rows.push((key, Value::Latency(summary)));
+    }
+
+    /// Adds a fault when `count` is not 0. `what` follows the number.
+    pub(super) fn fault(&mut self, count: u64, what: impl fmt::Display) {
+        if count > 0 {
+            self.faults.push(format!("{count} {what}"));
+        }
+    }
+
+    /// What a process used between two looks at it.
+    pub(super) fn usage(&mut self, before: Usage, after: Usage) {
+        let cpu = after.cpu.saturating_sub(before.cpu);
+        self.number("cpu_ms", cpu.as_secs_f64() * 1e3);
+        self.count("rss_bytes_before", before.rss_bytes);
+        self.count("rss_bytes_after", after.rss_bytes);
+        self.count("rss_bytes_peak", after.rss_bytes_peak);
+    }
+
+    /// The value of a key; of one percentile, when a dot and its name follow.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn value(&self, key: &str) -> Result<String, UnknownKey> {
+        let (name, part) = key.split_once('.').unwrap_or((key, ""));
+        let row = self.rows.iter().find(|(row, _)| *row == name);
+        let value = match row {
+            Some((_, Value::Latency(summary))) if !part.is_empty() => {
+                let found = parts(summary).into_iter().find(|(name, _)| *name == part);
+                found.map(|(_, value)| value.to_string())
+            }
+            Some((_, value)) if part.is_empty() => Some(value.to_string()),
+            _ => None,
+        };
+        value.ok_or_else(|| UnknownKey {
+            key: key.to_owned(),
+            known: self
+                .rows
+                .iter()
+                .map(|row| row.0)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    }
+
+    /// For people: a line for each value.
+    pub(super) fn table(&self) -> String {
+        let width = self.rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
+        let mut table = String::new();
+        for (key, value) in &self.rows {
+            let told = writeln!(table, "{key:width$}  {value}");
+            told.expect("memory can be written");
+        }
+        table
+    }
+}
+
+fn parts(summary: &Summary) -> [(&'static str, f64); 7] {
+    [
+        ("p50", summary.p50 as f64),
+        ("p90", summary.p90 as f64),
+        ("p99", summary.p99 as f64),
+        ("p999", summary.p999 as f64),
+        ("max", summary.max as f64),
+        ("mean", summary.mean),
+        ("count", summary.count as f64),
+    ]
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Count(count) => count.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Latency(summary) => {
+                let parts = parts(summary).map(|(name, value)| format!("{name} {value}"));
+                f.write_str(&parts.join("  "))
+            }
+        }
+    }
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.rows.len() + 1))?;
+        for (key, value) in &self.rows {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry("faults", &self.faults)?;
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::latency::Latencies;
+    use super::*;
+
+    fn report() -> Report {
+        let mut latencies = Latencies::default();
+        for ms in [1, 2, 3] {
+            latencies.record(Duration::from_millis(ms));
+        }
+        let mut report = Report::default();
+        report.text("load", "watch");
+        report.count("events_sent", 3_u32);
+        report.number("cpu_us_per_event", 2.0 / 3.0);
+        report.latency("latency_us", latencies.summary());
+        report.fault(0, "events were lost");
+        report.fault(2, "writes failed");
+        report
+    }
+
+    #[test]
+    fn the_same_rows_are_told_in_every_form() {
+        let report = report();
+        assert_eq!(
+            report.table(),
+            "load              watch\n\
+             events_sent       3\n\
+             cpu_us_per_event  0.667\n\
+             latency_us        p50 2000  p90 3001  p99 3001  p999 3001  max 3001  mean 2000  count 3\n"
+        );
+        assert_eq!(
+            serde_json::to_string(&report).unwrap(),
+            r#"{"load":"watch","events_sent":3,"cpu_us_per_event":0.667,"latency_us":{"count":3,"#
+                .to_owned()
+                + r#""mean":2000.0,"p50":2000,"p90":3001,"p99":3001,"p999":3001,"max":3001},"#
+                + r#""faults":["2 writes failed"]}"#
+        );
+        assert_eq!(report.value("events_sent").unwrap(), "3");
+        assert_eq!(report.value("latency_us.p50").unwrap(), "2000");
+        for key in ["x", "latency_us.p98", "events_sent.p50"] {
+            let error = report.value(key).unwrap_err().to_string();
+            assert!(error.contains("cpu_us_per_event, latency_us"), "{error}");
+        }
+    }
+
+    #[test]
+    fn usage_is_the_difference() {
+        let usage = |cpu_ms, rss_bytes| Usage {
+            cpu: Duration::from_millis(cpu_ms),
+            rss_bytes,
+            rss_bytes_peak: 9,
+        };
+        let mut report = Report::default();
+        report.usage(usage(100, 4), usage(350, 7));
+        assert_eq!(report.value("cpu_ms").unwrap(), "250");
+        assert_eq!(report.value("rss_bytes_after").unwrap(), "7");
+    }
+}

@@ -1,0 +1,168 @@
+//! The closed loop: connections that send a request, wait for its answer and send the next, until a
+//! number of them is sent. What they ask is the loads' business.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use indicatif::ProgressBar;
+use tokio::time::Instant;
+
+use super::client::{self, ClientError, Connection};
+use super::latency::Latencies;
+use super::process::{Process, Usage};
+use super::progress;
+use super::report::Report;
+use super::run::BenchError;
+use super::target::Target;
+use crate::tasks::Tasks;
+
+/// One kind of request.
+pub(super) trait Ask: Send + Sync + 'static {
+    /// Sends request `number` and returns how many bytes the load counts for it.
+    fn ask(
+        &self,
+        connection: &mut Connection,
+        number: u32,
+    ) -> impl Future<Output = Result<u64, ClientError>> + Send;
+}
+
+/// How many requests, and over how many connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Volume {
+    pub requests: u32,
+    pub connections: usize,
+}
+
+/// What one connection, or all, got done.
+#[derive(Debug, Default)]
+struct Done {
+    latencies: Latencies,
+    bytes: u64,
+    failed: u64,
+    first_failure: Option<ClientError>,
+}
+
+impl Done {
+    fn add(&mut self, other: Self) {
+        self.latencies.merge(&other.latencies);
+        self.bytes += other.bytes;
+        self.failed += other.failed;
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+    }
+}
+
+/// Sends all requests and reports on them. The connections are open before the clock starts.
+///
+/// # Errors
+/// A connection cannot be opened, or the process not be measured. Requests that fail are faults.
+pub(super) async fn run<A: Ask>(
+    report: &mut Report,
+    target: &Arc<Target>,
+    volume: Volume,
+    pid: Option<u32>,
+    ask: Arc<A>,
+) -> Result<(), BenchError> {
+    let tasks = Tasks::new();
+    let connections = (0..volume.connections).map(|_| client::connect(target, &tasks));
+    let connections = try_join_all(connections).await?;
+    let process = pid.map(Process::new);
+    let before = process.map(Process::usage).transpose()?;
+    let begin = Instant::now();
+    let bar = progress::bar("requests", volume.requests.into());
+    let next = Arc::new(AtomicU32::new(0));
+    let mut workers = Vec::new();
+    for (connection, driver) in connections {
+        let work = work(
+            connection,
+            Arc::clone(&ask),
+            Arc::clone(&next),
+            volume.requests,
+            bar.clone(),
+        );
+        workers.push(tasks.spawn("requests", driver.run(work)));
+    }
+    let mut done = Done::default();
+    for worker in workers {
+        done.add(worker.await?);
+    }
+    let elapsed = begin.elapsed();
+    let after = process.map(Process::usage).transpose()?;
+    bar.finish_and_clear();
+    tasks.cancel();
+    tell(report, volume, &done, elapsed, before.zip(after));
+    Ok(())
+}
+
+async fn work<A: Ask>(
+    mut connection: Connection,
+    ask: Arc<A>,
+    next: Arc<AtomicU32>,
+    requests: u32,
+    bar: ProgressBar,
+) -> Done {
+    let mut done = Done::default();
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= requests {
+            return done;
+        }
+        let begin = Instant::now();
+        match ask.ask(&mut connection, number).await {
+            Ok(bytes) => {
+                done.latencies.record(begin.elapsed());
+                done.bytes += bytes;
+            }
+            Err(error) => {
+                let connection_lives = error.status().is_some();
+                done.failed += 1;
+                done.first_failure.get_or_insert(error);
+                if !connection_lives {
+                    return done;
+                }
+            }
+        }
+        bar.inc(1);
+    }
+}
+
+fn tell(
+    report: &mut Report,
+    volume: Volume,
+    done: &Done,
+    elapsed: Duration,
+    usage: Option<(Usage, Usage)>,
+) {
+    let summary = done.latencies.summary();
+    let answered = summary.count;
+    let seconds = elapsed.as_secs_f64();
+    let megabytes = done.bytes as f64 / 1e6;
+    report.count("connections", volume.connections as u64);
+    report.count("requests", volume.requests);
+    report.count("requests_answered", answered);
+    report.count("requests_failed", done.failed);
+    report.count("bytes", done.bytes);
+    report.number("elapsed_ms", seconds * 1e3);
+    report.number("requests_per_s", answered as f64 / seconds);
+    report.number("megabytes_per_s", megabytes / seconds);
+    report.latency("latency_us", summary);
+    if let Some((before, after)) = usage {
+        report.usage(before, after);
+        let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
+        if answered > 0 {
+            report.number("cpu_ms_per_request", cpu_ms / answered as f64);
+        }
+        if done.bytes > 0 {
+            report.number("cpu_ms_per_megabyte", cpu_ms / megabytes);
+        }
+    }
+    let first = done.first_failure.as_ref().map(ToString::to_string);
+    report.fault(
+        done.failed,
+        format_args!("requests failed, the first: {}", first.unwrap_or_default()),
+    );
+    let unsent = u64::from(volume.requests).saturating_sub(answered + done.failed);
+    report.fault(unsent, "requests were not sent: no connection was left");
+}

@@ -1,0 +1,170 @@
+//! The subcommand: from its arguments to the printed report and an exit code.
+//!
+//! Exit codes: 0, all was as it should be; 1, it could not be measured, or the report has faults (they
+//! are told on stderr, the report on stdout all the same); 2, wrong arguments.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
+
+use super::args::{FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, TargetArgs, WatchArgs};
+use super::client::ClientError;
+use super::floor::{self, Floor, FloorError};
+use super::process::ProcessError;
+use super::report::{Report, UnknownKey};
+use super::target::{Target, TargetError};
+use super::{fill, read, watch};
+
+/// Why there is no report, or none without faults.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BenchError {
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+    #[error("a connection's task failed, which is a bug: {0}")]
+    Task(#[from] tokio::task::JoinError),
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error(transparent)]
+    Key(#[from] UnknownKey),
+    #[error("cannot print the report: {0}")]
+    Print(io::Error),
+    #[error("the run has faults:\n  {}", .0.join("\n  "))]
+    Faults(Vec<String>),
+}
+
+impl BenchError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Arguments(_) | Self::Usage(_) | Self::Target(_) | Self::Key(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// The grammar of `bench`.
+pub fn command() -> Command {
+    // The words come after the loads: clap would take theirs from the type's own comment.
+    Load::augment_subcommands(Command::new("bench"))
+        .about("Put load on a Kubernetes API server, this one or any other, and measure it")
+        .after_help(
+            "A report goes to stdout; the exit code is 1 when something was lost or failed.\n\n\
+             With $KUBECONFIG naming the server, and PID being its process on this machine:\n  \
+             watchet bench fill pods --count 50000 --size 3000\n  \
+             watchet bench list pods --resource-version 0 --pid PID\n  \
+             watchet bench watch --watchers 1000 --events 500 --pid PID\n  \
+             watchet bench floor watch --watchers 1000 --events 500",
+        )
+        .subcommand_required(true)
+}
+
+/// Runs what the matched arguments say.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    match run(matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell when stderr is gone; the exit code still says it.
+            let _told = writeln!(io::stderr(), "watchet bench: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(matches: &ArgMatches) -> Result<(), BenchError> {
+    let load = Load::from_arg_matches(matches)?;
+    let (report, how) = match load {
+        Load::Fill(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(fill::run(args, &target))?, how)
+        }
+        Load::Get(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(read::get(args, &target))?, how)
+        }
+        Load::List(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(read::list(args, &target))?, how)
+        }
+        Load::Watch(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(watch::run(args, &target))?, how)
+        }
+        Load::Floor(FloorLoad::Serve(args)) => return Ok(floor::serve(&args)?),
+        Load::Floor(FloorLoad::Watch(args)) => {
+            let floor = Floor::start(0, 0)?;
+            let (target, report) = on(&floor, args.report)?;
+            let args = WatchArgs {
+                target: floor.target_args(),
+                report: report.clone(),
+                load: args.load,
+            };
+            (in_runtime(watch::run(args, &target))?, report)
+        }
+        Load::Floor(FloorLoad::List(args)) => {
+            let floor = Floor::start(args.serve.count, args.serve.size)?;
+            let (target, report) = on(&floor, args.report)?;
+            let args = ListArgs {
+                target: floor.target_args(),
+                report: report.clone(),
+                query: floor::list_query(args.requests, args.connections),
+            };
+            (in_runtime(read::list(args, &target))?, report)
+        }
+    };
+    print(&report, &how)
+}
+
+fn open(args: &TargetArgs) -> Result<Arc<Target>, TargetError> {
+    Ok(Arc::new(Target::open(args)?))
+}
+
+/// The floor's process as a target that is measured.
+fn on(floor: &Floor, report: FloorReportArgs) -> Result<(Arc<Target>, ReportArgs), TargetError> {
+    let report = ReportArgs {
+        pid: Some(floor.pid()),
+        json: report.json,
+        print: report.print,
+    };
+    Ok((open(&floor.target_args())?, report))
+}
+
+fn in_runtime(
+    load: impl Future<Output = Result<Report, BenchError>>,
+) -> Result<Report, BenchError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("watchet-bench")
+        .build()
+        .map_err(BenchError::Start)?;
+    runtime.block_on(load)
+}
+
+fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
+    let text = if how.json {
+        serde_json::to_string_pretty(report).expect("its keys are texts") + "\n"
+    } else if how.print.is_empty() {
+        report.table()
+    } else {
+        let values = how.print.iter().map(|key| report.value(key));
+        values.collect::<Result<Vec<_>, _>>()?.join(" ") + "\n"
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(BenchError::Print)?;
+    match report.faults.is_empty() {
+        true => Ok(()),
+        false => Err(BenchError::Faults(report.faults.clone())),
+    }
+}

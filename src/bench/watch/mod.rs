@@ -1,0 +1,398 @@
+//! `bench watch`: many watchers, a paced change of objects, and a count of what arrives where. The run
+//! in its order: make objects, open every watch, write, wait, count.
+
+mod board;
+mod frames;
+mod tally;
+mod watchers;
+mod writers;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use http::Method;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
+use super::client::{self, ClientError, Connection};
+use super::objects::collection;
+use super::pace::Pace;
+use super::process::{Process, ProcessError, Usage};
+use super::progress;
+use super::report::Report;
+use super::run::BenchError;
+use super::target::Target;
+use crate::tasks::Tasks;
+use board::Board;
+use tally::{Faults, Tally};
+use watchers::{OPENING_MAX, Plan};
+use writers::{Changes, NAMESPACE, Written};
+
+/// How often the run looks at its counters.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long open watches rest before their memory is measured, and after the last event for one that is
+/// told twice.
+const REST: Duration = Duration::from_millis(500);
+
+impl Mode {
+    pub(super) const fn resource(self) -> Resource {
+        match self {
+            Self::Broadcast => Resource::Configmaps,
+            Self::Selective => Resource::Pods,
+        }
+    }
+
+    /// As a kubelet, who watches its node watches all namespaces.
+    pub(super) const fn watched_namespace(self) -> Option<&'static str> {
+        match self {
+            Self::Broadcast => Some(NAMESPACE),
+            Self::Selective => None,
+        }
+    }
+}
+
+/// Looks at the measured process, if there is one.
+#[derive(Debug, Clone, Copy)]
+struct Meter(Option<Process>);
+
+impl Meter {
+    fn look(self) -> Result<Option<Usage>, ProcessError> {
+        self.0.map(Process::usage).transpose()
+    }
+}
+
+/// A finished run.
+struct Outcome {
+    written: Written,
+    faults: Faults,
+    acknowledged: u32,
+    ended: u32,
+    open_elapsed: Duration,
+    elapsed: Duration,
+    before: Option<Usage>,
+    open: Option<Usage>,
+    after: Option<Usage>,
+    /// Why the objects could not be deleted.
+    leftover: Option<ClientError>,
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// The target does not let it begin, or a watch cannot be opened.
+pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
+    let load = &args.load;
+    let connections = connections(load, target.protocol)?;
+    let tasks = Tasks::new();
+    let board = Arc::new(Board::new(load.events));
+    let changes = Changes {
+        run: fastrand::u32(..),
+        mode: load.mode,
+        size: load.size,
+        objects: match load.mode {
+            Mode::Broadcast => load.writers.get(),
+            Mode::Selective => load.watchers.get(),
+        },
+    };
+    let from = alone(target, &tasks, async |connection| {
+        changes.make(connection).await?;
+        version(connection, load.mode.resource()).await
+    });
+    let plan = Arc::new(Plan {
+        target: Arc::clone(target),
+        run: changes.run,
+        events: load.events,
+        watchers: load.watchers.get(),
+        connections,
+        mode: load.mode,
+        from: from.await?,
+        board: Arc::clone(&board),
+        opening: Semaphore::new(OPENING_MAX),
+        stop: tasks.token().child_token(),
+    });
+    let meter = Meter(args.report.pid.map(Process::new));
+    let outcome = measure(load, &plan, changes, &tasks, meter).await;
+    tasks.cancel();
+    Ok(tell(load, &plan, &outcome?))
+}
+
+fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchError> {
+    let connections = load.connections.unwrap_or(load.watchers);
+    if connections > load.watchers {
+        let problem = "--connections: there must be a watcher for each";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    if protocol == Protocol::Http1 && connections < load.watchers {
+        let problem =
+            "--connections: HTTP/1.1 carries one watch each: leave it out, or give --http 2";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    if !(load.rate.is_finite() && load.rate >= 0.0) {
+        let problem = "--rate: must be a number of changes a second, or 0 for no limit";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    Duration::try_from_secs_f64(load.patience)
+        .map_err(|error| BenchError::Usage(format!("--patience: {error}")))?;
+    Ok(connections.get())
+}
+
+/// Does something over a connection of its own.
+async fn alone<T>(
+    target: &Arc<Target>,
+    tasks: &Tasks,
+    work: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let (mut connection, driver) = client::connect(target, tasks).await?;
+    driver.run(work(&mut connection)).await
+}
+
+/// The version that a list of the resource has now.
+async fn version(connection: &mut Connection, resource: Resource) -> Result<String, ClientError> {
+    let path = format!("{}?limit=1", collection(resource, None));
+    let list = connection.send(Method::GET, &path, Bytes::new()).await?;
+    let list: Option<serde_json::Value> = serde_json::from_slice(&list).ok();
+    let version = list
+        .as_ref()
+        .and_then(|list| list["metadata"]["resourceVersion"].as_str());
+    version
+        .map(str::to_owned)
+        .ok_or_else(|| ClientError::Answer {
+            path,
+            problem: "it is a list without a resourceVersion".to_owned(),
+        })
+}
+
+type Watching = Vec<JoinHandle<Result<Vec<Tally>, ClientError>>>;
+
+async fn measure(
+    load: &WatchLoadArgs,
+    plan: &Arc<Plan>,
+    changes: Changes,
+    tasks: &Tasks,
+    meter: Meter,
+) -> Result<Outcome, BenchError> {
+    let writers = (0..load.writers.get()).map(|_| client::connect(&plan.target, tasks));
+    let writers = try_join_all(writers).await?;
+    let before = meter.look()?;
+    let begin = Instant::now();
+    let watching = open(plan, tasks).await?;
+    let open_elapsed = begin.elapsed();
+    sleep(REST).await;
+    let open = meter.look()?;
+
+    let begin = Instant::now();
+    let pace = Arc::new(Pace::start(load.events, load.rate));
+    let mut writing = Vec::new();
+    for (connection, driver) in writers {
+        let (pace, board) = (Arc::clone(&pace), Arc::clone(&plan.board));
+        let write = driver.run(changes.write(connection, pace, board));
+        writing.push(tasks.spawn("writer", write));
+    }
+    let written = arrive(load, plan, writing).await?;
+    let elapsed = begin.elapsed();
+    // A server that is gone has no usage; that it is gone is a fault already.
+    let after = meter.look();
+    sleep(REST).await;
+
+    let ended = plan.board.ended.load(Ordering::Relaxed);
+    plan.stop.cancel();
+    let mut tallies = Vec::new();
+    for watching in watching {
+        tallies.extend(watching.await??);
+    }
+    let cleaned = alone(&plan.target, tasks, async |connection| {
+        changes.clean(connection).await
+    });
+    Ok(Outcome {
+        written,
+        faults: watchers::faults(tallies, &plan.board),
+        acknowledged: plan.board.acknowledgements(),
+        ended,
+        open_elapsed,
+        elapsed,
+        before,
+        open,
+        after: if ended == 0 {
+            after?
+        } else {
+            after.ok().flatten()
+        },
+        leftover: cleaned.await.err(),
+    })
+}
+
+/// Opens all watches and waits until they are.
+async fn open(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
+    let spawn = |number| {
+        let connection = Arc::clone(plan).connection(number, tasks.clone());
+        tasks.spawn("watchers", connection)
+    };
+    let watching: Watching = (0..plan.connections).map(spawn).collect();
+    let bar = progress::bar("watches", plan.watchers.into());
+    loop {
+        let opened = plan.board.opened.load(Ordering::Relaxed);
+        bar.set_position(opened.into());
+        if plan.board.ended.load(Ordering::Relaxed) > 0 {
+            return Err(why(watching, plan).await);
+        }
+        if opened == plan.watchers {
+            bar.finish_and_clear();
+            return Ok(watching);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Why a watch ended before all were open.
+async fn why(watching: Watching, plan: &Plan) -> BenchError {
+    plan.stop.cancel();
+    for watching in watching {
+        match watching.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return error.into(),
+            Err(error) => return error.into(),
+        }
+    }
+    BenchError::Usage("a watch ended as soon as it was open".to_owned())
+}
+
+/// Waits for the writers, and then until every event has arrived, patience ends, or no watch is left.
+async fn arrive(
+    load: &WatchLoadArgs,
+    plan: &Plan,
+    writing: Vec<JoinHandle<Written>>,
+) -> Result<Written, BenchError> {
+    let receivers = match load.mode {
+        Mode::Broadcast => load.watchers,
+        Mode::Selective => NonZeroU32::MIN,
+    };
+    let bar = progress::bar("delivered", expected(load.events, receivers));
+    let delivered = || {
+        let delivered = plan.board.delivered.load(Ordering::Relaxed);
+        bar.set_position(delivered);
+        delivered
+    };
+    while !writing.iter().all(JoinHandle::is_finished) {
+        delivered();
+        sleep(LOOK).await;
+    }
+    let mut written = Written::default();
+    for writer in writing {
+        written.add(writer.await?);
+    }
+    let expected = expected(plan.board.acknowledgements(), receivers);
+    let last_write = Instant::now();
+    let patience = Duration::from_secs_f64(load.patience);
+    while delivered() < expected
+        && last_write.elapsed() < patience
+        && plan.board.ended.load(Ordering::Relaxed) < plan.watchers
+    {
+        sleep(LOOK).await;
+    }
+    bar.finish_and_clear();
+    Ok(written)
+}
+
+fn expected(events: u32, receivers: NonZeroU32) -> u64 {
+    u64::from(events) * u64::from(receivers.get())
+}
+
+fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
+    let board = &plan.board;
+    let delivered = board.delivered.load(Ordering::Relaxed);
+    let latencies = board.latencies();
+    let mut report = Report::default();
+    report.text("load", "watch");
+    report.text("target", &plan.target.url);
+    report.text("mode", format!("{:?}", load.mode).to_lowercase());
+    report.count("watchers", plan.watchers);
+    report.count("connections", plan.connections);
+    report.count("size_bytes", load.size as u64);
+    report.number("rate_per_s", load.rate);
+    report.number("open_ms", outcome.open_elapsed.as_secs_f64() * 1e3);
+    report.count("events_sent", outcome.acknowledged);
+    report.count("events_delivered", delivered);
+    report.count("events_lost", outcome.faults.lost);
+    report.count("events_duplicate", outcome.faults.duplicate);
+    report.count("events_out_of_order", outcome.faults.out_of_order);
+    report.count("events_foreign", outcome.faults.foreign);
+    report.count("writes_failed", outcome.written.failed);
+    report.count("watches_ended", outcome.ended);
+    report.number(
+        "write_late_ms_max",
+        outcome.written.late_max.as_secs_f64() * 1e3,
+    );
+    report.number("elapsed_ms", outcome.elapsed.as_secs_f64() * 1e3);
+    report.number(
+        "deliveries_per_s",
+        delivered as f64 / outcome.elapsed.as_secs_f64(),
+    );
+    report.latency("latency_us_last", latencies.last.summary());
+    report.latency("latency_us_each", board.to_each.total().summary());
+    report.latency("latency_us_write", latencies.write.summary());
+    report.latency(
+        "latency_us_write_to_last",
+        latencies.write_to_last.summary(),
+    );
+    usage(&mut report, plan, outcome, delivered);
+    faults(&mut report, load, outcome);
+    report
+}
+
+fn usage(report: &mut Report, plan: &Plan, outcome: &Outcome, delivered: u64) {
+    let (Some(before), Some(open)) = (outcome.before, outcome.open) else {
+        return;
+    };
+    let grown = open.rss_bytes.saturating_sub(before.rss_bytes);
+    let watchers = f64::from(plan.watchers);
+    report.number("rss_kib_per_watcher", grown as f64 / 1024.0 / watchers);
+    let opening = open.cpu.saturating_sub(before.cpu).as_secs_f64();
+    report.number("open_cpu_us_per_watcher", opening * 1e6 / watchers);
+    let Some(after) = outcome.after else {
+        return;
+    };
+    report.usage(open, after);
+    let cpu_us = after.cpu.saturating_sub(open.cpu).as_secs_f64() * 1e6;
+    if delivered > 0 {
+        report.number("cpu_us_per_event", cpu_us / delivered as f64);
+    }
+    if outcome.acknowledged > 0 {
+        report.number("cpu_us_per_write", cpu_us / f64::from(outcome.acknowledged));
+    }
+}
+
+fn faults(report: &mut Report, load: &WatchLoadArgs, outcome: &Outcome) {
+    let (faults, written) = (&outcome.faults, &outcome.written);
+    report.fault(faults.lost, "events were lost");
+    report.fault(faults.duplicate, "events were told twice");
+    report.fault(faults.out_of_order, "events came out of order");
+    report.fault(
+        faults.foreign,
+        "events came to watchers that did not ask for them",
+    );
+    report.fault(outcome.ended.into(), "watches ended early");
+    let first = written.first_failure.as_ref().map(ToString::to_string);
+    report.fault(
+        written.failed,
+        format_args!("writes failed, the first: {}", first.unwrap_or_default()),
+    );
+    let tried = u64::from(outcome.acknowledged) + written.failed;
+    let unsent = u64::from(load.events).saturating_sub(tried);
+    report.fault(unsent, "changes were not written: no connection was left");
+    if let Some(error) = &faults.error {
+        report
+            .faults
+            .push(format!("a watch was told an error: {error}"));
+    }
+    if let Some(error) = &outcome.leftover {
+        report
+            .faults
+            .push(format!("the changed objects could not be deleted: {error}"));
+    }
+}
