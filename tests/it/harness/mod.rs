@@ -137,10 +137,14 @@ impl Server {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// Sends a signal, e.g. `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().expect("it runs");
-        signal(pid, name);
+        signal(self.pid(), name);
     }
 
     /// Waits until it ends.

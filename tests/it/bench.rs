@@ -1,0 +1,333 @@
+//! `watchet bench`, the real program, against a real server: its reports add up, and it says so when a
+//! server is gone or an event comes twice. How fast anything is, is not asked here.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
+
+/// The object that a run with one writer changes.
+const CHANGED: &str = "/api/v1/namespaces/bench/configmaps/bench-watch-0";
+
+fn bench(kubeconfig: &Path, args: &[&str]) -> Command {
+    let mut command = command();
+    let (load, rest) = args.split_first().expect("a load");
+    command.args(["bench", load, "--json", "--kubeconfig"]);
+    command.arg(kubeconfig).args(rest);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        panic!("{error}: {stderr}")
+    })
+}
+
+/// The report of a run that succeeds.
+async fn succeed(mut command: Command) -> Value {
+    let output = timeout(PATIENCE, command.output()).await;
+    let output = output.expect("in time").expect("it runs");
+    let report = report(&output);
+    assert!(output.status.success(), "{report:#}");
+    assert_eq!(report["faults"], json!([]), "{report:#}");
+    report
+}
+
+/// `(key, value)`s of a report.
+fn check(report: &Value, expected: &[(&str, Value)]) {
+    for (key, value) in expected {
+        assert_eq!(&report[*key], value, "{key} of {report:#}");
+    }
+}
+
+#[tokio::test]
+async fn reports_add_up() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let kubeconfig = server.kubeconfig();
+    let pid = server.pid().to_string();
+    let run = |args: &str| {
+        let args = format!("{args} --pid {pid}");
+        succeed(bench(&kubeconfig, &args.split(' ').collect::<Vec<_>>()))
+    };
+
+    let fill = "fill pods --count 60 --size 900 --namespaces 3 --nodes 20 --label tier=x";
+    let filled = run(fill).await;
+    check(
+        &filled,
+        &[
+            ("requests_answered", json!(60)),
+            ("bytes", json!(60 * 900)),
+            ("objects_existed", json!(0)),
+        ],
+    );
+    assert_eq!(filled["latency_us"]["count"], 60);
+    assert!(filled["rss_bytes_after"].as_u64() > Some(0), "{filled:#}");
+    let again = run(fill).await;
+    check(
+        &again,
+        &[("bytes", json!(0)), ("objects_existed", json!(60))],
+    );
+
+    let get = "get pods --count 60 --namespaces 3 --requests 200 --http 1.1";
+    let got = run(get).await;
+    check(&got, &[("requests_answered", json!(200))]);
+    assert!(got["bytes"].as_u64() > Some(200 * 900), "{got:#}");
+
+    for (flags, items) in [
+        ("--resource-version 0", 60),
+        ("--namespace bench-1", 20),
+        ("--limit 7 --http 1.1", 7),
+        ("--label-selector tier=x", 60),
+        ("--label-selector tier=y", 0),
+        ("--field-selector spec.nodeName=node-19", 3),
+    ] {
+        let listed = run(&format!("list pods --requests 5 --connections 2 {flags}")).await;
+        check(
+            &listed,
+            &[("items", json!(items)), ("requests_answered", json!(5))],
+        );
+        let bytes = listed["bytes"].as_u64().expect("a number");
+        assert!(bytes >= 5 * items * 900, "{listed:#}");
+    }
+
+    for flags in [
+        "--watchers 10",
+        "--watchers 10 --connections 3 --writers 4",
+        "--watchers 10 --http 1.1",
+    ] {
+        let watched = run(&format!("watch --events 40 --rate 0 {flags}")).await;
+        check_watch(&watched, 40, 10);
+    }
+    let selective = "watch --events 40 --rate 400 --watchers 8 --mode selective";
+    check_watch(&run(selective).await, 40, 1);
+    let idle = run("watch --events 0 --watchers 5").await;
+    check_watch(&idle, 0, 5);
+    assert!(idle["rss_kib_per_watcher"].is_number(), "{idle:#}");
+
+    // Nothing is left of the watches' objects.
+    let mut wire = server.plain(Protocol::Http1).await;
+    let left = wire.get("/api/v1/configmaps").await.json();
+    assert_eq!(left["items"], json!([]));
+    server.stop().await;
+}
+
+fn check_watch(report: &Value, events: u64, receivers: u64) {
+    check(
+        report,
+        &[
+            ("events_sent", json!(events)),
+            ("events_delivered", json!(events * receivers)),
+            ("events_lost", json!(0)),
+            ("events_duplicate", json!(0)),
+            ("events_out_of_order", json!(0)),
+            ("events_foreign", json!(0)),
+            ("watches_ended", json!(0)),
+        ],
+    );
+    assert_eq!(report["latency_us_last"]["count"], events, "{report:#}");
+    assert_eq!(
+        report["latency_us_each"]["count"],
+        events * receivers,
+        "{report:#}"
+    );
+}
+
+/// Waits until the object has been changed by at least one event of a run.
+async fn changed(wire: &mut Wire) -> Value {
+    let change = async {
+        loop {
+            let object = wire.get(CHANGED).await.json();
+            let mark = object["metadata"]["annotations"]["watchet-bench-event"].as_str();
+            // The object is made with a mark that is no event's.
+            let event = mark
+                .and_then(|mark| mark.split_once('-'))
+                .map(|mark| mark.1);
+            if event.is_some_and(|event| event.parse::<u32>().expect("a number") < u32::MAX) {
+                return object;
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, change).await.expect("it writes")
+}
+
+async fn failed(running: tokio::process::Child) -> (Value, String) {
+    let output = timeout(PATIENCE, running.wait_with_output()).await;
+    let output = output.expect("in time").expect("its output");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = report(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}\n{report:#}");
+    (report, stderr)
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_a_failed_run() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let pid = server.pid().to_string();
+    let watch = [
+        "watch",
+        "--watchers=6",
+        "--events=100000",
+        "--rate=200",
+        "--pid",
+        &pid,
+    ];
+    let running = bench(&server.kubeconfig(), &watch)
+        .spawn()
+        .expect("it starts");
+    changed(&mut server.plain(Protocol::Http1).await).await;
+    server.kill().await;
+    let (report, stderr) = failed(running).await;
+    check(
+        &report,
+        &[
+            ("watches_ended", json!(6)),
+            ("writes_failed", json!(1)),
+            ("events_duplicate", json!(0)),
+            ("events_out_of_order", json!(0)),
+        ],
+    );
+    let number = |key: &str| report[key].as_u64().expect("a number");
+    let (sent, told) = (number("events_sent"), number("events_delivered"));
+    assert!((1..100_000).contains(&sent), "{report:#}");
+    // The write that was not acknowledged may have been told.
+    let accounted = told + number("events_lost");
+    assert!(
+        (sent * 6..=(sent + 1) * 6).contains(&accounted),
+        "{report:#}"
+    );
+    for fault in [
+        "6 watches ended early",
+        "1 writes failed",
+        "were not written",
+    ] {
+        assert!(stderr.contains(fault), "{fault}: {stderr}");
+    }
+}
+
+/// Somebody else changes the object, and its event carries the mark of one that was told before: to
+/// the watchers that is the same event twice.
+#[tokio::test]
+async fn an_event_that_comes_twice_is_a_failed_run() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let watch = ["watch", "--watchers=5", "--events=40", "--rate=10"];
+    let running = bench(&server.kubeconfig(), &watch)
+        .spawn()
+        .expect("it starts");
+    let mut wire = server.plain(Protocol::Http1).await;
+    changed(&mut wire).await;
+    let headers = [("content-type", "application/merge-patch+json")];
+    let label = json!({"metadata": {"labels": {"meddled": "true"}}}).to_string();
+    let answer = wire.send(Method::PATCH, CHANGED, &headers, &label);
+    assert!(answer.await.status.is_success());
+    let (report, stderr) = failed(running).await;
+    check(
+        &report,
+        &[
+            ("events_sent", json!(40)),
+            ("events_delivered", json!(200)),
+            ("events_lost", json!(0)),
+            ("events_duplicate", json!(5)),
+        ],
+    );
+    assert!(stderr.contains("5 events were told twice"), "{stderr}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn requests_that_fail_are_told() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let get = ["get", "configmaps", "--count=3", "--requests=7"];
+    let running = bench(&server.kubeconfig(), &get)
+        .spawn()
+        .expect("it starts");
+    let (report, stderr) = failed(running).await;
+    check(
+        &report,
+        &[
+            ("requests_answered", json!(0)),
+            ("requests_failed", json!(7)),
+        ],
+    );
+    assert!(
+        stderr.contains("7 requests failed, the first: GET"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("404 Not Found"), "{stderr}");
+    server.stop().await;
+}
+
+async fn floor(args: &[&str]) -> Value {
+    let mut command = command();
+    command.args(["bench", "floor"]).args(args).arg("--json");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    succeed(command).await
+}
+
+#[tokio::test]
+async fn the_floor_does_the_same_work() {
+    let watched = floor(&[
+        "watch",
+        "--watchers=10",
+        "--events=40",
+        "--rate=0",
+        "--writers=3",
+    ]);
+    let watched = watched.await;
+    check_watch(&watched, 40, 10);
+    assert!(watched["rss_bytes_after"].as_u64() > Some(0), "{watched:#}");
+    let selective = floor(&["watch", "--watchers=8", "--events=40", "--mode=selective"]).await;
+    check_watch(&selective, 40, 1);
+    let listed = floor(&["list", "--count=50", "--size=800", "--requests=4"]).await;
+    check(
+        &listed,
+        &[("items", json!(50)), ("requests_answered", json!(4))],
+    );
+    assert!(listed["bytes"].as_u64() > Some(4 * 50 * 800), "{listed:#}");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_one_line_and_exit_2() {
+    for (args, complaint) in [
+        (
+            &[
+                "watch",
+                "--server=http://127.0.0.1:1",
+                "--http=1.1",
+                "--connections=2",
+            ][..],
+            "HTTP/1.1 carries one watch each",
+        ),
+        (
+            &["list", "pods", "--kubeconfig=/no/such/file"],
+            "/no/such/file",
+        ),
+        (
+            &["list", "pods", "--server=ftp://a"],
+            "must begin with https://",
+        ),
+        (&["fill", "secrets"], "is none of configmaps, pods"),
+        (&["watch", "--token=t"], "--server <URL> is missing"),
+    ] {
+        let output = command().arg("bench").args(args).output().await;
+        let output = output.expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(complaint), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    }
+    // The target is in order and nobody is there.
+    let list = ["bench", "list", "pods", "--server=http://127.0.0.1:1"];
+    let output = command().args(list).output().await.expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot connect to 127.0.0.1:1"), "{stderr}");
+}
