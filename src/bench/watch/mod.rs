@@ -78,8 +78,6 @@ struct Outcome {
     before: Option<Usage>,
     open: Option<Usage>,
     after: Option<Usage>,
-    /// Why the objects could not be deleted.
-    leftover: Option<ClientError>,
 }
 
 /// Runs the load.
@@ -118,8 +116,17 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
     });
     let meter = Meter(args.report.pid.map(Process::new));
     let outcome = measure(load, &plan, changes, &tasks, meter).await;
+    let cleaned = alone(target, &tasks, async |connection| {
+        changes.clean(connection).await
+    });
+    let cleaned = cleaned.await;
     tasks.cancel();
-    Ok(tell(load, &plan, &outcome?))
+    let mut report = tell(load, &plan, &outcome?);
+    if let Err(error) = cleaned {
+        let fault = format!("the changed objects could not be deleted: {error}");
+        report.faults.push(fault);
+    }
+    Ok(report)
 }
 
 fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchError> {
@@ -206,9 +213,6 @@ async fn measure(
     for watching in watching {
         tallies.extend(watching.await??);
     }
-    let cleaned = alone(&plan.target, tasks, async |connection| {
-        changes.clean(connection).await
-    });
     Ok(Outcome {
         written,
         faults: watchers::faults(tallies, &plan.board),
@@ -223,7 +227,6 @@ async fn measure(
         } else {
             after.ok().flatten()
         },
-        leftover: cleaned.await.err(),
     })
 }
 
@@ -389,10 +392,5 @@ fn faults(report: &mut Report, load: &WatchLoadArgs, outcome: &Outcome) {
         report
             .faults
             .push(format!("a watch was told an error: {error}"));
-    }
-    if let Some(error) = &outcome.leftover {
-        report
-            .faults
-            .push(format!("the changed objects could not be deleted: {error}"));
     }
 }
