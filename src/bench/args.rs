@@ -88,6 +88,9 @@ pub(super) struct ReportArgs {
     /// Print only this value of the report, e.g. latency_us_last.p99 (may be repeated)
     #[arg(long, value_name = "KEY", conflicts_with = "json")]
     pub print: Vec<String>,
+    /// Also write a page with plots of latencies and throughput
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// The resources that are used as load.
@@ -279,6 +282,9 @@ pub(super) struct FloorReportArgs {
     /// Print only this value of the report, e.g. latency_us_last.p99 (may be repeated)
     #[arg(long, value_name = "KEY", conflicts_with = "json")]
     pub print: Vec<String>,
+    /// Also write a page with plots of latencies and throughput
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What the floor's process lists.

@@ -70,6 +70,29 @@ impl Latencies {
     }
 }
 
+impl Latencies {
+    /// The distribution as points: how many nines of all (0.9 is 1, 0.99 is 2), and the microseconds that
+    /// so many take at most. As far as there are latencies to tell it from.
+    pub(super) fn points(&self) -> Vec<(f64, f64)> {
+        let count = self.0.len();
+        let steps = (count.max(1) as f64).log10() * NINE_STEPS;
+        let point = |step: u64| {
+            let nines = step as f64 / NINE_STEPS;
+            let quantile = 1.0 - 10_f64.powf(-nines);
+            (nines, self.0.value_at_quantile(quantile) as f64)
+        };
+        let steps = if count == 0 {
+            0..0
+        } else {
+            0..steps as u64 + 1
+        };
+        steps.map(point).collect()
+    }
+}
+
+/// Points for each nine of a distribution.
+const NINE_STEPS: f64 = 20.0;
+
 /// How many histograms [`SharedLatencies`] holds: more than threads, so that few meet at one.
 const SHARDS: usize = 8;
 
@@ -115,6 +138,19 @@ mod tests {
         close(summary.p999, 9_990);
         close(summary.max, 10_000);
         assert!((summary.mean - 5_000.5).abs() < 5.0, "{summary:?}");
+    }
+
+    #[test]
+    fn the_points_go_as_far_as_the_latencies_tell() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.points(), []);
+        for us in 1..=1_000 {
+            latencies.record(Duration::from_micros(us));
+        }
+        let points = latencies.points();
+        assert_eq!(points.len(), 61);
+        assert_eq!((points[20].0, points[20].1), (1.0, 900.0));
+        assert_eq!((points[60].0, points[60].1), (3.0, 999.0));
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod objects;
 mod pace;
 
 mod latency;
+mod page;
 mod process;
 mod progress;
 mod report;

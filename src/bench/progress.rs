@@ -1,16 +1,84 @@
-//! Progress bars on the terminal, while a load runs; nothing where stderr is no terminal. What they show
-//! is not what is measured: they look at counters a few times a second.
+//! How far a load is: a bar on the terminal while it runs (none where stderr is no terminal), and samples
+//! for the plot of its throughput. It is told of counters a few times a second and counts nothing.
+
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::Instant;
 
 /// How often a bar is drawn, a second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// A bar that counts to `total`, called `what`.
-pub(super) fn bar(what: &'static str, total: u64) -> ProgressBar {
-    let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
-    let style = ProgressStyle::with_template("{prefix:>10} {bar:40} {pos}/{len} {per_sec} {eta}");
-    ProgressBar::with_draw_target(Some(total), target)
-        .with_style(style.expect("the template is a constant"))
-        .with_prefix(what)
+/// How long two samples are apart at least, so that a plot has a point for each pixel at most.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// What is known of a load's progress.
+#[derive(Debug)]
+pub(super) struct Progress {
+    bar: ProgressBar,
+    begin: Instant,
+    /// How much was done after how long.
+    samples: Vec<(Duration, u64)>,
+}
+
+impl Progress {
+    /// Begins now, with nothing done of `total`, called `what`.
+    pub(super) fn begin(what: &'static str, total: u64) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+        let style =
+            ProgressStyle::with_template("{prefix:>10} {bar:40} {pos}/{len} {per_sec} {eta}");
+        let bar = ProgressBar::with_draw_target(Some(total), target)
+            .with_style(style.expect("the template is a constant"))
+            .with_prefix(what);
+        Self {
+            bar,
+            begin: Instant::now(),
+            samples: vec![(Duration::ZERO, 0)],
+        }
+    }
+
+    /// Notes that `done` are done by now.
+    pub(super) fn set(&mut self, done: u64) {
+        self.bar.set_position(done);
+        let now = self.begin.elapsed();
+        let last = self.samples.last().map_or(Duration::ZERO, |(at, _)| *at);
+        if now >= last + SAMPLE {
+            self.samples.push((now, done));
+        }
+    }
+
+    /// Takes the bar away. Returns how many were done a second, by the second.
+    pub(super) fn end(self) -> Vec<(f64, f64)> {
+        self.bar.finish_and_clear();
+        let pairs = self.samples.windows(2);
+        let rate = |pair: &[(Duration, u64)]| {
+            let seconds = (pair[1].0 - pair[0].0).as_secs_f64();
+            let done = pair[1].1.saturating_sub(pair[0].1);
+            (pair[1].0.as_secs_f64(), done as f64 / seconds)
+        };
+        pairs.map(rate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn throughput_is_the_growth_between_samples() {
+        let mut progress = Progress::begin("test", 100);
+        for done in [10, 20, 20, 80] {
+            tokio::time::advance(SAMPLE / 2).await;
+            // Too early for a sample of its own.
+            progress.set(done - 5);
+            tokio::time::advance(SAMPLE / 2).await;
+            progress.set(done);
+        }
+        let rates: Vec<f64> = progress
+            .end()
+            .iter()
+            .map(|(_, rate)| rate.round())
+            .collect();
+        assert_eq!(rates, [100.0, 100.0, 0.0, 600.0]);
+    }
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use super::latency::Summary;
+use super::latency::{Latencies, Summary};
 use super::process::Usage;
 
 /// A value of the report.
@@ -25,6 +25,10 @@ pub(super) struct Report {
     rows: Vec<(&'static str, Value)>,
     /// Why the run is no success; one sentence each.
     pub faults: Vec<String>,
+    /// Latencies as [`Latencies::points`] gives them, by the key of their row.
+    pub distributions: Vec<(&'static str, Vec<(f64, f64)>)>,
+    /// How many a second, by the second.
+    pub throughput: Vec<(f64, f64)>,
 }
 
 /// `--print` names what the report does not have.
@@ -50,7 +54,9 @@ impl Report {
         self.rows.push((key, Value::Number(rounded)));
     }
 
-    pub(super) fn latency(&mut self, key: &'static str, mut summary: Summary) {
+    pub(super) fn latency(&mut self, key: &'static str, latencies: &Latencies) {
+        self.distributions.push((key, latencies.points()));
+        let mut summary = latencies.summary();
         summary.mean = summary.mean.round();
         self.rows.push((key, Value::Latency(summary)));
     }
@@ -95,6 +101,13 @@ impl Report {
                 .collect::<Vec<_>>()
                 .join(", "),
         })
+    }
+
+    /// The rows, as they are told to people.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.rows
+            .iter()
+            .map(|(key, value)| (*key, value.to_string()))
     }
 
     /// For people: a line for each value.
@@ -150,7 +163,6 @@ impl Serialize for Report {
 mod tests {
     use std::time::Duration;
 
-    use super::super::latency::Latencies;
     use super::*;
 
     fn report() -> Report {
@@ -162,7 +174,7 @@ mod tests {
         report.text("load", "watch");
         report.count("events_sent", 3_u32);
         report.number("cpu_us_per_event", 2.0 / 3.0);
-        report.latency("latency_us", latencies.summary());
+        report.latency("latency_us", &latencies);
         report.fault(0, "events were lost");
         report.fault(2, "writes failed");
         report

@@ -7,17 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use indicatif::ProgressBar;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::client::{self, ClientError, Connection};
 use super::latency::Latencies;
 use super::process::{Process, Usage};
-use super::progress;
+use super::progress::Progress;
 use super::report::Report;
 use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
+
+/// How often the progress is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// One kind of request.
 pub(super) trait Ask: Send + Sync + 'static {
@@ -43,6 +46,8 @@ struct Done {
     bytes: u64,
     failed: u64,
     first_failure: Option<ClientError>,
+    /// When the last answer came, or failed to come.
+    ended: Option<Instant>,
 }
 
 impl Done {
@@ -51,6 +56,7 @@ impl Done {
         self.bytes += other.bytes;
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
+        self.ended = self.ended.max(other.ended);
     }
 }
 
@@ -71,7 +77,7 @@ pub(super) async fn run<A: Ask>(
     let process = pid.map(Process::new);
     let before = process.map(Process::usage).transpose()?;
     let begin = Instant::now();
-    let bar = progress::bar("requests", volume.requests.into());
+    let mut progress = Progress::begin("requests", volume.requests.into());
     let next = Arc::new(AtomicU32::new(0));
     let mut workers = Vec::new();
     for (connection, driver) in connections {
@@ -80,18 +86,22 @@ pub(super) async fn run<A: Ask>(
             Arc::clone(&ask),
             Arc::clone(&next),
             volume.requests,
-            bar.clone(),
         );
         workers.push(tasks.spawn("requests", driver.run(work)));
     }
+    while !workers.iter().all(JoinHandle::is_finished) {
+        progress.set(next.load(Ordering::Relaxed).min(volume.requests).into());
+        sleep(LOOK).await;
+    }
+    let after = process.map(Process::usage).transpose()?;
+    report.throughput = progress.end();
     let mut done = Done::default();
     for worker in workers {
         done.add(worker.await?);
     }
-    let elapsed = begin.elapsed();
-    let after = process.map(Process::usage).transpose()?;
-    bar.finish_and_clear();
     tasks.cancel();
+    // Not when it was looked at, but when the last answer came.
+    let elapsed = done.ended.map_or(Duration::ZERO, |ended| ended - begin);
     tell(report, volume, &done, elapsed, before.zip(after));
     Ok(())
 }
@@ -101,7 +111,6 @@ async fn work<A: Ask>(
     ask: Arc<A>,
     next: Arc<AtomicU32>,
     requests: u32,
-    bar: ProgressBar,
 ) -> Done {
     let mut done = Done::default();
     loop {
@@ -110,7 +119,9 @@ async fn work<A: Ask>(
             return done;
         }
         let begin = Instant::now();
-        match ask.ask(&mut connection, number).await {
+        let answer = ask.ask(&mut connection, number).await;
+        done.ended = Some(Instant::now());
+        match answer {
             Ok(bytes) => {
                 done.latencies.record(begin.elapsed());
                 done.bytes += bytes;
@@ -124,7 +135,6 @@ async fn work<A: Ask>(
                 }
             }
         }
-        bar.inc(1);
     }
 }
 
@@ -135,9 +145,8 @@ fn tell(
     elapsed: Duration,
     usage: Option<(Usage, Usage)>,
 ) {
-    let summary = done.latencies.summary();
-    let answered = summary.count;
-    let seconds = elapsed.as_secs_f64();
+    let answered = done.latencies.summary().count;
+    let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
     let megabytes = done.bytes as f64 / 1e6;
     report.count("connections", volume.connections as u64);
     report.count("requests", volume.requests);
@@ -147,7 +156,7 @@ fn tell(
     report.number("elapsed_ms", seconds * 1e3);
     report.number("requests_per_s", answered as f64 / seconds);
     report.number("megabytes_per_s", megabytes / seconds);
-    report.latency("latency_us", summary);
+    report.latency("latency_us", &done.latencies);
     if let Some((before, after)) = usage {
         report.usage(before, after);
         let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;

@@ -4,6 +4,7 @@
 //! are told on stderr, the report on stdout all the same); 2, wrong arguments.
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::floor::{self, Floor, FloorError};
 use super::process::ProcessError;
 use super::report::{Report, UnknownKey};
 use super::target::{Target, TargetError};
-use super::{fill, read, watch};
+use super::{fill, page, read, watch};
 
 /// Why there is no report, or none without faults.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,8 @@ pub(super) enum BenchError {
     Key(#[from] UnknownKey),
     #[error("cannot print the report: {0}")]
     Print(io::Error),
+    #[error("cannot write the page {path:?}: {source}")]
+    Page { path: PathBuf, source: io::Error },
     #[error("the run has faults:\n  {}", .0.join("\n  "))]
     Faults(Vec<String>),
 }
@@ -135,6 +138,7 @@ fn on(floor: &Floor, report: FloorReportArgs) -> Result<(Arc<Target>, ReportArgs
         pid: Some(floor.pid()),
         json: report.json,
         print: report.print,
+        html: report.html,
     };
     Ok((open(&floor.target_args())?, report))
 }
@@ -159,6 +163,13 @@ fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
         let values = how.print.iter().map(|key| report.value(key));
         values.collect::<Result<Vec<_>, _>>()?.join(" ") + "\n"
     };
+    if let Some(path) = &how.html {
+        let written = std::fs::write(path, page::render(report));
+        written.map_err(|source| BenchError::Page {
+            path: path.clone(),
+            source,
+        })?;
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())

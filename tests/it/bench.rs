@@ -112,6 +112,17 @@ async fn reports_add_up() {
     check_watch(&idle, 0, 5);
     assert!(idle["rss_kib_per_watcher"].is_number(), "{idle:#}");
 
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let page = directory.path().join("page.html");
+    let plotted = format!(
+        "watch --events 100 --rate 200 --watchers 3 --html {}",
+        page.display()
+    );
+    check_watch(&run(&plotted).await, 100, 3);
+    let page = std::fs::read_to_string(page).expect("it is written");
+    assert_eq!(page.matches("<polyline").count(), 5, "{page}");
+    assert!(page.contains("<td>300</td>"), "{page}");
+
     // Nothing is left of the watches' objects.
     let mut wire = server.plain(Protocol::Http1).await;
     let left = wire.get("/api/v1/configmaps").await.json();

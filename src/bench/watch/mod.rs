@@ -24,7 +24,7 @@ use super::client::{self, ClientError, Connection};
 use super::objects::collection;
 use super::pace::Pace;
 use super::process::{Process, ProcessError, Usage};
-use super::progress;
+use super::progress::Progress;
 use super::report::Report;
 use super::run::BenchError;
 use super::target::Target;
@@ -70,6 +70,8 @@ impl Meter {
 /// A finished run.
 struct Outcome {
     written: Written,
+    /// Deliveries a second, by the second.
+    throughput: Vec<(f64, f64)>,
     faults: Faults,
     acknowledged: u32,
     ended: u32,
@@ -201,7 +203,7 @@ async fn measure(
         let write = driver.run(changes.write(connection, pace, board));
         writing.push(tasks.spawn("writer", write));
     }
-    let written = arrive(load, plan, writing).await?;
+    let (written, throughput) = arrive(load, plan, writing).await?;
     let elapsed = begin.elapsed();
     // A server that is gone has no usage; that it is gone is a fault already.
     let after = meter.look();
@@ -215,6 +217,7 @@ async fn measure(
     }
     Ok(Outcome {
         written,
+        throughput,
         faults: watchers::faults(tallies, &plan.board),
         acknowledged: plan.board.acknowledgements(),
         ended,
@@ -237,15 +240,15 @@ async fn open(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
         tasks.spawn("watchers", connection)
     };
     let watching: Watching = (0..plan.connections).map(spawn).collect();
-    let bar = progress::bar("watches", plan.watchers.into());
+    let mut progress = Progress::begin("watches", plan.watchers.into());
     loop {
         let opened = plan.board.opened.load(Ordering::Relaxed);
-        bar.set_position(opened.into());
+        progress.set(opened.into());
         if plan.board.ended.load(Ordering::Relaxed) > 0 {
             return Err(why(watching, plan).await);
         }
         if opened == plan.watchers {
-            bar.finish_and_clear();
+            progress.end();
             return Ok(watching);
         }
         sleep(LOOK).await;
@@ -265,20 +268,21 @@ async fn why(watching: Watching, plan: &Plan) -> BenchError {
     BenchError::Usage("a watch ended as soon as it was open".to_owned())
 }
 
-/// Waits for the writers, and then until every event has arrived, patience ends, or no watch is left.
+/// Waits for the writers, and then until every event has arrived, patience ends, or no watch is left. Returns
+/// deliveries a second, by the second, too.
 async fn arrive(
     load: &WatchLoadArgs,
     plan: &Plan,
     writing: Vec<JoinHandle<Written>>,
-) -> Result<Written, BenchError> {
+) -> Result<(Written, Vec<(f64, f64)>), BenchError> {
     let receivers = match load.mode {
         Mode::Broadcast => load.watchers,
         Mode::Selective => NonZeroU32::MIN,
     };
-    let bar = progress::bar("delivered", expected(load.events, receivers));
-    let delivered = || {
+    let mut progress = Progress::begin("delivered", expected(load.events, receivers));
+    let mut delivered = || {
         let delivered = plan.board.delivered.load(Ordering::Relaxed);
-        bar.set_position(delivered);
+        progress.set(delivered);
         delivered
     };
     while !writing.iter().all(JoinHandle::is_finished) {
@@ -298,8 +302,7 @@ async fn arrive(
     {
         sleep(LOOK).await;
     }
-    bar.finish_and_clear();
-    Ok(written)
+    Ok((written, progress.end()))
 }
 
 fn expected(events: u32, receivers: NonZeroU32) -> u64 {
@@ -336,13 +339,11 @@ fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
         "deliveries_per_s",
         delivered as f64 / outcome.elapsed.as_secs_f64(),
     );
-    report.latency("latency_us_last", latencies.last.summary());
-    report.latency("latency_us_each", board.to_each.total().summary());
-    report.latency("latency_us_write", latencies.write.summary());
-    report.latency(
-        "latency_us_write_to_last",
-        latencies.write_to_last.summary(),
-    );
+    report.latency("latency_us_last", &latencies.last);
+    report.latency("latency_us_each", &board.to_each.total());
+    report.latency("latency_us_write", &latencies.write);
+    report.latency("latency_us_write_to_last", &latencies.write_to_last);
+    report.throughput = outcome.throughput.clone();
     usage(&mut report, plan, outcome, delivered);
     faults(&mut report, load, outcome);
     report
