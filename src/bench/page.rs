@@ -14,8 +14,8 @@ const BELOW: f64 = 50.0;
 
 /// Of lines in one plot, told apart also by those who see no colours: the last are dashed.
 const STROKES: [(&str, &str); 4] = [
-    ("#1b5e9b", ""),
-    ("#b3541e", ""),
+    ("#1b5e9b", "none"),
+    ("#b3541e", "none"),
     ("#3b7d3b", "6 3"),
     ("#7b3f8c", "2 3"),
 ];
