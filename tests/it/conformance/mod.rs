@@ -7,6 +7,7 @@
 
 mod checklist;
 mod faults;
+mod fields;
 mod site;
 mod watching;
 
@@ -91,6 +92,9 @@ macro_rules! conformance_suite {
                     wc_092_to_096_options_that_contradict_are_invalid,
                     wc_097_098_099_tokens_are_for_the_state_that_they_name,
                     wc_100_101_102_pages_are_of_one_state,
+                ],
+                fields: [
+                    every_selectable_field_selects,
                 ],
                 matrix: [
                     every_kind_of_list,

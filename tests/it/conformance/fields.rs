@@ -1,0 +1,167 @@
+//! The table of selectable fields (§9): each field of each type selects by its value, in lists and in
+//! watches. How a selector is spelled is the business of `selections`.
+
+use serde_json::{Value, json};
+
+use super::site::{Site, names};
+
+/// A collection, an object and its status in it, and the selectors that it alone is selected by.
+type Row = (&'static str, Value, Value, &'static [&'static str]);
+
+fn table() -> Vec<Row> {
+    let event = json!({
+        "involvedObject": {
+            "kind": "Pod", "namespace": "default", "name": "p", "uid": "u", "apiVersion": "v1",
+            "resourceVersion": "7", "fieldPath": "spec.containers{c}",
+        },
+        "reason": "Killed", "reportingComponent": "kubelet", "source": {"component": "node"},
+        "type": "Warning",
+    });
+    let pod = json!({"spec": {
+        "nodeName": "n", "restartPolicy": "Never", "schedulerName": "mine",
+        "serviceAccountName": "robot", "hostNetwork": true,
+        "containers": [{"name": "c", "image": "i"}],
+    }});
+    let pod_status = json!({"phase": "Failed", "podIP": "10.1.2.3", "nominatedNodeName": "m"});
+    let replicas = json!({"replicas": 3});
+    let workload = json!({"spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+    }});
+    let none = Value::Null;
+    vec![
+        (
+            "api/v1/namespaces/default/pods",
+            pod,
+            pod_status,
+            &[
+                "spec.nodeName=n",
+                "spec.host=n",
+                "spec.restartPolicy=Never",
+                "spec.schedulerName=mine",
+                "spec.serviceAccountName=robot",
+                "spec.hostNetwork=true",
+                "status.phase=Failed",
+                "status.podIP=10.1.2.3",
+                "status.nominatedNodeName=m",
+            ],
+        ),
+        (
+            "api/v1/nodes",
+            json!({"spec": {"unschedulable": true}}),
+            none.clone(),
+            &["spec.unschedulable=true"],
+        ),
+        (
+            "api/v1/namespaces/default/events",
+            event,
+            none.clone(),
+            &[
+                "involvedObject.kind=Pod",
+                "involvedObject.namespace=default",
+                "involvedObject.name=p",
+                "involvedObject.uid=u",
+                "involvedObject.apiVersion=v1",
+                "involvedObject.resourceVersion=7",
+                "involvedObject.fieldPath=spec.containers{c}",
+                "reason=Killed",
+                "reportingComponent=kubelet",
+                "source=node",
+                "type=Warning",
+            ],
+        ),
+        (
+            "api/v1/namespaces/default/secrets",
+            json!({"type": "my/type"}),
+            none.clone(),
+            &["type=my/type"],
+        ),
+        (
+            "api/v1/namespaces/default/services",
+            json!({"spec": {"clusterIP": "10.0.0.9", "type": "NodePort"}}),
+            none.clone(),
+            &["spec.clusterIP=10.0.0.9", "spec.type=NodePort"],
+        ),
+        (
+            "api/v1/namespaces/default/replicationcontrollers",
+            json!({"spec": {"selector": {"a": "b"}}}),
+            replicas.clone(),
+            &["status.replicas=3"],
+        ),
+        (
+            "apis/apps/v1/namespaces/default/replicasets",
+            workload.clone(),
+            replicas,
+            &["status.replicas=3"],
+        ),
+        (
+            "apis/batch/v1/namespaces/default/jobs",
+            workload,
+            json!({"succeeded": 2}),
+            &["status.successful=2"],
+        ),
+        (
+            "apis/certificates.k8s.io/v1/certificatesigningrequests",
+            json!({"spec": {"signerName": "example.com/s", "request": "eA=="}}),
+            none.clone(),
+            &["spec.signerName=example.com/s"],
+        ),
+        (
+            "apis/resource.k8s.io/v1/resourceslices",
+            json!({"spec": {"nodeName": "n", "driver": "d", "pool": {"name": "p"}}}),
+            none,
+            &["spec.nodeName=n", "spec.driver=d"],
+        ),
+    ]
+}
+
+pub(crate) async fn every_selectable_field_selects(site: &Site) {
+    for (collection, object, status, selectors) in table() {
+        let path = format!("/{collection}");
+        let mut other = object.clone();
+        other["metadata"] = json!({"name": "other"});
+        for member in [
+            "spec",
+            "involvedObject",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ] {
+            // One that has none of the values, as far as its kind may lack them.
+            other.as_object_mut().unwrap().remove(member);
+        }
+        site.post(&path, &other).await.ok(201);
+        let mut object = object;
+        object["metadata"] = json!({"name": "x"});
+        let mut made = site.post(&path, &object).await.ok(201);
+        if !status.is_null() {
+            made["status"] = status;
+            site.put(&format!("{path}/x/status"), &made).await.ok(200);
+        }
+        for selector in selectors {
+            let (field, value) = selector.split_once('=').unwrap();
+            let escaped = value.replace('{', "%7B").replace('}', "%7D");
+            let is = format!("{path}?fieldSelector={field}%3D{escaped}");
+            assert_eq!(
+                names(&site.get(&is).await.ok(200)),
+                ["x"],
+                "{collection} {selector}"
+            );
+            let mut watch = site.watch(&format!("{is}&resourceVersion=0")).await;
+            assert_eq!(watch.told(1).await, ["ADDED x"], "{collection} {selector}");
+            let is_not = format!("{path}?fieldSelector={field}%21%3D{escaped}");
+            let others = site.get(&is_not).await.ok(200);
+            assert!(
+                !names(&others).contains(&"x"),
+                "{collection} {field}!={value}"
+            );
+            assert!(
+                names(&others).contains(&"other"),
+                "{collection} {field}!={value}"
+            );
+        }
+    }
+    let phase = "/api/v1/namespaces?fieldSelector=status.phase%3DActive";
+    assert!(names(&site.get(phase).await.ok(200)).contains(&"default"));
+}
