@@ -163,6 +163,21 @@ impl EtcdProcess {
     /// Stops it without closing its connections: what is sent to it is neither read nor refused.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
+        // The signal only asks; a thread on another core may do some more work before it stops.
+        while !self.has_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether every thread of it stands still.
+    fn has_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        tasks.expect("a process").all(|task| {
+            let stat = task.expect("a thread").path().join("stat");
+            // One that has ended meanwhile does nothing either.
+            let stat = std::fs::read_to_string(stat).unwrap_or_default();
+            stat.is_empty() || stat.contains(") T ")
+        })
     }
 
     /// Lets it go on.
