@@ -11,7 +11,7 @@ use watchet::storage::{ListRequest, Storage, StorageError};
 
 use super::super::support::{Follow, Random, create, key, list, pairs};
 use super::child::{Acknowledged, Writing};
-use super::{Crashed, open, open_with, reopen};
+use super::{Crashed, open, reopen, reopen_with};
 
 /// Checks the store against all that was ever acknowledged: each write that history still holds is
 /// there as it was made, history is the difference between its two ends, and no key is older than
@@ -112,10 +112,10 @@ async fn a_lost_revision_is_never_given_again() {
         Durability::None,
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        let store = reopen_with(directory.path(), durability);
         let kept = create(&store, "/pods/ns/kept", "x").await;
         drop(store);
-        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        let store = reopen_with(directory.path(), durability);
         assert_eq!(
             store.current_revision().await.unwrap(),
             kept,
@@ -125,7 +125,7 @@ async fn a_lost_revision_is_never_given_again() {
         let lost = create(&store, "/pods/ns/lost", "x").await;
 
         let crashed = Crashed::copy(directory.path());
-        let after: Arc<dyn Storage> = open_with(crashed.path(), durability).unwrap();
+        let after = reopen_with(crashed.path(), durability);
         let listed = list(&after, "/pods/", None).await.unwrap();
         assert_eq!(pairs(&listed), ["/pods/ns/kept=x"]);
         assert!(listed.revision > lost);

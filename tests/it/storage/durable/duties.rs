@@ -11,7 +11,7 @@ use watchet::storage::{Storage, StorageError};
 use watchet::tasks::Tasks;
 
 use super::super::support::{Follow, Maintained, PATIENCE, create, key, list, update};
-use super::{Crashed, open_with, reopen};
+use super::{Crashed, reopen, reopen_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_lives_for_one_to_two_intervals() {
@@ -49,7 +49,7 @@ async fn intervals_and_shutdown_flush() {
         (Durability::None, false),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Storage> = open_with(directory.path(), durability).unwrap();
+        let store = reopen_with(directory.path(), durability);
         create(&store, "/pods/ns/a", "one").await;
         assert!(
             !is_on_disk(directory.path(), "/pods/ns/a").await,

@@ -31,10 +31,20 @@ fn open_with(directory: &Path, durability: Durability) -> Result<Arc<Embedded>, 
 
 /// Opens a store that must open, as any back end.
 fn reopen(directory: &Path) -> Arc<dyn Storage> {
-    match open(directory) {
-        Ok(store) => store,
-        Err(error) => panic!("{error}"),
+    reopen_with(directory, Durability::Fsync)
+}
+
+/// A store that was dropped has freed its directory, but another test of this process may just be making
+/// a child, which shares every open file, and so the lock, until it runs its own program.
+fn reopen_with(directory: &Path, durability: Durability) -> Arc<dyn Storage> {
+    for _ in 0..1000 {
+        match open_with(directory, durability) {
+            Ok(store) => return store,
+            Err(OpenError::InUse { .. }) => std::thread::sleep(Duration::from_millis(2)),
+            Err(error) => panic!("{error}"),
+        }
     }
+    panic!("{} stays in use", directory.display());
 }
 
 /// What a crash of the process would leave of a store's files, in a directory of its own.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use watchet::storage::embedded::Durability;
-use watchet::storage::{Expect, Outcome, Put, Storage};
+use watchet::storage::{Expect, Outcome, Put};
 
 use super::super::model::{Model, step};
 use super::super::support::{Follow, Maintained, Random, bytes, create, key, told, update};
-use super::{open_with, reopen};
+use super::{reopen, reopen_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_survives_restarts() {
@@ -20,8 +20,7 @@ async fn history_survives_restarts() {
         let directory = tempfile::tempdir().unwrap();
         let mut model = None;
         for round in 0..4 {
-            let store: std::sync::Arc<dyn Storage> =
-                open_with(directory.path(), durability).unwrap();
+            let store = reopen_with(directory.path(), durability);
             let revision = store.current_revision().await.unwrap();
             let model = model.get_or_insert_with(|| Model::empty_at(revision));
             model.check(&store).await;
