@@ -201,7 +201,6 @@ async fn a_server_that_dies_is_a_failed_run() {
         &report,
         &[
             ("watches_ended", json!(6)),
-            ("writes_failed", json!(1)),
             ("events_duplicate", json!(0)),
             ("events_out_of_order", json!(0)),
         ],
@@ -209,17 +208,15 @@ async fn a_server_that_dies_is_a_failed_run() {
     let number = |key: &str| report[key].as_u64().expect("a number");
     let (sent, told) = (number("events_sent"), number("events_delivered"));
     assert!((1..100_000).contains(&sent), "{report:#}");
-    // The write that was not acknowledged may have been told.
+    // Of the writes that were not acknowledged each may have been told.
+    let failed = number("writes_failed");
+    assert!(failed >= 1, "{report:#}");
     let accounted = told + number("events_lost");
     assert!(
-        (sent * 6..=(sent + 1) * 6).contains(&accounted),
+        (sent * 6..=(sent + failed) * 6).contains(&accounted),
         "{report:#}"
     );
-    for fault in [
-        "6 watches ended early",
-        "1 writes failed",
-        "were not written",
-    ] {
+    for fault in ["6 watches ended early", "writes failed", "were not written"] {
         assert!(stderr.contains(fault), "{fault}: {stderr}");
     }
 }
