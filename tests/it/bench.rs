@@ -207,7 +207,7 @@ async fn a_server_that_dies_is_a_failed_run() {
     );
     let number = |key: &str| report[key].as_u64().expect("a number");
     let (sent, told) = (number("events_sent"), number("events_delivered"));
-    assert!((1..100_000).contains(&sent), "{report:#}");
+    assert!(sent < 100_000, "{report:#}");
     // Of the writes that were not acknowledged each may have been told.
     let failed = number("writes_failed");
     assert!(failed >= 1, "{report:#}");
