@@ -24,7 +24,7 @@ const BURST: usize = 5000;
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// How far behind the last write a watch that reads may be. It waits for a busy machine but not for
 /// the watches that stand still.
-const DELAY_MAX: Duration = Duration::from_secs(10);
+const DELAY_MAX: Duration = Duration::from_secs(1);
 /// Connections that make them.
 const WRITERS: usize = 16;
 
