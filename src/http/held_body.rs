@@ -9,14 +9,15 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 /// A body and what lives as long as it.
-pub(crate) struct HeldBody<T> {
+#[derive(Debug)]
+pub struct HeldBody<T> {
     inner: Body,
     _held: T,
 }
 
 impl<T: Send + Unpin + 'static> HeldBody<T> {
     /// `inner`, with which `held` is dropped.
-    pub(crate) fn around(inner: Body, held: T) -> Body {
+    pub fn around(inner: Body, held: T) -> Body {
         Body::new(Self { inner, _held: held })
     }
 }

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use crate::registry::Registry;
 
 pub use config::{HealthCheck, WireConfig};
+pub use held_body::HeldBody;
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use response::refusal;
 pub use serve::TakenBy;

@@ -6,18 +6,16 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::Response;
-use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::http::TakenBy;
+use crate::http::{HeldBody, TakenBy};
 
 tokio::task_local! {
     /// Of the exchange that the present task carries out.
@@ -76,37 +74,14 @@ pub(super) fn limited(response: Response<Body>) -> Response<Body> {
         return response;
     };
     *deadline.0.lock() = Some(taken_by);
-    response.map(|inner| Body::new(Limited { inner, deadline }))
+    response.map(|body| HeldBody::around(body, Lift(deadline)))
 }
 
-/// A body that lifts the limit when it has been taken.
-struct Limited {
-    inner: Body,
-    deadline: Deadline,
-}
+/// Lifts the limit when the body that holds it has been taken.
+struct Lift(Deadline);
 
-impl Drop for Limited {
+impl Drop for Lift {
     fn drop(&mut self) {
-        *self.deadline.0.lock() = None;
-    }
-}
-
-impl http_body::Body for Limited {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        *self.0.0.lock() = None;
     }
 }
