@@ -17,11 +17,13 @@
 //! 3. Between two calls `position` is at the border of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
@@ -32,6 +34,7 @@ use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
 use crate::metrics::{Held, ResourceMetrics, Stage};
+use crate::tasks::OnCall;
 
 /// Initial objects returned at a time, so that a client that reads slowly holds no second copy of a
 /// large collection, and one that leaves early wastes little.
@@ -87,7 +90,8 @@ pub struct CacheWatcher {
     deadline: Instant,
     next_bookmark: Instant,
     /// Wakes at the deadline or at the next bookmark, whichever comes first.
-    timer: std::pin::Pin<Box<Sleep>>,
+    timer: OnCall<Sleep>,
+    stop: OnCall<WaitForCancellationFutureOwned>,
     /// It has been told something, or that there is nothing yet.
     begun: bool,
     _counted: Held,
@@ -134,6 +138,7 @@ impl CacheWatcher {
             Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(error)),
         };
         let deadline = Instant::now() + timeout;
+        let stop = context.stop.clone();
         let mut watcher = Self {
             begun: false,
             _counted: context.metrics.watchers.hold(),
@@ -151,7 +156,8 @@ impl CacheWatcher {
             bookmarks,
             deadline,
             next_bookmark: deadline,
-            timer: Box::pin(tokio::time::sleep_until(deadline)),
+            timer: OnCall::new(tokio::time::sleep_until(deadline)),
+            stop: OnCall::new(stop.cancelled_owned()),
         };
         watcher.schedule_bookmark();
         watcher
@@ -165,27 +171,33 @@ impl CacheWatcher {
     /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
     /// watch has ended: its deadline, the server's shutdown, after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
-        loop {
-            if self.context.stop.is_cancelled() || Instant::now() >= self.deadline {
-                self.phase = Phase::Ended;
-            }
-            let items = match &mut self.phase {
-                Phase::Initial { .. } => self.initial(),
-                Phase::CatchUp => self.catch_up(),
-                Phase::Live(_) => self.live().await,
-                Phase::Failed(error) => {
-                    let error = error.clone();
-                    self.phase = Phase::Ended;
-                    vec![WatchItem::Error(error)]
-                }
-                Phase::Ended => return None,
-            };
-            if !items.is_empty() {
-                return Some(items);
-            }
-            // Between two goes that told nothing others may run. All state is in `self`.
-            tokio::task::yield_now().await;
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`Self::next`], for who is polled himself.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        // What ends the watch comes first.
+        if self.stop.poll(cx).is_ready() {
+            self.phase = Phase::Ended;
         }
+        let items = match &mut self.phase {
+            // The timer of a live one tells its end too, and a clock is not read for nothing.
+            Phase::Live(_) => ready!(self.poll_live(cx)),
+            Phase::Ended => return Poll::Ready(None),
+            _ if Instant::now() >= self.deadline => self.end(),
+            Phase::Initial { .. } => self.initial(),
+            Phase::CatchUp => self.catch_up(),
+            Phase::Failed(error) => {
+                let error = error.clone();
+                self.fail(error)
+            }
+        };
+        if !items.is_empty() {
+            return Poll::Ready(Some(items));
+        }
+        // Between two goes that told nothing others may run. All state is in `self`.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// The next part of the initial state.
@@ -302,32 +314,31 @@ impl CacheWatcher {
         Ok((items, more || covered < snapshot.at))
     }
 
-    /// Waits for the inbox or for the timer.
-    async fn live(&mut self) -> Vec<WatchItem> {
+    /// Waits for the inbox or for the timer: events come before a bookmark that tells of them.
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Vec<WatchItem>> {
         let Phase::Live(membership) = &self.phase else {
             unreachable!("called in this phase only");
         };
-        let inbox = &membership.inbox;
-        let taken = tokio::select! {
-            // Biased: what ends the watch comes first, events before a bookmark that tells of them.
-            biased;
-            () = self.context.stop.cancelled() => return Vec::new(),
-            taken = std::future::poll_fn(|cx| inbox.poll_take(cx.waker())) => taken,
-            () = &mut self.timer => return self.timer_fired(),
-        };
-        match taken {
-            Taken::Batches(batches) => self.receive(batches),
-            Taken::Parked => {
+        match membership.inbox.poll_take(cx.waker()) {
+            Poll::Ready(Taken::Batches(batches)) => Poll::Ready(self.receive(batches)),
+            Poll::Ready(Taken::Parked) => {
                 self.context.metrics.parked_watchers.inc();
                 tracing::debug!(position = %self.position, "watch parked, reading from history");
                 self.phase = Phase::CatchUp;
-                Vec::new()
+                Poll::Ready(Vec::new())
+            }
+            Poll::Pending => {
+                ready!(self.timer.poll(cx));
+                Poll::Ready(self.timer_fired())
             }
         }
     }
 
     fn receive(&mut self, batches: VecDeque<Arc<EventBatch>>) -> Vec<WatchItem> {
         let now = Instant::now();
+        if now >= self.deadline {
+            return self.end();
+        }
         let metrics = &self.context.metrics;
         for batch in &batches {
             let (received, events) = (batch.received, batch.events().len());
@@ -350,7 +361,11 @@ impl CacheWatcher {
     /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline. One
     /// that meets events stays due, and follows them.
     pub(super) fn timer_fired(&mut self) -> Vec<WatchItem> {
-        if Instant::now() < self.next_bookmark {
+        let now = Instant::now();
+        if now >= self.deadline {
+            return self.end();
+        }
+        if now < self.next_bookmark {
             self.rearm();
             return Vec::new();
         }
@@ -392,9 +407,14 @@ impl CacheWatcher {
     }
 
     fn rearm(&mut self) {
-        self.timer
-            .as_mut()
-            .reset(self.next_bookmark.min(self.deadline));
+        let at = self.next_bookmark.min(self.deadline);
+        self.timer.change(|timer| timer.reset(at));
+    }
+
+    /// Ends it without a word; the next turn says so.
+    fn end(&mut self) -> Vec<WatchItem> {
+        self.phase = Phase::Ended;
+        Vec::new()
     }
 
     fn fail(&mut self, error: ReadError) -> Vec<WatchItem> {

@@ -3,14 +3,17 @@
 //! watcher.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::stream;
-use tokio_util::sync::CancellationToken;
+use http_body::Frame;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{CacheWatcher, WatchItem};
+use crate::tasks::OnCall;
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
@@ -23,14 +26,14 @@ use super::render::Renderer;
 const WRITE_BYTES_MAX: usize = 256 << 10;
 
 /// Where a watch's items come from; the cache's watcher, or a script in tests.
-pub(crate) trait WatchSource: Send + 'static {
-    /// As [`CacheWatcher::next`].
-    fn next(&mut self) -> impl Future<Output = Option<Vec<WatchItem>>> + Send;
+pub(crate) trait WatchSource: Send + Unpin + 'static {
+    /// As [`CacheWatcher::poll_next`].
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
 }
 
 impl WatchSource for CacheWatcher {
-    fn next(&mut self) -> impl Future<Output = Option<Vec<WatchItem>>> + Send {
-        Self::next(self)
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        Self::poll_next(self, cx)
     }
 }
 
@@ -185,12 +188,12 @@ fn format_number(renderer: &Renderer) -> u8 {
     form | u8::from(renderer.converts()) << 3 | media << 4
 }
 
-struct WatchStream<W> {
+struct WatchBody<W> {
     watcher: W,
     encoder: FrameEncoder,
     /// Received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    shutdown: CancellationToken,
+    shutdown: OnCall<WaitForCancellationFutureOwned>,
     gzip: bool,
     /// What could not be sent after the last write: it is told in the next, which is the last.
     failure: Option<ChunkError>,
@@ -205,34 +208,45 @@ pub(crate) fn watch_body(
     shutdown: CancellationToken,
     gzip: bool,
 ) -> Body {
-    let stream = WatchStream {
+    Body::new(WatchBody {
         watcher,
         encoder,
         items: Vec::new().into_iter(),
-        shutdown,
+        shutdown: OnCall::new(shutdown.cancelled_owned()),
         gzip,
         failure: None,
         ended: false,
-    };
-    Body::from_stream(stream::unfold(stream, async |mut stream| {
-        let chunk = stream.next_write().await?;
-        Some((Ok::<_, Infallible>(chunk), stream))
-    }))
+    })
 }
 
-impl<W: WatchSource> WatchStream<W> {
+impl<W: WatchSource> http_body::Body for WatchBody<W> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let write = ready!(self.poll_write(cx));
+        Poll::Ready(write.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+impl<W: WatchSource> WatchBody<W> {
     /// The next write; `None` ends the body.
-    async fn next_write(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
-        }
-        while self.items.len() == 0 && self.failure.is_none() {
-            tokio::select! {
-                // The drain comes first: a watcher that always has more must not outlive it.
-                biased;
-                () = self.shutdown.cancelled() => return None,
-                items = self.watcher.next() => self.items = items?.into_iter(),
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        while !self.ended && self.items.len() == 0 && self.failure.is_none() {
+            // The drain comes first: a watcher that always has more must not outlive it.
+            self.ended = self.shutdown.poll(cx).is_ready();
+            if !self.ended {
+                match ready!(self.watcher.poll_next(cx)) {
+                    Some(items) => self.items = items.into_iter(),
+                    None => self.ended = true,
+                }
             }
+        }
+        if self.ended {
+            return Poll::Ready(None);
         }
         let taken = match self.failure.take() {
             Some(error) => Err(error),
@@ -246,12 +260,12 @@ impl<W: WatchSource> WatchStream<W> {
             self.encoder.failure(&status).unwrap_or_default()
         });
         if !self.gzip {
-            return Some(chunk);
+            return Poll::Ready(Some(chunk));
         }
         // The compressor writes to memory; should it fail, only the end is left to tell.
-        gzip_member(&chunk)
-            .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"))
-            .ok()
+        let member = gzip_member(&chunk)
+            .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"));
+        Poll::Ready(member.ok())
     }
 
     fn take_write(&mut self) -> Result<Bytes, ChunkError> {

@@ -4,9 +4,9 @@
 //! says which have a limit.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::{HeldBody, TakenBy};
+use crate::tasks::OnCall;
 
 tokio::task_local! {
     /// Of the exchange that the present task carries out.
@@ -35,34 +36,65 @@ const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
 /// HTTP/2. `None` when it was given up because an answer was not taken in time.
 pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
     let deadline = Deadline::default();
-    let mut timer: Option<Pin<Box<Sleep>>> = None;
-    let mut ended: Option<Pin<Box<WaitForCancellationFutureOwned>>> = None;
+    let mut patience = None;
     let mut exchange = pin!(DEADLINE.scope(deadline.clone(), exchange));
     poll_fn(|cx| {
         // The exchange first: what has been taken by now is not overdue.
         if let Poll::Ready(output) = exchange.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        let mut limit = deadline.0.lock();
-        let Some(limit) = limit.as_mut() else {
-            (timer, ended) = (None, None);
-            return Poll::Pending;
-        };
-        if let Some(end) = limit.ends.clone() {
-            let ended = ended.get_or_insert_with(|| Box::pin(end.cancelled_owned()));
-            if ended.as_mut().poll(cx).is_ready() {
-                limit.until = limit.until.min(Instant::now() + TAKEN_AFTER_END);
-                limit.ends = None;
+        match deadline.0.lock().as_ref() {
+            Some(limit) => {
+                // An answer may follow another without a pause.
+                if patience
+                    .as_ref()
+                    .is_none_or(|known: &Patience| known.until != limit.until)
+                {
+                    patience = Some(Patience::new(limit));
+                }
+                let patience = patience
+                    .as_mut()
+                    .expect("there is one, or it was just made");
+                patience.poll(cx).map(|()| None)
+            }
+            None => {
+                patience = None;
+                Poll::Pending
             }
         }
-        let until = limit.until;
-        let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if timer.deadline() != until {
-            timer.as_mut().reset(until);
-        }
-        timer.as_mut().poll(cx).map(|()| None)
     })
     .await
+}
+
+/// Waits for the limit of one answer. It is polled with all that its exchange sends.
+struct Patience {
+    /// Which limit.
+    until: Instant,
+    timer: OnCall<Sleep>,
+    /// Of a watch, as long as it goes on.
+    ends: Option<OnCall<WaitForCancellationFutureOwned>>,
+}
+
+impl Patience {
+    fn new(limit: &TakenBy) -> Self {
+        let ends = limit.ends.clone();
+        Self {
+            until: limit.until,
+            timer: OnCall::new(tokio::time::sleep_until(limit.until)),
+            ends: ends.map(|ends| OnCall::new(ends.cancelled_owned())),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let ended = self.ends.as_mut().is_some_and(|e| e.poll(cx).is_ready());
+        if ended {
+            self.ends = None;
+            let until = self.timer.get().deadline();
+            let until = until.min(Instant::now() + TAKEN_AFTER_END);
+            self.timer.change(|timer| timer.reset(until));
+        }
+        self.timer.poll(cx)
+    }
 }
 
 /// Has the present exchange end when `response`, if it has a limit, is not taken in time.

@@ -2,6 +2,8 @@
 //! token; whoever drains the group waits for it, and hears of it when it panics. It holds no queue and
 //! knows no work of any room.
 
+mod on_call;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,6 +18,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
+
+pub use on_call::OnCall;
 
 /// A group of tasks that stop and drain together. Clones are the same group.
 ///

@@ -23,10 +23,10 @@ struct Script {
 }
 
 impl WatchSource for Script {
-    async fn next(&mut self) -> Option<Vec<WatchItem>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         match self.batches.pop_front() {
-            None if self.open => std::future::pending().await,
-            batch => batch,
+            None if self.open => Poll::Pending,
+            batch => Poll::Ready(batch),
         }
     }
 }
