@@ -2,11 +2,11 @@
 //! Requests go through authentication into the router; what they mean is not known here.
 
 use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+use std::future::{Future, Ready, poll_fn, ready};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,20 +14,22 @@ use futures_util::FutureExt as _;
 use futures_util::future::{Either, Map};
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use rustls_pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinError;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate};
-use super::{local, overdue};
+use super::{http2, local, overdue};
 use crate::api::UserInfo;
-use crate::tasks::Tasks;
+use crate::tasks::{OnCall, Tasks};
 
 /// How long a TLS handshake may take, or on the other port the first bytes to come.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,35 +37,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/1.1 connection may wait for a whole request head. It bounds idle connections
 /// too, so it is no shorter than clients commonly keep those.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// Streams of an HTTP/2 connection: an informer-heavy client multiplexes hundreds of watches, and
-/// one that is refused a stream waits without a word.
-const H2_STREAMS_MAX: u32 = 1000;
-
-/// What an HTTP/2 stream buffers for a client that does not read. With [`H2_STREAMS_MAX`] it bounds
-/// a connection at 64 MB, and watch frames seldom fill it.
-const H2_SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
-
-/// What a client may send on one stream before it is read: request bodies are small, and at most
-/// 3 MiB.
-const H2_STREAM_WINDOW_BYTES: u32 = 256 << 10;
-
-/// The same for all streams of a connection.
-const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
-
-/// Request heads: tokens and selectors are long at times; upstream allows as much in all.
-const H2_HEADER_BYTES_MAX: u32 = 1 << 20;
-
-/// A silent HTTP/2 connection is asked for a sign of life after this time.
-const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
-
-/// And is dead when none comes in this.
-const H2_PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How long a client that has no request open may take to confirm the end of its connection.
-const H2_GOODBYE_MAX: Duration = Duration::from_secs(1);
-
-const _: () = assert!(H2_STREAM_WINDOW_BYTES <= H2_CONNECTION_WINDOW_BYTES);
 
 /// What every HTTP/2 connection begins with; no method of HTTP/1.1 does.
 const H2_PREFACE_START: &[u8] = b"PRI ";
@@ -174,20 +147,25 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stop = tasks.token();
-    let stream = TokioIo::new(stream);
     let ended = match protocol {
         Protocol::Http1 => {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ_TIMEOUT)
-                .serve_connection(stream, handler);
+                .serve_connection(TokioIo::new(stream), handler);
             let mut connection = pin!(connection);
             let ended = overdue::in_time(async {
-                // The connection first: what it can finish now needs no draining.
-                tokio::select! {
-                    biased;
-                    ended = connection.as_mut() => ended,
-                    () = stop.cancelled() => {
+                let mut stop = OnCall::new(stop.cancelled_owned());
+                let stopped = poll_fn(|cx| {
+                    // The connection first: what it can finish now needs no draining.
+                    match connection.as_mut().poll(cx) {
+                        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                        Poll::Pending => stop.poll(cx).map(|()| None),
+                    }
+                });
+                match stopped.await {
+                    Some(ended) => ended,
+                    None => {
                         connection.as_mut().graceful_shutdown();
                         connection.await
                     }
@@ -198,114 +176,22 @@ where
                 Ok(())
             })
         }
-        Protocol::Http2 => {
-            let streams = StreamExecutor::new(tasks);
-            let connection = http2_builder(&streams).serve_connection(stream, handler);
-            let mut connection = pin!(connection);
-            // In the same order.
-            let ended = tokio::select! {
-                biased;
-                ended = connection.as_mut() => Some(ended),
-                () = stop.cancelled() => None,
-            };
-            match ended {
-                Some(ended) => ended,
-                None => {
-                    connection.as_mut().graceful_shutdown();
-                    http2_goodbye(connection, &streams).await
-                }
-            }
-        }
+        Protocol::Http2 => http2::serve(stream, handler, tasks).await,
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection broke");
     }
 }
 
-/// Waits for the streams in progress. HTTP/2 then also waits for the client to confirm that it has
-/// heard; one that is gone without a trace would hold up the shutdown for nothing.
-async fn http2_goodbye<C>(mut connection: Pin<&mut C>, streams: &StreamExecutor) -> C::Output
-where
-    C: Future<Output = hyper::Result<()>>,
-{
-    loop {
-        // The connection first: what it can finish now needs no patience.
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => return ended,
-            () = tokio::time::sleep(H2_GOODBYE_MAX) => {
-                if streams.running.load(Ordering::Relaxed) == 0 {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-fn http2_builder(streams: &StreamExecutor) -> http2::Builder<StreamExecutor> {
-    let mut builder = http2::Builder::new(streams.clone());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(H2_STREAMS_MAX)
-        .max_send_buf_size(H2_SEND_BUFFER_BYTES_MAX)
-        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(H2_HEADER_BYTES_MAX)
-        .keep_alive_interval(H2_PING_INTERVAL)
-        .keep_alive_timeout(H2_PING_TIMEOUT);
-    builder
-}
-
-/// Runs the streams of one HTTP/2 connection as tasks of the connections' group, and counts them.
+/// Requests of one connection of HTTP/1.1, whose task carries them out one by one.
 #[derive(Debug, Clone)]
-struct StreamExecutor {
-    tasks: Tasks,
-    running: Arc<AtomicUsize>,
-}
-
-impl StreamExecutor {
-    fn new(tasks: &Tasks) -> Self {
-        Self {
-            tasks: tasks.clone(),
-            running: Arc::default(),
-        }
-    }
-}
-
-/// One less when dropped, however its stream ended.
-struct RunningStream(Arc<AtomicUsize>);
-
-impl Drop for RunningStream {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl<F> hyper::rt::Executor<F> for StreamExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        let running = RunningStream(Arc::clone(&self.running));
-        // The group waits for it; nobody needs its result.
-        drop(self.tasks.spawn("http2 stream", async move {
-            let _running = running;
-            if overdue::in_time(stream).await.is_none() {
-                tracing::debug!("stream reset: its answer is not taken");
-            }
-        }));
-    }
-}
-
-/// Requests of one connection.
-#[derive(Debug, Clone)]
-struct Handler {
+pub(super) struct Handler {
     router: TowerToHyperService<axum::Router>,
     authentication: Authentication,
     certificate: PeerCertificate,
 }
+
+type Answer = Result<Response<Body>, Infallible>;
 
 impl Handler {
     fn new(service: &Service, certificate: PeerCertificate) -> Self {
@@ -315,9 +201,26 @@ impl Handler {
             certificate,
         }
     }
-}
 
-type Answer = Result<Response<Body>, Infallible>;
+    /// Notes whose request it is, if it is let in.
+    fn admit(&self, request: &mut Request<Incoming>) -> Result<(), Response<Body>> {
+        let user = match &self.authentication {
+            Authentication::Unsecured(user) => local::check(request)
+                .map(|()| Arc::clone(user))
+                .map_err(|foreign| foreign.response(request))?,
+            Authentication::Required(authenticator) => authenticator
+                .authenticate(
+                    &self.certificate,
+                    request.uri().path(),
+                    request.headers(),
+                    UnixTime::now(),
+                )
+                .map_err(|unauthorized| unauthorized.response(request.headers()))?,
+        };
+        request.extensions_mut().insert(user);
+        Ok(())
+    }
+}
 
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response<Body>;
@@ -328,24 +231,47 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     >;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let user = match &self.authentication {
-            Authentication::Unsecured(user) => local::check(&request)
-                .map(|()| Arc::clone(user))
-                .map_err(|foreign| foreign.response(&request)),
-            Authentication::Required(authenticator) => authenticator
-                .authenticate(
-                    &self.certificate,
-                    request.uri().path(),
-                    request.headers(),
-                    UnixTime::now(),
-                )
-                .map_err(|unauthorized| unauthorized.response(request.headers())),
-        };
-        match user {
-            Ok(user) => {
-                request.extensions_mut().insert(user);
+        match self.admit(&mut request) {
+            Ok(()) => {
                 let answer = self.router.call(request);
                 Either::Right(answer.map(|answer| answer.map(overdue::limited)))
+            }
+            Err(refusal) => Either::Left(ready(Ok(refusal))),
+        }
+    }
+}
+
+/// Requests of one connection of HTTP/2, each carried out by a task of its own: one does not hold up
+/// the others, nor what the connection sends meanwhile.
+#[derive(Debug, Clone)]
+pub(super) struct SpawningHandler {
+    handler: Handler,
+    tasks: Tasks,
+}
+
+impl SpawningHandler {
+    pub(super) fn new(handler: Handler, tasks: Tasks) -> Self {
+        Self { handler, tasks }
+    }
+}
+
+type Joined = Result<Answer, JoinError>;
+
+impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Either<Ready<Answer>, Map<AbortOnDropHandle<Answer>, fn(Joined) -> Answer>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        match self.handler.admit(&mut request) {
+            Ok(()) => {
+                let answer = self.handler.router.call(request);
+                let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
+                Either::Right(task.map(|joined| match joined {
+                    Ok(answer) => answer.map(overdue::limited),
+                    // Nobody aborts it but who no longer waits for it.
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                }))
             }
             Err(refusal) => Either::Left(ready(Ok(refusal))),
         }

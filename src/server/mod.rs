@@ -36,6 +36,8 @@ mod tls;
 mod token_file;
 
 mod connection;
+mod corked;
+mod http2;
 mod listen;
 mod local;
 mod logging;
