@@ -3,9 +3,10 @@
 //! nobody wait. Watchers that ask for the same thing form a group and share one verdict an event;
 //! the index keeps an event from groups that cannot match.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -30,6 +31,11 @@ const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
 /// leave or ask for a bookmark wait no longer, nor does any other task of the thread, however many
 /// groups an event meets.
 const HOLD_WORK_MAX: usize = 4096;
+
+/// Watchers woken at a time, at every look at what else there is to do. Those that are yet to be woken
+/// gather events, which they send in one write; and no task, a write's for example, ever waits for
+/// the writes of a crowd, which would have it gather nothing.
+const WAVE_MAX: usize = 32;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -150,15 +156,16 @@ impl Dispatcher {
         stop: CancellationToken,
     ) {
         let mut tick = tokio::time::interval(progress_every);
+        let mut asleep = VecDeque::new();
         loop {
-            // Biased: stop first, events before the timer.
+            // Biased: stop first, events before the timer, and before those who have some are woken.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = published.changed.notified() => {
                     let snapshot = published.snapshot.load_full();
                     if let Some(snapshot) = snapshot {
-                        self.dispatch(&snapshot).await;
+                        self.dispatch(&snapshot, &mut asleep).await;
                     }
                 }
                 // Each sees for itself that it ends, after all that came before.
@@ -168,13 +175,18 @@ impl Dispatcher {
                         progress.load().request();
                     }
                 }
+                () = std::future::ready(()), if !asleep.is_empty() => {}
+            }
+            wake_some(&mut asleep);
+            if !asleep.is_empty() {
+                tokio::task::yield_now().await;
             }
         }
     }
 
     /// Offers every event of `snapshot` that was not offered yet, and lets others run and join and
     /// leave in between.
-    async fn dispatch(&self, snapshot: &Snapshot) {
+    async fn dispatch(&self, snapshot: &Snapshot, asleep: &mut VecDeque<Waker>) {
         let Some(dispatched) = self.follow(snapshot) else {
             return;
         };
@@ -183,7 +195,8 @@ impl Dispatcher {
         };
         let mut events = events.peekable();
         let mut batch = Batch::after(dispatched);
-        while self.work(&mut events, &mut batch, snapshot.at) {
+        while self.work(&mut events, &mut batch, snapshot.at, asleep) {
+            wake_some(asleep);
             tokio::task::yield_now().await;
         }
     }
@@ -210,6 +223,7 @@ impl Dispatcher {
         events: &mut Peekable<impl Iterator<Item = &'a Arc<CacheEvent>>>,
         batch: &mut Batch,
         at: ResourceVersion,
+        asleep: &mut VecDeque<Waker>,
     ) -> bool {
         let mut index = self.index.lock();
         let mut work = 0;
@@ -227,7 +241,7 @@ impl Dispatcher {
                     }
                     continue;
                 };
-                work += index.flush(id, received);
+                work += index.flush(id, received, asleep);
                 continue;
             }
             // Only at a border: `dispatched` says what bookmarks may tell.
@@ -313,6 +327,12 @@ impl Dispatcher {
     }
 }
 
+/// Wakes those who have been `asleep` for longest.
+fn wake_some(asleep: &mut VecDeque<Waker>) {
+    let count = asleep.len().min(WAVE_MAX);
+    asleep.drain(..count).for_each(Waker::wake);
+}
+
 /// A batch under way.
 struct Batch {
     /// Groups that see some of it.
@@ -368,7 +388,7 @@ impl Index {
     }
 
     /// Offers a group its part of the batch; returns to how many members. Who parks leaves.
-    fn flush(&mut self, id: GroupId, received: Received) -> usize {
+    fn flush(&mut self, id: GroupId, received: Received, asleep: &mut VecDeque<Waker>) -> usize {
         // Its last member may have left meanwhile.
         let Some(group) = self.groups.get_mut(&id) else {
             return 1;
@@ -377,7 +397,7 @@ impl Index {
         let members = group.members.len();
         group
             .members
-            .retain(|_, inbox| inbox.offer(&batch) == Offer::Accepted);
+            .retain(|_, inbox| inbox.offer(&batch, asleep) == Offer::Accepted);
         self.drop_if_empty(id);
         members
     }

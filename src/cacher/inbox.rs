@@ -87,29 +87,23 @@ pub(super) enum Taken {
 }
 
 impl Inbox {
-    pub(super) fn offer(&self, batch: &Arc<EventBatch>) -> Offer {
-        let (offer, waker) = {
-            let mut inner = self.inner.lock();
-            if inner.parked {
-                return Offer::Parked;
-            }
-            let events = inner.events + batch.events.len();
-            let bytes = inner.bytes + batch.bytes;
-            let offer = if events > INBOX_EVENTS_MAX || bytes > INBOX_BYTES_MAX {
-                inner.parked = true;
-                inner.batches = VecDeque::new();
-                Offer::Parked
-            } else {
-                (inner.events, inner.bytes) = (events, bytes);
-                inner.batches.push_back(batch.clone());
-                Offer::Accepted
-            };
-            (offer, inner.waker.take())
-        };
-        if let Some(waker) = waker {
-            waker.wake();
+    /// The reader, if it waits, is to be woken: it is added to `asleep`.
+    pub(super) fn offer(&self, batch: &Arc<EventBatch>, asleep: &mut VecDeque<Waker>) -> Offer {
+        let mut inner = self.inner.lock();
+        if inner.parked {
+            return Offer::Parked;
         }
-        offer
+        asleep.extend(inner.waker.take());
+        let events = inner.events + batch.events.len();
+        let bytes = inner.bytes + batch.bytes;
+        if events > INBOX_EVENTS_MAX || bytes > INBOX_BYTES_MAX {
+            inner.parked = true;
+            inner.batches = VecDeque::new();
+            return Offer::Parked;
+        }
+        (inner.events, inner.bytes) = (events, bytes);
+        inner.batches.push_back(batch.clone());
+        Offer::Accepted
     }
 
     /// Parks it whatever it holds: history moved past the Dispatcher.
@@ -169,8 +163,9 @@ mod tests {
     fn check(batch: &Arc<EventBatch>, expected: usize) {
         let inbox = Inbox::default();
         let waker = Waker::noop();
+        let offer = || inbox.offer(batch, &mut VecDeque::new());
         for _ in 0..expected {
-            assert_eq!(inbox.offer(batch), Offer::Accepted);
+            assert_eq!(offer(), Offer::Accepted);
         }
         let Poll::Ready(Taken::Batches(taken)) = inbox.poll_take(waker) else {
             panic!("it is not empty")
@@ -178,10 +173,10 @@ mod tests {
         assert_eq!(taken.len(), expected);
         assert!(inbox.is_drained());
         for _ in 0..expected {
-            assert_eq!(inbox.offer(batch), Offer::Accepted);
+            assert_eq!(offer(), Offer::Accepted);
         }
-        assert_eq!(inbox.offer(batch), Offer::Parked);
-        assert_eq!(inbox.offer(batch), Offer::Parked);
+        assert_eq!(offer(), Offer::Parked);
+        assert_eq!(offer(), Offer::Parked);
         assert!(!inbox.is_drained(), "parked is not drained");
         assert!(matches!(inbox.poll_take(waker), Poll::Ready(Taken::Parked)));
     }
