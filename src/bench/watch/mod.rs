@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use http::Method;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -32,7 +31,7 @@ use crate::tasks::Tasks;
 use board::Board;
 use tally::{Faults, Tally};
 use watchers::{OPENING_MAX, Plan};
-use writers::{Changes, NAMESPACE, Written};
+use writers::{Changes, NAMESPACE, Writers, Written};
 
 /// How often the run looks at its counters.
 const LOOK: Duration = Duration::from_millis(5);
@@ -186,8 +185,8 @@ async fn measure(
     tasks: &Tasks,
     meter: Meter,
 ) -> Result<Outcome, BenchError> {
-    let writers = (0..load.writers.get()).map(|_| client::connect(&plan.target, tasks));
-    let writers = try_join_all(writers).await?;
+    let (target, board) = (Arc::clone(&plan.target), Arc::clone(&plan.board));
+    let writers = Writers::connect(changes, load.writers.get(), target, board, tasks).await?;
     let before = meter.look()?;
     let begin = Instant::now();
     let watching = open(plan, tasks).await?;
@@ -196,13 +195,7 @@ async fn measure(
     let open = meter.look()?;
 
     let begin = Instant::now();
-    let pace = Arc::new(Pace::start(load.events, load.rate));
-    let mut writing = Vec::new();
-    for (connection, driver) in writers {
-        let (pace, board) = (Arc::clone(&pace), Arc::clone(&plan.board));
-        let write = driver.run(changes.write(connection, pace, board));
-        writing.push(tasks.spawn("writer", write));
-    }
+    let writing = writers.write(Pace::start(load.events, load.rate));
     let (written, throughput) = arrive(load, plan, writing).await?;
     let elapsed = begin.elapsed();
     // A server that is gone has no usage; that it is gone is a fault already.
@@ -273,7 +266,7 @@ async fn why(watching: Watching, plan: &Plan) -> BenchError {
 async fn arrive(
     load: &WatchLoadArgs,
     plan: &Plan,
-    writing: Vec<JoinHandle<Written>>,
+    writing: JoinHandle<Result<Written, BenchError>>,
 ) -> Result<(Written, Vec<(f64, f64)>), BenchError> {
     let receivers = match load.mode {
         Mode::Broadcast => load.watchers,
@@ -285,14 +278,11 @@ async fn arrive(
         progress.set(delivered);
         delivered
     };
-    while !writing.iter().all(JoinHandle::is_finished) {
+    while !writing.is_finished() {
         delivered();
         sleep(LOOK).await;
     }
-    let mut written = Written::default();
-    for writer in writing {
-        written.add(writer.await?);
-    }
+    let written = writing.await??;
     let expected = expected(plan.board.acknowledgements(), receivers);
     let last_write = Instant::now();
     let patience = Duration::from_secs_f64(load.patience);

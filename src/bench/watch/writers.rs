@@ -1,18 +1,25 @@
 //! The writers: a few connections that change objects in turn, each event of the run one change, marked
-//! with its number. A writer waits for its acknowledgement before it takes the next turn.
+//! with its number. A writer waits for its acknowledgement before it takes the next turn. They have a
+//! thread of their own: writes are sent on time although thousands of watches keep the others busy.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join_all, try_join_all};
 use http::Method;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::board::Board;
 use super::frames::{MARK, mark};
 use super::watchers::node;
 use crate::bench::args::Mode;
-use crate::bench::client::{ClientError, Connection};
+use crate::bench::client::{self, ClientError, Connection, Driver};
 use crate::bench::objects::{self, Spec, collection};
 use crate::bench::pace::Pace;
+use crate::bench::run::BenchError;
+use crate::bench::target::Target;
+use crate::tasks::Tasks;
 
 /// The namespace of the objects that are changed.
 pub(super) const NAMESPACE: &str = "bench";
@@ -30,6 +37,63 @@ pub(super) struct Changes {
     pub objects: u32,
 }
 
+/// Writers that are connected.
+pub(super) struct Writers {
+    go: oneshot::Sender<Pace>,
+    /// What they got done, when they have.
+    written: JoinHandle<Result<Written, BenchError>>,
+}
+
+impl Writers {
+    /// Connects so many.
+    ///
+    /// # Errors
+    /// The target cannot be reached.
+    pub(super) async fn connect(
+        changes: Changes,
+        count: u32,
+        target: Arc<Target>,
+        board: Arc<Board>,
+        tasks: &Tasks,
+    ) -> Result<Self, BenchError> {
+        let (connected, ready) = oneshot::channel();
+        let (go, begin) = oneshot::channel();
+        let written = tasks.spawn_blocking("writers", move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(BenchError::Start)?;
+            runtime.block_on(async {
+                let tasks = Tasks::new();
+                let connect = (0..count).map(|_| client::connect(&target, &tasks));
+                let writers = try_join_all(connect).await?;
+                // Who gave up meanwhile sends no pace either.
+                let _told = connected.send(());
+                let Ok(pace) = begin.await else {
+                    return Ok(Written::default());
+                };
+                let write = |(connection, driver): (Connection, Driver)| {
+                    driver.run(changes.write(connection, &pace, &board))
+                };
+                let written = join_all(writers.into_iter().map(write)).await;
+                Ok(written.into_iter().fold(Written::default(), Written::and))
+            })
+        });
+        match ready.await {
+            Ok(()) => Ok(Self { go, written }),
+            // They ended before they were connected, and say why.
+            Err(_) => Err(written.await?.expect_err("else they said that they are")),
+        }
+    }
+
+    /// Has them write at this pace; the answer is what they got done.
+    pub(super) fn write(self, pace: Pace) -> JoinHandle<Result<Written, BenchError>> {
+        // When they cannot be told, the answer is why.
+        let _told = self.go.send(pace);
+        self.written
+    }
+}
+
 /// What a writer got done.
 #[derive(Debug, Default)]
 pub(super) struct Written {
@@ -40,10 +104,12 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn add(&mut self, other: Self) {
-        self.failed += other.failed;
-        self.first_failure = self.first_failure.take().or(other.first_failure);
-        self.late_max = self.late_max.max(other.late_max);
+    fn and(self, other: Self) -> Self {
+        Self {
+            failed: self.failed + other.failed,
+            first_failure: self.first_failure.or(other.first_failure),
+            late_max: self.late_max.max(other.late_max),
+        }
     }
 }
 
@@ -99,12 +165,7 @@ impl Changes {
     }
 
     /// Writes until no turn is left or the connection fails.
-    pub(super) async fn write(
-        self,
-        mut connection: Connection,
-        pace: Arc<Pace>,
-        board: Arc<Board>,
-    ) -> Written {
+    async fn write(self, mut connection: Connection, pace: &Pace, board: &Board) -> Written {
         let mut written = Written::default();
         while let Some(turn) = pace.turn().await {
             let event = turn.number;
