@@ -17,7 +17,8 @@
 //! 3. Between two calls `position` is at the border of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -89,13 +90,36 @@ pub struct CacheWatcher {
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
-    /// Wakes at the deadline or at the next bookmark, whichever comes first.
-    timer: OnCall<Sleep>,
-    stop: OnCall<WaitForCancellationFutureOwned>,
+    calls: OnCall<Calls>,
     /// It has been told something, or that there is nothing yet.
     begun: bool,
     _counted: Held,
     _counted_sharded: Option<Held>,
+}
+
+/// What calls a watch besides its events.
+#[derive(Debug)]
+struct Calls {
+    ends: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Wakes at the deadline or at the next bookmark, whichever comes first.
+    timer: Pin<Box<Sleep>>,
+}
+
+enum Call {
+    End,
+    Timer,
+}
+
+impl Future for Calls {
+    type Output = Call;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Call> {
+        let mut ends = self.ends.iter_mut();
+        if ends.any(|end| end.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Call::End);
+        }
+        self.timer.as_mut().poll(cx).map(|()| Call::Timer)
+    }
 }
 
 #[derive(Debug)]
@@ -156,8 +180,10 @@ impl CacheWatcher {
             bookmarks,
             deadline,
             next_bookmark: deadline,
-            timer: OnCall::new(tokio::time::sleep_until(deadline)),
-            stop: OnCall::new(stop.cancelled_owned()),
+            calls: OnCall::new(Calls {
+                ends: vec![Box::pin(stop.cancelled_owned())],
+                timer: Box::pin(tokio::time::sleep_until(deadline)),
+            }),
         };
         watcher.schedule_bookmark();
         watcher
@@ -166,6 +192,12 @@ impl CacheWatcher {
     /// When it ends at the latest.
     pub fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    /// Has it end, without a word, when `token` is cancelled.
+    pub fn end_with(&mut self, token: CancellationToken) {
+        let end = Box::pin(token.cancelled_owned());
+        self.calls.change(|mut calls| calls.ends.push(end));
     }
 
     /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
@@ -177,12 +209,13 @@ impl CacheWatcher {
     /// As [`Self::next`], for who is polled himself.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         // What ends the watch comes first.
-        if self.stop.poll(cx).is_ready() {
+        let called = self.calls.poll(cx);
+        if let Poll::Ready(Call::End) = called {
             self.phase = Phase::Ended;
         }
         let items = match &mut self.phase {
             // The timer of a live one tells its end too, and a clock is not read for nothing.
-            Phase::Live(_) => ready!(self.poll_live(cx)),
+            Phase::Live(_) => ready!(self.poll_live(cx, called.map(drop))),
             Phase::Ended => return Poll::Ready(None),
             _ if Instant::now() >= self.deadline => self.end(),
             Phase::Initial { .. } => self.initial(),
@@ -315,7 +348,7 @@ impl CacheWatcher {
     }
 
     /// Waits for the inbox or for the timer: events come before a bookmark that tells of them.
-    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Vec<WatchItem>> {
+    fn poll_live(&mut self, cx: &mut Context<'_>, timer: Poll<()>) -> Poll<Vec<WatchItem>> {
         let Phase::Live(membership) = &self.phase else {
             unreachable!("called in this phase only");
         };
@@ -327,10 +360,7 @@ impl CacheWatcher {
                 self.phase = Phase::CatchUp;
                 Poll::Ready(Vec::new())
             }
-            Poll::Pending => {
-                ready!(self.timer.poll(cx));
-                Poll::Ready(self.timer_fired())
-            }
+            Poll::Pending => timer.map(|()| self.timer_fired()),
         }
     }
 
@@ -408,7 +438,8 @@ impl CacheWatcher {
 
     fn rearm(&mut self) {
         let at = self.next_bookmark.min(self.deadline);
-        self.timer.change(|timer| timer.reset(at));
+        self.calls
+            .change(|mut calls| calls.timer.as_mut().reset(at));
     }
 
     /// Ends it without a word; the next turn says so.

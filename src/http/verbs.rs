@@ -199,16 +199,17 @@ impl<'a> Call<'a> {
         let streamed_list =
             options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
         let gzip = streamed_list && accepts_gzip(&self.parts.headers);
-        let watcher = self
+        let mut watcher = self
             .registry()
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
         let shutdown = self.wire.config.shutdown.clone();
+        watcher.end_with(shutdown.clone());
         let taken_by = TakenBy {
             until: watcher.deadline() + WATCH_END_TAKEN_WITHIN,
-            ends: Some(shutdown.clone()),
+            ends: Some(shutdown),
         };
-        let body = watch_body(watcher, FrameEncoder::new(renderer, meter), shutdown, gzip);
+        let body = watch_body(watcher, FrameEncoder::new(renderer, meter), gzip);
         let content_type = match negotiated.media {
             Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             media => media.content_type(),

@@ -1,6 +1,5 @@
 //! The body of a watch (§8.2): what a CacheWatcher says, as frames, everything that is ready
-//! together in one write. It ends when the watcher ends or the server drains; dropping it drops the
-//! watcher.
+//! together in one write. It ends when the watcher ends; dropping it drops the watcher.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,11 +8,9 @@ use std::task::{Context, Poll, ready};
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{CacheWatcher, WatchItem};
-use crate::tasks::OnCall;
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
@@ -193,7 +190,6 @@ struct WatchBody<W> {
     encoder: FrameEncoder,
     /// Received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    shutdown: OnCall<WaitForCancellationFutureOwned>,
     gzip: bool,
     /// What could not be sent after the last write: it is told in the next, which is the last.
     failure: Option<ChunkError>,
@@ -202,17 +198,11 @@ struct WatchBody<W> {
 
 /// The body of a watch. With `gzip` each write is a complete gzip member, so that a client can
 /// decode what it has.
-pub(crate) fn watch_body(
-    watcher: impl WatchSource,
-    encoder: FrameEncoder,
-    shutdown: CancellationToken,
-    gzip: bool,
-) -> Body {
+pub(crate) fn watch_body(watcher: impl WatchSource, encoder: FrameEncoder, gzip: bool) -> Body {
     Body::new(WatchBody {
         watcher,
         encoder,
         items: Vec::new().into_iter(),
-        shutdown: OnCall::new(shutdown.cancelled_owned()),
         gzip,
         failure: None,
         ended: false,
@@ -235,18 +225,17 @@ impl<W: WatchSource> http_body::Body for WatchBody<W> {
 impl<W: WatchSource> WatchBody<W> {
     /// The next write; `None` ends the body.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        while !self.ended && self.items.len() == 0 && self.failure.is_none() {
-            // The drain comes first: a watcher that always has more must not outlive it.
-            self.ended = self.shutdown.poll(cx).is_ready();
-            if !self.ended {
-                match ready!(self.watcher.poll_next(cx)) {
-                    Some(items) => self.items = items.into_iter(),
-                    None => self.ended = true,
-                }
-            }
-        }
         if self.ended {
             return Poll::Ready(None);
+        }
+        if self.items.len() == 0 && self.failure.is_none() {
+            match ready!(self.watcher.poll_next(cx)) {
+                Some(items) => self.items = items.into_iter(),
+                None => {
+                    self.ended = true;
+                    return Poll::Ready(None);
+                }
+            }
         }
         let taken = match self.failure.take() {
             Some(error) => Err(error),

@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate};
+use super::socket::Socket;
 use super::{http2, local, overdue};
 use crate::api::UserInfo;
 use crate::tasks::{OnCall, Tasks};
@@ -80,10 +81,10 @@ pub(super) async fn serve(
     let stop = tasks.token();
     let start = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
         match tls {
-            Some(tls) => tls.accept(stream).await.map(Either::Left),
+            Some(tls) => tls.accept(Socket(stream)).await.map(Either::Left),
             None => plain_protocol(&stream)
                 .await
-                .map(|protocol| Either::Right((stream, protocol))),
+                .map(|protocol| Either::Right((Socket(stream), protocol))),
         }
     });
     // Stopping comes first: who has not asked anything yet loses nothing.
@@ -108,7 +109,7 @@ pub(super) async fn serve(
 }
 
 /// What the handshake has settled.
-fn secured(stream: &TlsStream<TcpStream>, service: &Service) -> (Protocol, Handler) {
+fn secured(stream: &TlsStream<Socket>, service: &Service) -> (Protocol, Handler) {
     let (_, session) = stream.get_ref();
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
@@ -202,12 +203,12 @@ impl Handler {
         }
     }
 
-    /// Notes whose request it is, if it is let in.
-    fn admit(&self, request: &mut Request<Incoming>) -> Result<(), Response<Body>> {
+    /// Notes whose request it is, or says why it is not let in.
+    fn refusal(&self, request: &mut Request<Incoming>) -> Option<Response<Body>> {
         let user = match &self.authentication {
             Authentication::Unsecured(user) => local::check(request)
                 .map(|()| Arc::clone(user))
-                .map_err(|foreign| foreign.response(request))?,
+                .map_err(|foreign| foreign.response(request)),
             Authentication::Required(authenticator) => authenticator
                 .authenticate(
                     &self.certificate,
@@ -215,10 +216,15 @@ impl Handler {
                     request.headers(),
                     UnixTime::now(),
                 )
-                .map_err(|unauthorized| unauthorized.response(request.headers()))?,
+                .map_err(|unauthorized| unauthorized.response(request.headers())),
         };
-        request.extensions_mut().insert(user);
-        Ok(())
+        match user {
+            Ok(user) => {
+                request.extensions_mut().insert(user);
+                None
+            }
+            Err(refusal) => Some(refusal),
+        }
     }
 }
 
@@ -231,13 +237,11 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     >;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        match self.admit(&mut request) {
-            Ok(()) => {
-                let answer = self.router.call(request);
-                Either::Right(answer.map(|answer| answer.map(overdue::limited)))
-            }
-            Err(refusal) => Either::Left(ready(Ok(refusal))),
+        if let Some(refusal) = self.refusal(&mut request) {
+            return Either::Left(ready(Ok(refusal)));
         }
+        let answer = self.router.call(request);
+        Either::Right(answer.map(|answer| answer.map(overdue::limited)))
     }
 }
 
@@ -263,18 +267,16 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     type Future = Either<Ready<Answer>, Map<AbortOnDropHandle<Answer>, fn(Joined) -> Answer>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        match self.handler.admit(&mut request) {
-            Ok(()) => {
-                let answer = self.handler.router.call(request);
-                let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
-                Either::Right(task.map(|joined| match joined {
-                    Ok(answer) => answer.map(overdue::limited),
-                    // Nobody aborts it but who no longer waits for it.
-                    Err(error) => std::panic::resume_unwind(error.into_panic()),
-                }))
-            }
-            Err(refusal) => Either::Left(ready(Ok(refusal))),
+        if let Some(refusal) = self.handler.refusal(&mut request) {
+            return Either::Left(ready(Ok(refusal)));
         }
+        let answer = self.handler.router.call(request);
+        let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
+        Either::Right(task.map(|joined| match joined {
+            Ok(answer) => answer.map(overdue::limited),
+            // Nobody aborts it but who no longer waits for it.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }))
     }
 }
 

@@ -43,6 +43,7 @@ mod local;
 mod logging;
 mod run;
 mod signals;
+mod socket;
 
 mod main;
 

@@ -4,7 +4,7 @@
 //! says which have a limit.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,17 +16,24 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::{HeldBody, TakenBy};
-use crate::tasks::OnCall;
+use crate::tasks::{Bell, OnCall};
 
 tokio::task_local! {
     /// Of the exchange that the present task carries out.
-    static DEADLINE: Deadline;
+    static LIMIT: Limit;
 }
 
-/// By when the present answer of an exchange must have been taken, if there is one with a limit. Only
-/// the exchange's own task sets it, which then looks at it again: nobody needs to be woken.
-#[derive(Debug, Clone, Default)]
-struct Deadline(Arc<Mutex<Option<TakenBy>>>);
+/// By when the present answer of an exchange must have been taken, if there is one with a limit.
+#[derive(Debug, Clone)]
+struct Limit(Arc<Mutex<Option<TakenBy>>>, Bell);
+
+impl Limit {
+    /// Only the exchange's own task does this, which looks at it next: nobody needs to be woken.
+    fn set(&self, limit: Option<TakenBy>) {
+        *self.0.lock() = limit;
+        self.1.mark();
+    }
+}
 
 /// How long after its end, when the server stops, a watch waits for a client that has not read up to
 /// there: others read at once, and a stop should not wait for who does not read at all.
@@ -35,65 +42,74 @@ const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
 /// Runs an exchange: a connection of HTTP/1.1, which carries one answer at a time, or a stream of
 /// HTTP/2. `None` when it was given up because an answer was not taken in time.
 pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
-    let deadline = Deadline::default();
-    let mut patience = None;
-    let mut exchange = pin!(DEADLINE.scope(deadline.clone(), exchange));
+    let limit: Arc<Mutex<Option<TakenBy>>> = Arc::default();
+    let mut patience = OnCall::new(Patience {
+        limit: limit.clone(),
+        present: None,
+    });
+    let limit = Limit(limit, patience.bell());
+    let mut exchange = pin!(LIMIT.scope(limit, exchange));
     poll_fn(|cx| {
         // The exchange first: what has been taken by now is not overdue.
-        if let Poll::Ready(output) = exchange.as_mut().poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        match deadline.0.lock().as_ref() {
-            Some(limit) => {
-                // An answer may follow another without a pause.
-                if patience
-                    .as_ref()
-                    .is_none_or(|known: &Patience| known.until != limit.until)
-                {
-                    patience = Some(Patience::new(limit));
-                }
-                let patience = patience
-                    .as_mut()
-                    .expect("there is one, or it was just made");
-                patience.poll(cx).map(|()| None)
-            }
-            None => {
-                patience = None;
-                Poll::Pending
-            }
+        match exchange.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => patience.poll(cx).map(|()| None),
         }
     })
     .await
 }
 
-/// Waits for the limit of one answer. It is polled with all that its exchange sends.
+/// Ends when the limit that there is has passed.
 struct Patience {
-    /// Which limit.
-    until: Instant,
-    timer: OnCall<Sleep>,
-    /// Of a watch, as long as it goes on.
-    ends: Option<OnCall<WaitForCancellationFutureOwned>>,
+    limit: Arc<Mutex<Option<TakenBy>>>,
+    present: Option<Wait>,
 }
 
-impl Patience {
-    fn new(limit: &TakenBy) -> Self {
-        let ends = limit.ends.clone();
+/// For one answer.
+struct Wait {
+    /// Which limit.
+    until: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// Of a watch, as long as it goes on.
+    ends: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Future for Patience {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.limit.lock().clone();
+        let Some(limit) = limit else {
+            self.present = None;
+            return Poll::Pending;
+        };
+        // An answer may follow another without a pause.
+        let present = match self.present.take() {
+            Some(present) if present.until == limit.until => present,
+            _ => Wait::new(limit),
+        };
+        self.present.insert(present).poll(cx)
+    }
+}
+
+impl Wait {
+    fn new(limit: TakenBy) -> Self {
         Self {
             until: limit.until,
-            timer: OnCall::new(tokio::time::sleep_until(limit.until)),
-            ends: ends.map(|ends| OnCall::new(ends.cancelled_owned())),
+            timer: Box::pin(tokio::time::sleep_until(limit.until)),
+            ends: limit.ends.map(|ends| Box::pin(ends.cancelled_owned())),
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let ended = self.ends.as_mut().is_some_and(|e| e.poll(cx).is_ready());
-        if ended {
+        let ends = self.ends.as_mut();
+        if ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             self.ends = None;
-            let until = self.timer.get().deadline();
-            let until = until.min(Instant::now() + TAKEN_AFTER_END);
-            self.timer.change(|timer| timer.reset(until));
+            let soon = Instant::now() + TAKEN_AFTER_END;
+            let until = self.timer.deadline().min(soon);
+            self.timer.as_mut().reset(until);
         }
-        self.timer.poll(cx)
+        self.timer.as_mut().poll(cx)
     }
 }
 
@@ -102,18 +118,18 @@ pub(super) fn limited(response: Response<Body>) -> Response<Body> {
     let Some(taken_by) = response.extensions().get::<TakenBy>().cloned() else {
         return response;
     };
-    let Ok(deadline) = DEADLINE.try_with(Clone::clone) else {
+    let Ok(limit) = LIMIT.try_with(Clone::clone) else {
         return response;
     };
-    *deadline.0.lock() = Some(taken_by);
-    response.map(|body| HeldBody::around(body, Lift(deadline)))
+    limit.set(Some(taken_by));
+    response.map(|body| HeldBody::around(body, Lift(limit)))
 }
 
 /// Lifts the limit when the body that holds it has been taken.
-struct Lift(Deadline);
+struct Lift(Limit);
 
 impl Drop for Lift {
     fn drop(&mut self) {
-        *self.0.0.lock() = None;
+        self.0.set(None);
     }
 }

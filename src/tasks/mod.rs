@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-pub use on_call::OnCall;
+pub use on_call::{Bell, OnCall};
 
 /// A group of tasks that stop and drain together. Clones are the same group.
 ///

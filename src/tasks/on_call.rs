@@ -24,19 +24,30 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct OnCall<F> {
     future: Pin<Box<F>>,
-    bell: Arc<Bell>,
+    bell: Arc<Rung>,
     /// Whom the bell wakes.
     asker: Option<Waker>,
 }
 
+/// The bell of an [`OnCall`], for who changes what its future looks at.
+#[derive(Debug, Clone)]
+pub struct Bell(Arc<Rung>);
+
+impl Bell {
+    /// Has the future asked the next time, without waking who asks.
+    pub fn mark(&self) {
+        self.0.rung.store(true, Ordering::Release);
+    }
+}
+
 #[derive(Debug)]
-struct Bell {
+struct Rung {
     rung: AtomicBool,
     /// It stays when it is woken: who asks does not come back to register for nothing.
     asker: Mutex<Option<Waker>>,
 }
 
-impl Bell {
+impl Rung {
     fn ring(&self) {
         // In this order: who is woken finds it rung.
         self.rung.store(true, Ordering::Release);
@@ -47,7 +58,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for Rung {
     fn wake(self: Arc<Self>) {
         self.ring();
     }
@@ -62,7 +73,7 @@ impl<F: Future> OnCall<F> {
     pub fn new(future: F) -> Self {
         Self {
             future: Box::pin(future),
-            bell: Arc::new(Bell {
+            bell: Arc::new(Rung {
                 rung: AtomicBool::new(true),
                 asker: Mutex::new(None),
             }),
@@ -73,6 +84,11 @@ impl<F: Future> OnCall<F> {
     /// The future.
     pub fn get(&self) -> &F {
         &self.future
+    }
+
+    /// Its bell.
+    pub fn bell(&self) -> Bell {
+        Bell(self.bell.clone())
     }
 
     /// Changes the future, which is asked anew after that.

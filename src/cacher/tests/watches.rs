@@ -361,3 +361,26 @@ async fn wc_199_many_short_watches_leave_nothing_behind() {
     }
     assert_eq!(f.cacher.dispatcher.members(), 0);
 }
+
+/// A drain ends watches, idle and not, as their deadline does: without a word.
+#[tokio::test(start_paused = true)]
+async fn another_end_than_its_own_can_be_given_to_it() {
+    let f = Fixture::start();
+    let drain = tokio_util::sync::CancellationToken::new();
+    let mut idle = f.watch(everything(), from(rv(1))).await;
+    let mut behind = f.watch(everything(), from(rv(1))).await;
+    for watch in [&mut idle, &mut behind] {
+        watch.end_with(drain.clone());
+        assert!(said(watch).await.is_empty());
+    }
+    f.put("ns/a", "web", "n1");
+    f.settle().await;
+    assert_eq!(said(&mut idle).await, ["ADDED ns/a@2"]);
+    let ended = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drain.cancel();
+    };
+    let (next, ()) = tokio::join!(idle.next(), ended);
+    assert!(next.is_none());
+    assert!(behind.next().await.is_none(), "one that has events too");
+}
