@@ -3,15 +3,15 @@
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
+use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
 use futures_util::FutureExt as _;
-use futures_util::future::{Either, Map};
+use futures_util::future::{BoxFuture, Either, Map};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -68,6 +68,10 @@ enum Protocol {
     Http2,
 }
 
+/// A connection that is served. It is apart from the task that runs it, which would else have room for
+/// every kind of connection at every stage: most of them only wait, by the thousand.
+type Serving = BoxFuture<'static, hyper::Result<()>>;
+
 /// Serves one connection until it ends. When the group of `tasks` is cancelled it finishes the
 /// requests in progress and ends.
 pub(super) async fn serve(
@@ -79,33 +83,43 @@ pub(super) async fn serve(
     tasks: Tasks,
 ) {
     let stop = tasks.token();
-    let start = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
-        match tls {
-            Some(tls) => tls.accept(Socket(stream)).await.map(Either::Left),
-            None => plain_protocol(&stream)
-                .await
-                .map(|protocol| Either::Right((Socket(stream), protocol))),
-        }
-    });
+    let begun = Box::pin(begin(stream, peer, tls, service, tasks));
     // Stopping comes first: who has not asked anything yet loses nothing.
-    let started = tokio::select! {
+    let serving = tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        started = start => started,
+        begun = tokio::time::timeout(HANDSHAKE_TIMEOUT, begun) => match begun {
+            Ok(Ok(serving)) => serving,
+            Ok(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
+            Err(_elapsed) => return tracing::debug!(%peer, "handshake took too long"),
+        },
     };
-    drop(handshake_permit);
-    match started {
-        Err(_elapsed) => tracing::debug!(%peer, "handshake took too long"),
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "handshake failed"),
-        Ok(Ok(Either::Left(stream))) => {
-            let (protocol, handler) = secured(&stream, &service);
-            http(stream, peer, protocol, handler, &tasks).await;
-        }
-        Ok(Ok(Either::Right((stream, protocol)))) => {
-            let handler = Handler::new(&service, PeerCertificate::Absent);
-            http(stream, peer, protocol, handler, &tasks).await;
-        }
+    drop((stop, handshake_permit));
+    if let Err(error) = serving.await {
+        tracing::debug!(%peer, %error, "connection broke");
     }
+}
+
+/// The handshake, and what follows it.
+async fn begin(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    tasks: Tasks,
+) -> io::Result<Serving> {
+    Ok(match tls {
+        Some(tls) => {
+            let stream = tls.accept(Socket(stream)).await?;
+            let (protocol, handler) = secured(&stream, &service);
+            http(stream, peer, protocol, handler, tasks)
+        }
+        None => {
+            let protocol = plain_protocol(&stream).await?;
+            let handler = Handler::new(&service, PeerCertificate::Absent);
+            http(Socket(stream), peer, protocol, handler, tasks)
+        }
+    })
 }
 
 /// What the handshake has settled.
@@ -125,12 +139,12 @@ fn secured(stream: &TlsStream<Socket>, service: &Service) -> (Protocol, Handler)
 }
 
 /// HTTP/2 with prior knowledge or HTTP/1.1, by the first bytes.
-async fn plain_protocol(stream: &TcpStream) -> std::io::Result<Protocol> {
+async fn plain_protocol(stream: &TcpStream) -> io::Result<Protocol> {
     let mut start = [0; H2_PREFACE_START.len()];
     loop {
         let count = stream.peek(&mut start).await?;
         if count == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if start[..count] != H2_PREFACE_START[..count] {
             return Ok(Protocol::Http1);
@@ -143,45 +157,55 @@ async fn plain_protocol(stream: &TcpStream) -> std::io::Result<Protocol> {
     }
 }
 
-async fn http<S>(stream: S, peer: SocketAddr, protocol: Protocol, handler: Handler, tasks: &Tasks)
+fn http<S>(
+    stream: S,
+    peer: SocketAddr,
+    protocol: Protocol,
+    handler: Handler,
+    tasks: Tasks,
+) -> Serving
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stop = tasks.token();
-    let ended = match protocol {
-        Protocol::Http1 => {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_READ_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), handler);
-            let mut connection = pin!(connection);
-            let ended = overdue::in_time(async {
-                let mut stop = OnCall::new(stop.cancelled_owned());
-                let stopped = poll_fn(|cx| {
-                    // The connection first: what it can finish now needs no draining.
-                    match connection.as_mut().poll(cx) {
-                        Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                        Poll::Pending => stop.poll(cx).map(|()| None),
-                    }
-                });
-                match stopped.await {
-                    Some(ended) => ended,
-                    None => {
-                        connection.as_mut().graceful_shutdown();
-                        connection.await
-                    }
-                }
-            });
-            ended.await.unwrap_or_else(|| {
-                tracing::debug!(%peer, "connection given up: its answer is not taken");
-                Ok(())
-            })
-        }
-        Protocol::Http2 => http2::serve(stream, handler, tasks).await,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "connection broke");
+    match protocol {
+        Protocol::Http1 => http1(stream, peer, handler, &tasks),
+        Protocol::Http2 => http2::serve(stream, handler, tasks),
     }
+}
+
+fn http1<S>(stream: S, peer: SocketAddr, handler: Handler, tasks: &Tasks) -> Serving
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), handler);
+    let mut connection = Box::pin(connection);
+    let mut stop = OnCall::new(tasks.token().cancelled_owned());
+    let exchanges = overdue::in_time(async move {
+        let stopped = poll_fn(|cx| {
+            // The connection first: what it can finish now needs no draining.
+            match connection.as_mut().poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending => stop.poll(cx).map(|()| None),
+            }
+        });
+        match stopped.await {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    });
+    let serving = async move {
+        exchanges.await.unwrap_or_else(|| {
+            tracing::debug!(%peer, "connection given up: its answer is not taken");
+            Ok(())
+        })
+    };
+    serving.boxed()
 }
 
 /// Requests of one connection of HTTP/1.1, whose task carries them out one by one.

@@ -3,16 +3,16 @@
 //! one wake and one write, however many of its watches it meets. What HTTP/2 is, hyper knows.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
+use futures_util::{FutureExt as _, StreamExt as _};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -61,28 +61,30 @@ type Connection<S> = http2::Connection<TokioIo<Corked<S>>, SpawningHandler, NewS
 
 /// Serves a connection until it ends. When the group of `tasks` is cancelled it finishes the requests
 /// in progress and ends.
-pub(super) async fn serve<S>(stream: S, handler: Handler, tasks: &Tasks) -> hyper::Result<()>
+pub(super) fn serve<S>(
+    stream: S,
+    handler: Handler,
+    tasks: Tasks,
+) -> BoxFuture<'static, hyper::Result<()>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = Corked::new(stream);
-    let new = NewStreams::default();
-    let handler = SpawningHandler::new(handler, tasks.clone());
-    let connection = builder(&new).serve_connection(TokioIo::new(io.clone()), handler);
-    let connection = pin!(connection);
-    let mut driver = Driver::new(connection, new, io);
     let mut stop = OnCall::new(tasks.token().cancelled_owned());
-    let ended = poll_fn(|cx| {
-        // The connection first: what it can finish now needs no draining.
-        match driver.poll(cx) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            Poll::Pending => stop.poll(cx).map(|()| None),
+    let mut driver = Driver::new(stream, handler, tasks);
+    let serving = async move {
+        let ended = poll_fn(|cx| {
+            // The connection first: what it can finish now needs no draining.
+            match driver.poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending => stop.poll(cx).map(|()| None),
+            }
+        });
+        match ended.await {
+            Some(ended) => ended,
+            None => goodbye(&mut driver).await,
         }
-    });
-    match ended.await {
-        Some(ended) => ended,
-        None => goodbye(driver).await,
-    }
+    };
+    serving.boxed()
 }
 
 fn builder(new: &NewStreams) -> http2::Builder<NewStreams> {
@@ -101,7 +103,7 @@ fn builder(new: &NewStreams) -> http2::Builder<NewStreams> {
 
 /// Ends a connection: its streams go on to their ends. HTTP/2 then also waits for the client to
 /// confirm that it has heard; one that is gone without a trace would hold up the shutdown for nothing.
-async fn goodbye<S>(mut driver: Driver<'_, S>) -> hyper::Result<()>
+async fn goodbye<S>(driver: &mut Driver<S>) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -140,11 +142,11 @@ where
 }
 
 /// Polls a connection and its streams, each when it has something to do.
-struct Driver<'a, S>
+struct Driver<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    connection: Pin<&'a mut Connection<S>>,
+    connection: Pin<Box<Connection<S>>>,
     streams: FuturesUnordered<BoxFuture<'static, ()>>,
     new: NewStreams,
     io: Corked<S>,
@@ -153,11 +155,15 @@ where
     streams_waker: Waker,
 }
 
-impl<'a, S> Driver<'a, S>
+impl<S> Driver<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    fn new(connection: Pin<&'a mut Connection<S>>, new: NewStreams, io: Corked<S>) -> Self {
+    fn new(stream: S, handler: Handler, tasks: Tasks) -> Self {
+        let io = Corked::new(stream);
+        let new = NewStreams::default();
+        let handler = SpawningHandler::new(handler, tasks);
+        let connection = builder(&new).serve_connection(TokioIo::new(io.clone()), handler);
         let bells = Arc::new(Bells {
             task: AtomicWaker::new(),
             attended: AtomicBool::new(false),
@@ -165,7 +171,7 @@ where
             streams: AtomicBool::new(false),
         });
         Self {
-            connection,
+            connection: Box::pin(connection),
             streams: FuturesUnordered::new(),
             new,
             io,

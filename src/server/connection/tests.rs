@@ -72,7 +72,7 @@ impl Fixture {
             }
         };
         let tasks = self.tasks.clone();
-        let served = async move { http(ours, peer, protocol, handler, &tasks).await };
+        let served = http(ours, peer, protocol, handler, tasks);
         self.tasks.spawn("server", served);
         let stop = self.tasks.token();
         self.tasks
