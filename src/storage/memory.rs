@@ -76,6 +76,10 @@ impl Storage for Memory {
         self.0.current_revision().await
     }
 
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        self.0.known_revision()
+    }
+
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
         self.0.compact(at).await
     }

@@ -94,6 +94,14 @@ impl Storage for Metered {
         self.measured(Operation::CurrentRevision, answer).await
     }
 
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        let began = Instant::now();
+        let known = self.storage.known_revision()?;
+        self.metrics
+            .requested(Operation::CurrentRevision, began.elapsed(), known.is_err());
+        Some(known)
+    }
+
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
         self.storage.compact(at).await
     }
@@ -173,6 +181,8 @@ mod tests {
         requests("get", false, 1);
         storage.current_revision().await.unwrap();
         requests("currentRevision", false, 1);
+        assert_eq!(storage.known_revision().unwrap().unwrap(), changed);
+        requests("currentRevision", false, 2);
         let mut list = ListRequest {
             prefix,
             start: String::new(),

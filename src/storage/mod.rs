@@ -250,6 +250,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// The revision of the last write that was acknowledged before the call. Linearizable.
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError>;
 
+    /// The same, from a store that knows without asking anybody; `None` from one that has to ask.
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        None
+    }
+
     /// Forgets history: afterwards the oldest state that can be listed is that of `at`, and watches
     /// start after `at` or later.
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError>;

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
@@ -39,6 +40,9 @@ pub(super) struct Data {
     on_disk: bool,
     /// `None` when it is not a file.
     path: Option<PathBuf>,
+    /// The last revision that anybody can have been told of: the writer raises it when it has
+    /// committed, and whoever reads the tables before that.
+    newest: AtomicU64,
     /// Given up after the file was closed, never before.
     lock: Mutex<Option<File>>,
 }
@@ -82,6 +86,7 @@ impl Data {
             name: path.display().to_string(),
             on_disk: true,
             path: Some(path.clone()),
+            newest: AtomicU64::default(),
             lock: Mutex::new(Some(lock)),
         };
         data.check(&path, seen)?;
@@ -102,6 +107,7 @@ impl Data {
             name: "memory".to_owned(),
             on_disk: false,
             path: None,
+            newest: AtomicU64::default(),
             lock: Mutex::default(),
         })
     }
@@ -176,8 +182,26 @@ impl Data {
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
     ) -> Result<T, StorageError> {
-        guarded(|| self.with(|db| read(&Snapshot::take(db)?)))
+        let read = |db: &Database| {
+            let snapshot = Snapshot::take(db)?;
+            self.raise_newest(snapshot.revision);
+            read(&snapshot)
+        };
+        guarded(|| self.with(read)).map_err(|fault| fault.name_file(&self.name))
+    }
+
+    /// The last revision, for a thousandth of what the tables take to say it.
+    ///
+    /// # Errors
+    /// As [`Self::read`], when the store is closed.
+    pub(super) fn newest(&self) -> Result<u64, StorageError> {
+        self.with(|_| Ok(self.newest.load(Ordering::Acquire)))
             .map_err(|fault| fault.name_file(&self.name))
+    }
+
+    /// Revisions up to this one can be told from now on.
+    pub(super) fn raise_newest(&self, revision: u64) {
+        self.newest.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// Begins a write transaction; `durable` ones are on disk when their commit returns.

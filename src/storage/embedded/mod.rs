@@ -275,8 +275,11 @@ impl Storage for Embedded {
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.data
-            .read(|snapshot| Ok(ResourceVersion::new(snapshot.revision)))
+        self.data.newest().map(ResourceVersion::new)
+    }
+
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        Some(self.data.newest().map(ResourceVersion::new))
     }
 
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {

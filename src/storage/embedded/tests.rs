@@ -134,6 +134,30 @@ async fn progress_waits_for_what_is_committed_but_not_published() {
     assert!(batch.events.is_empty());
 }
 
+/// A reader that came between the two was shown a revision; nobody who asks after it is told less.
+#[tokio::test]
+async fn the_newest_revision_includes_what_a_reader_was_shown() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    let newest = || store.known_revision().unwrap().unwrap().get();
+    let acknowledged = done(&store, "/pods/ns/a", Expect::Absent).await.get();
+    assert_eq!(newest(), acknowledged);
+    let txn = store.data.begin_write(true).unwrap();
+    let mut tables = Tables::open(&txn).unwrap();
+    let put = Put {
+        key: key("/pods/ns/b"),
+        value: Default::default(),
+        expect: Expect::Absent,
+        ttl: None,
+    };
+    tables.put(put, 0).unwrap();
+    tables.finish().unwrap();
+    txn.commit().unwrap();
+    assert_eq!(newest(), acknowledged, "nobody can know of it");
+    let (shown, at) = store.get(&key("/pods/ns/b")).await.unwrap();
+    assert!(shown.is_some());
+    assert_eq!((newest(), at.get()), (acknowledged + 1, acknowledged + 1));
+}
+
 /// A disk whose writes fail on command.
 #[derive(Debug, Clone)]
 struct FailingDisk {

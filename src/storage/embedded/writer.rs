@@ -132,6 +132,7 @@ pub(super) fn prepare(data: &Data, durability: Durability) -> Result<Numbers, Fa
             true => txn.commit()?,
             false => txn.abort()?,
         }
+        data.raise_newest(numbers.revision);
         if let Some(found) = lost_after {
             let (store, revision) = (data.name(), numbers.revision);
             tracing::warn!(
@@ -316,6 +317,7 @@ impl Writer {
         let (numbers, events, changed) = tables.finish()?;
         if changed || (flush && self.unflushed) {
             txn.commit()?;
+            self.data.raise_newest(numbers.revision);
             self.unflushed = !durable;
             self.ceiling = numbers.ceiling;
             self.note(&numbers, durable);
