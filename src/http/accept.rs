@@ -133,15 +133,15 @@ pub(crate) fn negotiate(
     kind: AnswerKind,
     query: &Query,
     user_agent: Option<&str>,
-    protobuf: bool,
+    protobuf: impl Fn() -> bool,
 ) -> Result<Negotiated, WireError> {
     for clause in clauses(accept) {
         let Some(media) = media_of(&clause, kind) else {
             continue;
         };
         if let Some(form) = form_of(&clause, kind, query)? {
-            let encodable = form == Form::Metadata || form == Form::Object && protobuf;
-            if media == Media::Protobuf && !encodable {
+            let encodable = || form == Form::Metadata || form == Form::Object && protobuf();
+            if media == Media::Protobuf && !encodable() {
                 continue;
             }
             let asked = matches!(clause.param("pretty"), "1" | "true");
@@ -156,7 +156,7 @@ pub(crate) fn negotiate(
         AnswerKind::Watch => "application/json, application/json;stream=watch".to_owned(),
         AnswerKind::Object | AnswerKind::List => "application/json, application/yaml".to_owned(),
     };
-    if protobuf {
+    if protobuf() {
         accepted.push_str(", ");
         accepted.push_str(PROTOBUF);
     }
@@ -236,7 +236,7 @@ mod tests {
     const METADATA_TABLE: Form = Form::Table(IncludeObject::Metadata);
 
     fn check(accept: Option<&str>, kind: AnswerKind, expect: Result<(Media, Form), &str>) {
-        let told = negotiate(accept, kind, &Query::default(), None, false);
+        let told = negotiate(accept, kind, &Query::default(), None, || false);
         match (told, expect) {
             (Ok(told), Ok(expect)) => assert_eq!((told.media, told.form), expect, "{accept:?}"),
             (Err(told), Err(expect)) => {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn protobuf_is_for_who_names_it_and_for_kinds_that_have_it() {
         let agree = |accept: &str, kind, protobuf| {
-            let told = negotiate(Some(accept), kind, &Query::default(), None, protobuf);
+            let told = negotiate(Some(accept), kind, &Query::default(), None, || protobuf);
             told.ok().map(|told| (told.media, told.form))
         };
         for kind in [AnswerKind::Object, AnswerKind::List, AnswerKind::Watch] {
@@ -336,7 +336,7 @@ mod tests {
         let table = Some("application/json;as=Table;v=v1;g=meta.k8s.io");
         let ask = |raw: &str, agent| {
             let query = Query::parse(raw).unwrap();
-            negotiate(table, AnswerKind::List, &query, agent, false)
+            negotiate(table, AnswerKind::List, &query, agent, || false)
         };
         let told = ask("includeObject=Object", None).unwrap();
         assert_eq!(told.form, Form::Table(IncludeObject::Object));

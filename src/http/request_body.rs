@@ -14,6 +14,9 @@ use super::protobuf::Schema;
 /// The largest body that is read, in bytes: upstream's, twice what etcd takes, so that a patch that
 /// makes an object smaller may itself be large.
 const BODY_BYTES_MAX: usize = 3 << 20;
+/// So much is made room for at once when a body is announced to be as large: a client can announce
+/// what it never sends.
+const BODY_BYTES_USUAL: u64 = 16 << 10;
 /// How much of a body that is too large is read and thrown away, in bytes, so that a client that is still
 /// writing gets to read why: who is hung up on while writing sees a broken connection instead.
 const BODY_DISCARD_MAX: usize = 2 * BODY_BYTES_MAX;
@@ -34,7 +37,8 @@ pub(crate) async fn read(mut body: Body) -> Result<Bytes, WireError> {
         discard(body).await;
         return Err(too_large());
     }
-    let mut all = BytesMut::new();
+    let announced = http_body::Body::size_hint(&body).lower();
+    let mut all = BytesMut::with_capacity(announced.min(BODY_BYTES_USUAL) as usize);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             WireError::BadRequest(format!("the body of the request broke off: {error}"))

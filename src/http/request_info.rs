@@ -1,6 +1,8 @@
 //! `RequestInfo`: what a request line asks for (§8.1): verb, group, version, namespace, resource,
 //! name, subresource. Pure parsing; whether such a resource or verb exists is decided by `verbs`.
 
+use std::borrow::Cow;
+
 use axum::http::Method;
 
 use super::query::{Query, flag};
@@ -86,6 +88,9 @@ pub enum InvalidPath {
     NoSuchPath,
 }
 
+/// Of a path to a subresource in a group and a namespace, which is as long as they get.
+const SEGMENTS_USUAL: usize = 8;
+
 /// Subresources of a namespace: `/namespaces/x/status` is no list of a resource named `status`.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
@@ -97,15 +102,18 @@ impl RequestInfo {
     pub fn parse(method: &Method, path: &str, query: Option<&str>) -> Result<Self, InvalidPath> {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
-        let segments: Vec<String> = path
-            .split('/')
-            .map(percent_decode)
-            .collect::<Result<_, _>>()?;
-        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let mut segments = Vec::with_capacity(SEGMENTS_USUAL);
+        for segment in path.split('/') {
+            segments.push(percent_decode(segment)?);
+        }
+        let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
         let (group, version, rest) = match words[..] {
             ["api", version, _, ..] => ("", version, &words[2..]),
             ["apis", group, version, _, ..] => (group, version, &words[3..]),
-            _ => return Ok(Self::NonResource(segments)),
+            _ => {
+                let segments = segments.into_iter().map(Cow::into_owned);
+                return Ok(Self::NonResource(segments.collect()));
+            }
         };
         let (legacy_watch, rest) = match rest {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
@@ -167,10 +175,14 @@ fn verb(method: &Method, named: bool, legacy_watch: bool, query: Option<&str>) -
 }
 
 /// One segment with its `%XX` decoded; `+` stands for itself, unlike in a query.
-fn percent_decode(segment: &str) -> Result<String, InvalidPath> {
+fn percent_decode(segment: &str) -> Result<Cow<'_, str>, InvalidPath> {
+    if !segment.contains('%') {
+        return Ok(segment.into());
+    }
     let invalid = || InvalidPath::Encoding(segment.to_owned());
     decode_bytes(segment, false)
         .and_then(|bytes| String::from_utf8(bytes).ok())
+        .map(Cow::Owned)
         .ok_or_else(invalid)
 }
 

@@ -27,10 +27,11 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const AUDIT_ID_BYTES_MAX: usize = 64;
 
 /// A response with this body and Content-Type.
-pub(crate) fn response(code: StatusCode, content_type: &str, body: Body) -> Response {
+pub(crate) fn response(code: StatusCode, content_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = code;
-    set(&mut response, CONTENT_TYPE, content_type);
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
@@ -54,7 +55,8 @@ pub fn refusal(request: &HeaderMap, status: &Status) -> Response {
 /// Sets what every response carries.
 pub(crate) fn finish(response: &mut Response, audit_id: &str) {
     set(response, AUDIT_ID, audit_id);
-    set(response, CACHE_CONTROL, "no-cache, private");
+    let uncached = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().insert(CACHE_CONTROL, uncached);
 }
 
 /// The client's name for the request if it gave one, else a new one.
@@ -62,7 +64,10 @@ pub(crate) fn audit_id(headers: &HeaderMap) -> String {
     let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
     match given {
         Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
-        _ => uuid::Uuid::new_v4().to_string(),
+        // It only tells requests apart: that is no business of the system's generator.
+        _ => uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes())
+            .into_uuid()
+            .to_string(),
     }
 }
 
@@ -205,7 +210,11 @@ impl Outgoing {
 }
 
 /// A text of ours, compressed when it is large and the client takes that.
-pub(crate) fn text(content_type: &str, text: String, gzip: bool) -> Result<Response, WireError> {
+pub(crate) fn text(
+    content_type: &'static str,
+    text: String,
+    gzip: bool,
+) -> Result<Response, WireError> {
     let encoded = encode(Box::new(Whole::new(text.into())), gzip)?;
     let mut response = response(StatusCode::OK, content_type, encoded.body);
     if encoded.gzip {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::write::{Current, Place};
+use super::write::{Current, Place, encode};
 use super::{ApiError, Registry, Resource, events, metadata, names, namespaces, strategy};
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
@@ -86,14 +86,15 @@ async fn store(
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
     let place = Place::new(resource, namespace, metadata::text(&object, "name"))?;
+    let stored = encode(&object);
     if !options.dry_run {
-        let outcome = registry.put(&place, &object, Expect::Absent).await?;
+        let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
         if let Outcome::Done(at) = outcome {
-            return registry.answer(&place, &object, at);
+            return registry.answer(&place, &stored, at);
         }
     }
     match registry.store(resource).get(&place.storage_key).await? {
-        (None, _) if options.dry_run => registry.answer(&place, &object, ResourceVersion::ZERO),
+        (None, _) if options.dry_run => registry.answer(&place, &stored, ResourceVersion::ZERO),
         (existing, _) => {
             // It may be gone again by now; that it was there is still the answer.
             let current = existing.map(|e| Current::stored(&e)).transpose()?;

@@ -150,6 +150,15 @@ impl Resource {
         StorageKey::new(&format!("/{}/", self.storage_prefix))
             .map_err(|error| ApiError::BadRequest(error.to_string()))
     }
+
+    /// Where the object of this key is.
+    ///
+    /// # Errors
+    /// The key has a segment that no path can have.
+    fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
+        StorageKey::new(&format!("/{}/{key}", self.storage_prefix))
+            .map_err(|error| ApiError::BadRequest(error.to_string()))
+    }
 }
 
 /// The object that a request is about.
@@ -391,11 +400,11 @@ impl Registry {
 
     /// The cache of `resource`, started if it was not yet.
     fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
-        let prefix = resource.prefix()?;
         let mut caches = self.caches.lock();
         if let Some(cache) = caches.get(&resource.storage_prefix) {
             return Ok(cache.clone());
         }
+        let prefix = resource.prefix()?;
         let owner = self.owner(&resource.storage_prefix);
         let store = self.store(resource);
         let cached = CachedResource {

@@ -110,16 +110,17 @@ pub(super) async fn require_active(
     resource: &Resource,
     name: &str,
 ) -> Result<(), ApiError> {
-    let place = Place::new(&registry.namespaces, None, namespace)?;
+    let key = Place::key_of(&registry.namespaces, None, namespace)?;
     let being_emptied = registry.terminating.names.lock().contains_key(namespace);
     if !being_emptied {
         // The cache may be behind, as any admission by cache is; a namespace that it does not know
         // or that this server has seen go is asked for in storage.
-        let cached = registry.cache(&registry.namespaces)?.peek(&place.key);
+        let cached = registry.cache(&registry.namespaces)?.peek(&key);
         if cached.is_some_and(|n| n.field(registry.namespace_phase) == "Active") {
             return Ok(());
         }
     }
+    let place = Place::new(&registry.namespaces, None, namespace)?;
     let current = registry.read_stored(&place).await?;
     let phase = &current.value["status"]["phase"];
     if phase != "Terminating" && !metadata::is_terminating(&current.value) {

@@ -14,10 +14,11 @@ pub(super) async fn get(
     target: &Target,
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    let place = Place::of(target)?;
+    let namespace = target.namespace.as_deref();
+    let key = Place::key_of(&target.resource, namespace, &target.name)?;
     let cache = registry.cache(&target.resource)?;
     cache
-        .get(&place.key, options)
+        .get(&key, options)
         .await?
         .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
 }

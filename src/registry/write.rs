@@ -17,6 +17,9 @@ use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
 /// How long one write may go on losing against others, and may take in all (§8.3).
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
+/// Most objects are not larger, so that their buffer need not grow while they are encoded.
+const ENCODED_BYTES_USUAL: usize = 2048;
+
 /// Where one object is.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -40,6 +43,21 @@ impl Place {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Self, ApiError> {
+        let key = Self::key_of(resource, namespace, name)?;
+        Ok(Self {
+            resource: resource.clone(),
+            name: name.to_owned(),
+            storage_key: resource.storage_key(&key)?,
+            key,
+        })
+    }
+
+    /// The key of such an object, as [`Self::new`] checks it; where it is stored is the cache's to know.
+    pub(super) fn key_of(
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<ObjectKey, ApiError> {
         let namespace = match (resource.namespaced, namespace) {
             (true, None | Some("")) => {
                 return Err(ApiError::BadRequest(
@@ -64,17 +82,7 @@ impl Place {
                 )));
             }
         }
-        let key = ObjectKey::new(namespace, name);
-        let storage_key = resource
-            .prefix()?
-            .join(key.as_str())
-            .map_err(|error| ApiError::BadRequest(error.to_string()))?;
-        Ok(Self {
-            resource: resource.clone(),
-            name: name.to_owned(),
-            key,
-            storage_key,
-        })
+        Ok(ObjectKey::new(namespace, name))
     }
 
     pub(super) fn not_found(&self) -> ApiError {
@@ -212,18 +220,19 @@ impl Registry {
             let at = current.as_ref().map(|current| current.at);
             let outcome = match decided? {
                 Change::Put(value) if Some(&value) == present || dry_run => {
-                    let object = self.answer(place, &value, at.unwrap_or_default())?;
+                    let object = self.answer(place, &encode(&value), at.unwrap_or_default())?;
                     return Ok(Written::Stored(object));
                 }
                 Change::Delete(value) if dry_run => {
-                    let object = self.answer(place, &value, at.unwrap_or_default())?;
+                    let object = self.answer(place, &encode(&value), at.unwrap_or_default())?;
                     return Ok(Written::Deleted(object));
                 }
                 Change::Put(value) => {
+                    let stored = encode(&value);
                     let expect = at.map_or(Expect::Absent, Expect::At);
-                    let outcome = self.put(place, &value, expect).await?;
+                    let outcome = self.put(place, stored.clone(), expect).await?;
                     if let Outcome::Done(at) = outcome {
-                        return Ok(Written::Stored(self.answer(place, &value, at)?));
+                        return Ok(Written::Stored(self.answer(place, &stored, at)?));
                     }
                     outcome
                 }
@@ -232,7 +241,7 @@ impl Registry {
                     let store = self.store(&place.resource);
                     let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
-                        return Ok(Written::Deleted(self.answer(place, &value, at)?));
+                        return Ok(Written::Deleted(self.answer(place, &encode(&value), at)?));
                     }
                     outcome
                 }
@@ -257,44 +266,45 @@ impl Registry {
         stored.as_ref().map(Current::stored).transpose()
     }
 
-    /// Writes `value`, which is in stored form.
+    /// Writes `stored`, an object [encoded](encode) in stored form.
     pub(super) async fn put(
         &self,
         place: &Place,
-        value: &Value,
+        stored: Bytes,
         expect: Expect,
     ) -> Result<Outcome, ApiError> {
         let put = Put {
             key: place.storage_key.clone(),
-            value: encode(value),
+            value: stored,
             expect,
             ttl: strategy::ttl(&place.resource),
         };
         Ok(self.store(&place.resource).put(put).await?)
     }
 
-    /// The object that `value` is once it is at revision `at`; zero, which no object has, is a dry
+    /// The object that `stored` is once it is at revision `at`; zero, which no object has, is a dry
     /// run's.
     pub(super) fn answer(
         &self,
         place: &Place,
-        value: &Value,
+        stored: &[u8],
         at: ResourceVersion,
     ) -> Result<Arc<Object>, ApiError> {
         let object = Object::decode(
             place.key.clone(),
             at,
             EventType::Modified,
-            &encode(value),
+            stored,
             &place.resource.columns,
         )?;
         Ok(Arc::new(object))
     }
 }
 
-fn encode(value: &Value) -> Bytes {
+/// The bytes of `value`, without slack: some of them stay in memory for long.
+pub(super) fn encode(value: &Value) -> Bytes {
+    let mut json = Vec::with_capacity(ENCODED_BYTES_USUAL);
     // A `Value` has string keys and finite numbers only, so it always encodes.
-    serde_json::to_vec(value)
-        .map(Bytes::from)
-        .expect("a JSON value encodes")
+    serde_json::to_writer(&mut json, value).expect("a JSON value encodes");
+    Bytes::from(json.into_boxed_slice())
 }

@@ -53,7 +53,71 @@ impl Unencodable {
     }
 }
 
+/// Where the bytes go.
+pub(crate) trait Sink {
+    /// Appends these.
+    fn put(&mut self, bytes: &[u8]);
+    /// How many have been put.
+    fn put_so_far(&self) -> usize;
+    /// Takes back all but the first so many.
+    fn take_back(&mut self, to: usize);
+    /// Puts `bytes` before what was put after the first so many.
+    fn put_at(&mut self, at: usize, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn put_so_far(&self) -> usize {
+        self.len()
+    }
+
+    fn take_back(&mut self, to: usize) {
+        self.truncate(to);
+    }
+
+    fn put_at(&mut self, at: usize, bytes: &[u8]) {
+        self.splice(at..at, bytes.iter().copied());
+    }
+}
+
+/// Nowhere: it is only asked whether they can be written.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn put(&mut self, _: &[u8]) {}
+
+    fn put_so_far(&self) -> usize {
+        0
+    }
+
+    fn take_back(&mut self, _: usize) {}
+
+    fn put_at(&mut self, _: usize, _: &[u8]) {}
+}
+
 impl Schema {
+    /// Whether the members of `object` are of the types that its kind has; nobody knows that of a kind
+    /// that is not [known](Self::knows).
+    ///
+    /// # Errors
+    /// A value does not fit its field.
+    pub(crate) fn check_object(
+        &self,
+        api_version: &str,
+        kind: &str,
+        object: &Value,
+    ) -> Result<(), Unencodable> {
+        match (object.as_object(), self.message_of(api_version, kind)) {
+            (Some(members), Some(message)) => self
+                .write(message, members, &mut Nowhere)
+                .map_err(|error| error.within(object)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether objects of this kind can be written.
     pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
         self.message_of(api_version, kind).is_some()
@@ -81,15 +145,15 @@ impl Schema {
         &self,
         message: usize,
         object: &Map<String, Value>,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
         for field in &self.messages[message].fields {
             if let (Kind::Message(inner), true) = (field.kind, field.inline) {
-                let before = out.len();
+                let before = out.put_so_far();
                 let begin = open(field.number, out);
                 self.write(inner, object, out)?;
-                match out.len() == begin {
-                    true => out.truncate(before),
+                match out.put_so_far() == begin {
+                    true => out.take_back(before),
                     false => close(begin, out),
                 }
                 continue;
@@ -106,7 +170,7 @@ impl Schema {
         &self,
         field: &Field,
         value: &Value,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(&field.name, value);
         match field.shape {
@@ -135,7 +199,7 @@ impl Schema {
         field: &Field,
         number: u32,
         value: &Value,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(&field.name, value);
         match (field.kind, value) {
@@ -148,7 +212,7 @@ impl Schema {
             (Kind::Double, Value::Number(double)) => {
                 let double = double.as_f64().ok_or_else(unfit)?;
                 varint(u64::from(number) << 3 | FIXED64, out);
-                out.extend_from_slice(&double.to_bits().to_le_bytes());
+                out.put(&double.to_bits().to_le_bytes());
             }
             (Kind::Bytes, Value::String(text)) => {
                 let decoded = STANDARD.decode(text).map_err(|_| unfit())?;
@@ -174,7 +238,7 @@ impl Schema {
         field: &Field,
         kind: Kind,
         value: &Value,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(&field.name, value);
         match (kind, value) {
@@ -216,7 +280,7 @@ impl Schema {
         &self,
         message: usize,
         value: &Value,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
         let fields = &self.messages[message].fields;
         let named = |name: &str| fields.iter().find(|field| &*field.name == name);
@@ -239,7 +303,7 @@ impl Schema {
 
 /// Appends the beginning of an envelope around `length` bytes of an object, which follow.
 pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(MAGIC);
+    out.put(MAGIC);
     let begin = open(1, out);
     bytes(1, api_version.as_bytes(), out);
     bytes(2, kind.as_bytes(), out);
@@ -249,195 +313,50 @@ pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut V
 }
 
 /// Appends a field of bytes, a string or a message that is encoded already.
-pub(crate) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn bytes(number: u32, value: &[u8], out: &mut impl Sink) {
     key(number, BYTES, out);
     varint(value.len() as u64, out);
-    out.extend_from_slice(value);
+    out.put(value);
 }
 
 /// Begins a message field; returns where its inside begins.
-pub(crate) fn open(number: u32, out: &mut Vec<u8>) -> usize {
+pub(crate) fn open(number: u32, out: &mut impl Sink) -> usize {
     key(number, BYTES, out);
-    out.len()
+    out.put_so_far()
 }
 
 /// Ends a message field: its length goes before what was written since `begin`.
-pub(crate) fn close(begin: usize, out: &mut Vec<u8>) {
-    let length = (out.len() - begin) as u64;
-    let mut head = Vec::with_capacity(4);
-    varint(length, &mut head);
-    out.splice(begin..begin, head);
+pub(crate) fn close(begin: usize, out: &mut impl Sink) {
+    let length = (out.put_so_far() - begin) as u64;
+    let (head, used) = varint_bytes(length);
+    out.put_at(begin, &head[..used]);
 }
 
-fn varint_field(number: u32, value: u64, out: &mut Vec<u8>) {
+fn varint_field(number: u32, value: u64, out: &mut impl Sink) {
     key(number, VARINT, out);
     varint(value, out);
 }
 
-fn key(number: u32, wire: u64, out: &mut Vec<u8>) {
+fn key(number: u32, wire: u64, out: &mut impl Sink) {
     varint(u64::from(number) << 3 | wire, out);
 }
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
+fn varint(value: u64, out: &mut impl Sink) {
+    let (bytes, used) = varint_bytes(value);
+    out.put(&bytes[..used]);
+}
+
+/// The bytes of a number, and how many of them are used: one for each seven bits.
+fn varint_bytes(mut value: u64) -> ([u8; 10], usize) {
+    let (mut bytes, mut used) = ([0; 10], 1);
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        bytes[used - 1] = (value & 0x7f) as u8 | 0x80;
         value >>= 7;
+        used += 1;
     }
-    out.push(value as u8);
+    bytes[used - 1] = value as u8;
+    (bytes, used)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-
-    fn round_trip(schema: &Schema, object: &Value) -> Value {
-        let text = |name: &str| object[name].as_str().unwrap();
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        let mut message = Vec::new();
-        let written = schema.write_object(api_version, kind, object, &mut message);
-        written.unwrap_or_else(|error| panic!("{error}: {object}"));
-        let mut body = Vec::new();
-        envelope(api_version, kind, message.len(), &mut body);
-        body.extend_from_slice(&message);
-        schema
-            .object(&body)
-            .unwrap_or_else(|error| panic!("{error}: {object}"))
-    }
-
-    /// A value of a field's type, made of `seed`; small and never empty, since some empty values are
-    /// dropped when they are read.
-    fn value_of(schema: &Schema, field: &Field, depth: usize, seed: &mut u64) -> Value {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let number = (*seed >> 33) as i64;
-        match field.kind {
-            Kind::String => format!("s{number}").into(),
-            Kind::Bool => true.into(),
-            Kind::Integer if number % 2 == 0 => (1 + number).into(),
-            Kind::Integer => (-1 - number).into(),
-            Kind::Double => (number as f64 + 0.5).into(),
-            Kind::Bytes => STANDARD.encode(number.to_be_bytes()).into(),
-            Kind::Message(message) => object_of(schema, message, depth + 1, seed),
-            Kind::Union(message) => {
-                let fields = &schema.messages[message].fields;
-                let schema_field = fields.iter().find(|f| &*f.name == "schema").unwrap();
-                value_of(schema, schema_field, depth + 1, seed)
-            }
-            Kind::Time => "2026-11-21T10:00:00Z".into(),
-            Kind::MicroTime => "2026-11-21T10:00:00.123456Z".into(),
-            Kind::Quantity => format!("{number}m").into(),
-            Kind::IntOrString if number % 2 == 0 => number.into(),
-            Kind::IntOrString => format!("{number}%").into(),
-            Kind::Raw => json!({"raw": number}),
-            Kind::Items => json!([format!("i{number}")]),
-        }
-    }
-
-    fn object_of(schema: &Schema, message: usize, depth: usize, seed: &mut u64) -> Value {
-        let mut object = Map::new();
-        fill(schema, message, depth, seed, &mut object);
-        Value::Object(object)
-    }
-
-    fn fill(
-        schema: &Schema,
-        message: usize,
-        depth: usize,
-        seed: &mut u64,
-        object: &mut Map<String, Value>,
-    ) {
-        // Schemas hold schemas: deep down, only what holds nothing.
-        let fields = &schema.messages[message].fields;
-        for field in fields {
-            let holds = matches!(field.kind, Kind::Message(_) | Kind::Union(_));
-            if depth > 4 && holds {
-                continue;
-            }
-            if let (Kind::Message(inner), true) = (field.kind, field.inline) {
-                fill(schema, inner, depth + 1, seed, object);
-                continue;
-            }
-            let mut value = || value_of(schema, field, depth, seed);
-            let value = match field.shape {
-                Shape::One => value(),
-                Shape::List => json!([value(), value()]),
-                Shape::Map => json!({"a": value(), "b": value()}),
-            };
-            object.insert(field.name.to_string(), value);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(8))]
-
-        /// Every kind with every field survives being written and read.
-        #[test]
-        fn what_is_written_can_be_read(seed: u64) {
-            let schema = Schema::new();
-            let mut kinds = 0;
-            for (message, name) in schema.messages.iter().map(|m| &m.name).enumerate() {
-                let parts: Vec<&str> = name.split('.').collect();
-                let has_metadata = schema.messages[message].fields.first()
-                    .is_some_and(|field| &*field.name == "metadata");
-                let [group, version, kind] = parts[..] else { continue };
-                if !has_metadata || kind.ends_with("Template") || kind.ends_with("TemplateSpec") {
-                    continue;
-                }
-                let mut object = object_of(&schema, message, 0, &mut seed.clone());
-                let api_version = match group {
-                    "core" => version.to_owned(),
-                    _ => format!("{group}/{version}"),
-                };
-                object["apiVersion"] = api_version.into();
-                object["kind"] = kind.into();
-                prop_assert_eq!(round_trip(&schema, &object), object);
-                kinds += 1;
-            }
-            prop_assert!(kinds > 50, "{}", kinds);
-        }
-    }
-
-    #[test]
-    fn the_bytes_are_those_of_go() {
-        // The fields of a Time, and the envelope, as the generated code of apimachinery writes them.
-        let schema = Schema::new();
-        let object =
-            json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05Z"}});
-        let mut message = Vec::new();
-        schema
-            .write_object("v1", "ConfigMap", &object, &mut message)
-            .unwrap();
-        let metadata = b"\x0a\x01a\x42\x04\x08\x05\x10\x00";
-        assert_eq!(
-            message,
-            [&[0x0a, metadata.len() as u8][..], metadata].concat()
-        );
-        let mut body = Vec::new();
-        envelope("v1", "ConfigMap", 300, &mut body);
-        assert_eq!(
-            body,
-            b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\xac\x02"
-        );
-    }
-
-    #[test]
-    fn values_that_do_not_fit_are_named() {
-        let schema = Schema::new();
-        let mut out = Vec::new();
-        let object = json!({
-            "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": "three"},
-        });
-        let error = schema.write_object("apps/v1", "Deployment", &object, &mut out);
-        let error = error.unwrap_err().to_string();
-        assert_eq!(
-            error,
-            r#"ns/a: field "replicas" holds a value that its type cannot: "three""#
-        );
-        let unknown = json!({"data": {"a": "b"}, "more": {"x": 1}, "binaryData": null});
-        schema
-            .write_object("v1", "ConfigMap", &unknown, &mut out)
-            .unwrap();
-    }
-}
+mod tests;

@@ -1,0 +1,163 @@
+//! Tests of objects as protobuf: what is written can be read, by every kind of the table, and what does
+//! not fit is refused, written or only checked.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn round_trip(schema: &Schema, object: &Value) -> Value {
+    let text = |name: &str| object[name].as_str().unwrap();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let mut message = Vec::new();
+    let written = schema.write_object(api_version, kind, object, &mut message);
+    written.unwrap_or_else(|error| panic!("{error}: {object}"));
+    let mut body = Vec::new();
+    envelope(api_version, kind, message.len(), &mut body);
+    body.extend_from_slice(&message);
+    schema
+        .object(&body)
+        .unwrap_or_else(|error| panic!("{error}: {object}"))
+}
+
+/// A value of a field's type, made of `seed`; small and never empty, since some empty values are
+/// dropped when they are read.
+fn value_of(schema: &Schema, field: &Field, depth: usize, seed: &mut u64) -> Value {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    let number = (*seed >> 33) as i64;
+    match field.kind {
+        Kind::String => format!("s{number}").into(),
+        Kind::Bool => true.into(),
+        Kind::Integer if number % 2 == 0 => (1 + number).into(),
+        Kind::Integer => (-1 - number).into(),
+        Kind::Double => (number as f64 + 0.5).into(),
+        Kind::Bytes => STANDARD.encode(number.to_be_bytes()).into(),
+        Kind::Message(message) => object_of(schema, message, depth + 1, seed),
+        Kind::Union(message) => {
+            let fields = &schema.messages[message].fields;
+            let schema_field = fields.iter().find(|f| &*f.name == "schema").unwrap();
+            value_of(schema, schema_field, depth + 1, seed)
+        }
+        Kind::Time => "2026-11-21T10:00:00Z".into(),
+        Kind::MicroTime => "2026-11-21T10:00:00.123456Z".into(),
+        Kind::Quantity => format!("{number}m").into(),
+        Kind::IntOrString if number % 2 == 0 => number.into(),
+        Kind::IntOrString => format!("{number}%").into(),
+        Kind::Raw => json!({"raw": number}),
+        Kind::Items => json!([format!("i{number}")]),
+    }
+}
+
+fn object_of(schema: &Schema, message: usize, depth: usize, seed: &mut u64) -> Value {
+    let mut object = Map::new();
+    fill(schema, message, depth, seed, &mut object);
+    Value::Object(object)
+}
+
+fn fill(
+    schema: &Schema,
+    message: usize,
+    depth: usize,
+    seed: &mut u64,
+    object: &mut Map<String, Value>,
+) {
+    // Schemas hold schemas: deep down, only what holds nothing.
+    let fields = &schema.messages[message].fields;
+    for field in fields {
+        let holds = matches!(field.kind, Kind::Message(_) | Kind::Union(_));
+        if depth > 4 && holds {
+            continue;
+        }
+        if let (Kind::Message(inner), true) = (field.kind, field.inline) {
+            fill(schema, inner, depth + 1, seed, object);
+            continue;
+        }
+        let mut value = || value_of(schema, field, depth, seed);
+        let value = match field.shape {
+            Shape::One => value(),
+            Shape::List => json!([value(), value()]),
+            Shape::Map => json!({"a": value(), "b": value()}),
+        };
+        object.insert(field.name.to_string(), value);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    /// Every kind with every field survives being written and read.
+    #[test]
+    fn what_is_written_can_be_read(seed: u64) {
+        let schema = Schema::new();
+        let mut kinds = 0;
+        for (message, name) in schema.messages.iter().map(|m| &m.name).enumerate() {
+            let parts: Vec<&str> = name.split('.').collect();
+            let has_metadata = schema.messages[message].fields.first()
+                .is_some_and(|field| &*field.name == "metadata");
+            let [group, version, kind] = parts[..] else { continue };
+            if !has_metadata || kind.ends_with("Template") || kind.ends_with("TemplateSpec") {
+                continue;
+            }
+            let mut object = object_of(&schema, message, 0, &mut seed.clone());
+            let api_version = match group {
+                "core" => version.to_owned(),
+                _ => format!("{group}/{version}"),
+            };
+            object["apiVersion"] = api_version.into();
+            object["kind"] = kind.into();
+            prop_assert!(schema.check_object(object["apiVersion"].as_str().unwrap(), kind, &object).is_ok());
+            prop_assert_eq!(round_trip(&schema, &object), object);
+            kinds += 1;
+        }
+        prop_assert!(kinds > 50, "{}", kinds);
+    }
+}
+
+#[test]
+fn the_bytes_are_those_of_go() {
+    // The fields of a Time, and the envelope, as the generated code of apimachinery writes them.
+    let schema = Schema::new();
+    let object = json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05Z"}});
+    let mut message = Vec::new();
+    schema
+        .write_object("v1", "ConfigMap", &object, &mut message)
+        .unwrap();
+    let metadata = b"\x0a\x01a\x42\x04\x08\x05\x10\x00";
+    assert_eq!(
+        message,
+        [&[0x0a, metadata.len() as u8][..], metadata].concat()
+    );
+    let mut body = Vec::new();
+    envelope("v1", "ConfigMap", 300, &mut body);
+    assert_eq!(
+        body,
+        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\xac\x02"
+    );
+}
+
+#[test]
+fn values_that_do_not_fit_are_named() {
+    let schema = Schema::new();
+    let mut out = Vec::new();
+    let object = json!({
+        "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": "three"},
+    });
+    let error = schema.write_object("apps/v1", "Deployment", &object, &mut out);
+    let error = error.unwrap_err();
+    let checked = schema.check_object("apps/v1", "Deployment", &object);
+    assert_eq!(checked, Err(error.clone()));
+    assert_eq!(
+        schema.check_object("x/v1", "Deployment", &object),
+        Ok(()),
+        "unknown"
+    );
+    let error = error.to_string();
+    assert_eq!(
+        error,
+        r#"ns/a: field "replicas" holds a value that its type cannot: "three""#
+    );
+    let unknown = json!({"data": {"a": "b"}, "more": {"x": 1}, "binaryData": null});
+    schema
+        .write_object("v1", "ConfigMap", &unknown, &mut out)
+        .unwrap();
+}
