@@ -6,7 +6,9 @@
 //!
 //! - *Published*: the last revision that watches know of. The writer publishes after its commit, so
 //!   it is never ahead of what can be read.
-//! - *Tail*: the changes up to the published revision, without a hole, as far back as it reaches.
+//! - *Tail*: the changes up to the published revision, without a hole, as far back as it reaches: to
+//!   the first that somebody has not taken, within limits. What all have taken is let go with the next
+//!   publication; a watch that begins in the past reads the log.
 //! - *Pending*: a slot's first published revision that concerns its prefix and was not taken.
 //!
 //! # Invariant
@@ -101,6 +103,7 @@ impl Hub {
         for event in events {
             state.append(event, &mut wake);
         }
+        state.trim();
         let published = state.published;
         state.waiting.retain(|(revision, waiter)| {
             let wait = *revision > published;
@@ -244,11 +247,20 @@ impl State {
         }
         self.tail_bytes += event_bytes(&event);
         self.tail.push_back(event);
-        while self.tail.len() > TAIL_EVENTS_MAX || self.tail_bytes > TAIL_BYTES_MAX {
-            let Some(oldest) = self.tail.pop_front() else {
-                break;
-            };
-            self.tail_bytes -= event_bytes(&oldest);
+    }
+
+    /// Lets go of what everybody has taken, and of what is too much. There is a slot for each cache,
+    /// not for each client, so to look at all of them costs little beside a commit.
+    fn trim(&mut self) {
+        let pending = self.slots.values().filter_map(|slot| slot.pending);
+        let wanted = pending.min().unwrap_or(u64::MAX);
+        while let Some(oldest) = self.tail.front()
+            && (oldest.revision.get() < wanted
+                || self.tail.len() > TAIL_EVENTS_MAX
+                || self.tail_bytes > TAIL_BYTES_MAX)
+        {
+            self.tail_bytes -= event_bytes(oldest);
+            self.tail.pop_front();
         }
     }
 

@@ -82,6 +82,8 @@ fn an_idle_watch_does_not_go_back_to_the_log() {
 #[test]
 fn a_late_watch_reads_the_log_and_joins_the_tail() {
     let hub = Hub::new(1);
+    // For whom the tail is kept.
+    hub.add(&key("/pods/"), 1, Arc::new(Notify::new()));
     let each = TAIL_BYTES_MAX / 4;
     hub.publish(
         (2..=9)
@@ -96,6 +98,33 @@ fn a_late_watch_reads_the_log_and_joins_the_tail() {
     hub.advance(id, 9 - held);
     let (taken, to) = revisions(hub.step(id, &key("/pods/"), 9 - held));
     assert_eq!((taken.len() as u64, to), (held, 9));
+}
+
+/// Kept to its limits for nobody, the tail was 8 MiB of values in a store that was only filled.
+#[test]
+fn what_everybody_has_taken_is_let_go() {
+    let hub = Hub::new(1);
+    let held = || {
+        let state = hub.0.lock();
+        (state.tail.len(), state.tail_bytes > 0)
+    };
+    hub.publish(vec![event("/nobody/a", 2, 64)]);
+    assert_eq!(held(), (0, false));
+
+    let [fast, slow] = ["/pods/", "/pods/ns/"].map(key);
+    let fast_id = hub.add(&fast, 2, Arc::new(Notify::new()));
+    let slow_id = hub.add(&slow, 2, Arc::new(Notify::new()));
+    hub.publish((3..=6).map(|at| event("/pods/ns/a", at, 64)).collect());
+    assert_eq!(revisions(hub.step(fast_id, &fast, 2)).1, 6);
+    hub.publish(vec![event("/pods/ns/a", 7, 64)]);
+    assert_eq!(held(), (5, true), "one has not come yet");
+
+    let (taken, _) = revisions(hub.step(slow_id, &slow, 2));
+    assert_eq!(taken, [3, 4, 5, 6, 7]);
+    hub.publish(vec![event("/pods/ns/a", 8, 64)]);
+    assert_eq!(held(), (2, true), "the fast one lacks 7 and 8");
+    let (taken, _) = revisions(hub.step(fast_id, &fast, 6));
+    assert_eq!(taken, [7, 8]);
 }
 
 /// What is committed can be read, and watched from, a moment before it is published.
