@@ -1,6 +1,7 @@
 //! Columns: the few fields of a resource that selectors may name, and how to read them from JSON
 //! in one pass that builds nothing else. What each resource's columns are is the registry's table.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -110,26 +111,39 @@ impl ColumnSet {
         }
     }
 
-    /// Reads every column's value from `json` in one pass; the result is in index order.
-    ///
-    /// # Errors
-    /// The JSON is malformed.
-    pub fn extract(&self, json: &[u8]) -> Result<Box<[Box<str>]>, serde_json::Error> {
-        let mut values: Vec<Box<str>> = self.fields.iter().map(|f| f.default.clone()).collect();
-        if !values.is_empty() {
-            let mut de = serde_json::Deserializer::from_slice(json);
-            Extract {
-                node: &self.tree,
-                values: &mut values,
-            }
-            .deserialize(&mut de)?;
+    /// The values of an object of which nothing was read yet.
+    pub(super) fn values(&self) -> Values<'_> {
+        let defaults = self.fields.iter().map(|f| Cow::Borrowed(&*f.default));
+        Values {
+            set: self,
+            texts: defaults.collect(),
         }
-        for (empty, source) in &self.fallbacks {
-            if values[*empty].is_empty() {
-                values[*empty] = values[*source].clone();
+    }
+}
+
+/// The columns of one object while its JSON is read.
+pub(super) struct Values<'a> {
+    set: &'a ColumnSet,
+    texts: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Values<'a> {
+    /// What reads the value of the object's member `name`, if a column is in there.
+    pub(super) fn member(&mut self, name: &str) -> Option<Extract<'a, '_>> {
+        Some(Extract {
+            node: self.set.tree.child(name)?,
+            values: &mut self.texts,
+        })
+    }
+
+    /// By index of the column.
+    pub(super) fn finish(mut self) -> Vec<Cow<'a, str>> {
+        for (empty, source) in &self.set.fallbacks {
+            if self.texts[*empty].is_empty() {
+                self.texts[*empty] = self.texts[*source].clone();
             }
         }
-        Ok(values.into())
+        self.texts
     }
 }
 
@@ -165,35 +179,35 @@ impl Node {
 }
 
 /// Walks one JSON value beside one node of the tree, filling in the values it meets.
-struct Extract<'a> {
+pub(super) struct Extract<'a, 'v> {
     node: &'a Node,
-    values: &'a mut Vec<Box<str>>,
+    values: &'v mut Vec<Cow<'a, str>>,
 }
 
-impl Extract<'_> {
-    fn set(self, text: &str) {
+impl<'a> Extract<'a, '_> {
+    fn set(self, text: impl Into<Cow<'a, str>>) {
         if let Some(column) = self.node.column {
             self.values[column] = text.into();
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Extract<'_> {
+impl<'a> DeserializeSeed<'a> for Extract<'a, '_> {
     type Value = ();
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, de: D) -> Result<(), D::Error> {
+    fn deserialize<D: serde::Deserializer<'a>>(self, de: D) -> Result<(), D::Error> {
         de.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Extract<'_> {
+impl<'a> Visitor<'a> for Extract<'a, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(child) = map.next_key_seed(FindChild(self.node))? {
             match child {
                 Some(node) => map.next_value_seed(Extract {
@@ -208,13 +222,18 @@ impl<'de> Visitor<'de> for Extract<'_> {
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<(), E> {
         self.set(text);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.set(text.to_owned());
         Ok(())
     }
 
@@ -224,17 +243,17 @@ impl<'de> Visitor<'de> for Extract<'_> {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.set(&value.to_string());
+        self.set(value.to_string());
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.set(&value.to_string());
+        self.set(value.to_string());
         Ok(())
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.set(&value.to_string());
+        self.set(value.to_string());
         Ok(())
     }
 
@@ -271,26 +290,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extracts_in_one_pass() {
-        let mut unschedulable = FieldColumn::new("spec.unschedulable");
-        unschedulable.default = "false".into();
+    fn labels_and_aliases_name_columns() {
         let mut node = FieldColumn::new("spec.nodeName");
         node.alias = Some("spec.host".into());
-        let set = ColumnSet::new(vec![
-            node,
-            FieldColumn::new("status.replicas"),
-            unschedulable,
-        ]);
-        let json = br#"{"spec":{"containers":[{"nodeName":"no"}],"nodeName":"n\u0031"},
-                        "status":{"replicas":3}}"#;
-        assert_eq!(
-            *set.extract(json).unwrap(),
-            ["n1".into(), "3".into(), "false".into()]
-        );
+        let set = ColumnSet::new(vec![node, FieldColumn::new("status.replicas")]);
         assert_eq!(set.resolve("spec.host"), Ok(FieldRef::Column(0)));
         assert_eq!(set.resolve("metadata.name"), Ok(FieldRef::Name));
         assert_eq!(set.resolve("spec.x"), Err(UnknownField("spec.x".into())));
-        assert!(set.extract(b"{\"spec\":").is_err());
         assert_eq!(set.resolve("metadata.namespace"), Ok(FieldRef::Namespace));
         assert!(
             set.without_namespace()

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::labels::{Labels, Marks};
+use super::labels::Marks;
 use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_label_text};
 
 /// A conjunction of requirements; the empty one matches everything.
@@ -62,9 +62,13 @@ impl LabelSelector {
             .all(|r| r.operator.holds(value_of(&r.key)))
     }
 
-    /// The same of an object's labels; most that are not selected cost no look at them.
-    pub(super) fn selects(&self, labels: &Labels) -> bool {
-        labels.may_have(self.marks) && self.matches(|key| labels.get(key))
+    /// The same of labels with these marks; most that are not selected cost no look at them.
+    pub(super) fn selects<'a>(
+        &self,
+        marks: Marks,
+        value_of: impl Fn(&str) -> Option<&'a str>,
+    ) -> bool {
+        marks.may_have(self.marks) && self.matches(value_of)
     }
 
     /// The value that the selector pins `key` to with `=`, if it does.

@@ -14,6 +14,7 @@ mod object;
 mod options;
 mod predicate;
 mod resource_version;
+mod scan;
 mod shard_selector;
 mod status;
 mod user;
@@ -26,7 +27,7 @@ pub use event::{EventType, WatchEvent};
 pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
 pub use key::{InvalidKey, ObjectKey, StorageKey};
 pub use label_selector::{InvalidLabelSelector, LabelSelector};
-pub use object::{DecodeError, Object, insert_resource_version};
+pub use object::{DecodeError, Object};
 pub use options::{
     DeleteOptions, GetOptions, ListOptions, Preconditions, PropagationPolicy, ResourceVersionMatch,
     WriteOptions,

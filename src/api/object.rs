@@ -3,23 +3,24 @@
 //!
 //! # Layout
 //!
-//! The bytes are kept as a whole watch frame, because a frame is what they are most often sent as:
+//! The bytes begin with a whole watch frame, because a frame is what they are most often sent as:
 //!
 //! ```text
-//! {"type":"MODIFIED","object":{"apiVersion":…,"metadata":{"resourceVersion":"7",…},…}}\n
-//!                             ^------------------- body --------------------------^
+//! {"type":"MODIFIED","object":{"apiVersion":…,"metadata":{"resourceVersion":"7",…},…}}\n…
+//!                             ^------------------- body --------------------------^  ^ aside
 //! ```
 //!
-//! so a list takes a slice of the middle, and the usual event takes the whole; neither copies.
+//! so a list takes a slice of the middle, and the usual event takes the frame; neither copies. A column
+//! is a place in those bytes, and so costs eight more: most of their texts stand in the body. Those that
+//! do not (escaped ones, defaults) are set aside after the frame.
 
-use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::labels::Labels;
+use super::labels::Marks;
+use super::scan::scan;
 use super::{ColumnSet, EventType, FieldRef, LabelSelector, ObjectKey, ResourceVersion};
 
 const FRAME_TAIL: &[u8] = b"}\n";
@@ -37,13 +38,51 @@ const fn frame_head(event_type: EventType) -> &'static [u8] {
 pub struct Object {
     key: ObjectKey,
     resource_version: ResourceVersion,
-    /// The type that `wire` is a frame of.
+    /// The frame, then what is set aside.
+    bytes: Bytes,
+    frame_len: u32,
+    /// The type that the frame tells.
     event_type: EventType,
-    wire: Bytes,
-    uid: Box<str>,
-    labels: Labels,
-    /// By index of the resource's [`ColumnSet`].
-    fields: Box<[Box<str>]>,
+    /// The member that was spliced in, empty at zero.
+    version: Span,
+    marks: Marks,
+    label_count: u32,
+    /// The uid; key and value of each label, sorted by key; the fields, by index of the resource's
+    /// [`ColumnSet`].
+    texts: Box<[Span]>,
+}
+
+/// A place in an object's bytes.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    at: u32,
+    len: u32,
+}
+
+impl Span {
+    fn new(range: Range<usize>) -> Self {
+        Self {
+            at: narrow(range.start),
+            len: narrow(range.len()),
+        }
+    }
+
+    fn range(self) -> Range<usize> {
+        let at = self.at as usize;
+        at..at + self.len as usize
+    }
+
+    /// The same text after what is before it has changed.
+    fn moved(self, to: impl Fn(usize) -> usize) -> Self {
+        let Range { start, end } = self.range();
+        let moved = to(start);
+        Self::new(moved..moved + (end - start))
+    }
+}
+
+/// Of bytes of one object, which are far fewer than 4 GiB: no back end takes so many.
+fn narrow(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("an object is smaller than 4 GiB")
 }
 
 /// Stored bytes are not a Kubernetes object in JSON.
@@ -55,27 +94,6 @@ pub struct DecodeError {
     /// What is wrong with it.
     #[source]
     pub source: serde_json::Error,
-}
-
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    metadata: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct Metadata<'a> {
-    /// Only to be texts: the key says which object it is.
-    #[serde(default, borrow, rename = "name")]
-    _name: Option<Cow<'a, str>>,
-    #[serde(default, borrow, rename = "namespace")]
-    _namespace: Option<Cow<'a, str>>,
-    #[serde(default)]
-    uid: Option<Box<str>>,
-    #[serde(default)]
-    labels: Option<std::collections::BTreeMap<Box<str>, Box<str>>>,
-    #[serde(default, rename = "resourceVersion")]
-    resource_version: Option<serde::de::IgnoredAny>,
 }
 
 impl Object {
@@ -91,34 +109,58 @@ impl Object {
         stored: &[u8],
         columns: &ColumnSet,
     ) -> Result<Self, DecodeError> {
-        let parse = || {
-            let (envelope, metadata) = parts_of(stored)?;
-            let fields = columns.extract(stored)?;
-            let head = frame_head(event_type);
-            let wire = if metadata.resource_version.is_some() {
-                // Not ours: everything written here has it blanked. Tolerated, at a price.
-                frame(
-                    head,
-                    &insert_resource_version(&without_resource_version(stored)?, at)?,
-                )
-            } else {
-                let metadata_at = offset_within(stored, envelope.metadata.get());
-                splice(head, stored, metadata_at, at)
-            };
-            Ok((wire, metadata, fields))
+        let made = Self::read(&key, at, event_type, stored, columns);
+        made.map_err(|source| DecodeError { key, source })
+    }
+
+    fn read(
+        key: &ObjectKey,
+        at: ResourceVersion,
+        event_type: EventType,
+        stored: &[u8],
+        columns: &ColumnSet,
+    ) -> Result<Self, serde_json::Error> {
+        let scanned = scan(stored, columns)?;
+        if scanned.has_version {
+            // Not ours: everything written here has it blanked. Tolerated, at a price.
+            let blanked = without_resource_version(stored)?;
+            return Self::read(key, at, event_type, &blanked, columns);
+        }
+        let mut aside = Vec::new();
+        let mut place = |text: &str| match offset_within(stored, text) {
+            Some(offset) => Span::new(offset..offset + text.len()),
+            None => {
+                aside.extend(text.as_bytes());
+                let end = stored.len() + aside.len();
+                Span::new(end - text.len()..end)
+            }
         };
-        let (wire, metadata, fields) = parse().map_err(|source| DecodeError {
-            key: key.clone(),
-            source,
-        })?;
+        let mut texts = vec![place(&scanned.uid)];
+        let mut marks = Marks::NONE;
+        for (name, value) in &scanned.labels {
+            texts.extend([place(name), place(value)]);
+            marks = marks.with(Marks::of_key(name)).with(Marks::of(name, value));
+        }
+        texts.extend(scanned.fields.iter().map(|field| place(field)));
+
+        let metadata = offset_within(stored, scanned.metadata).expect("it is a part of it");
+        let (before, after) = stored.split_at(metadata + 1);
+        let (bytes, version) = splice(event_type, before, at, after, &aside);
+        let moved = |at| match at {
+            _ if at < before.len() => at + frame_head(event_type).len(),
+            _ if at < stored.len() => at - before.len() + version.end,
+            _ => at - stored.len() + bytes.len() - aside.len(),
+        };
         Ok(Self {
-            key,
+            key: key.clone(),
             resource_version: at,
             event_type,
-            wire,
-            uid: metadata.uid.unwrap_or_default(),
-            labels: Labels::new(metadata.labels.unwrap_or_default()),
-            fields,
+            frame_len: narrow(bytes.len() - aside.len()),
+            version: Span::new(version.clone()),
+            marks,
+            label_count: narrow(scanned.labels.len()),
+            texts: texts.into_iter().map(|text| text.moved(moved)).collect(),
+            bytes,
         })
     }
 
@@ -134,17 +176,21 @@ impl Object {
 
     /// `metadata.uid`, empty when there is none.
     pub fn uid(&self) -> &str {
-        &self.uid
+        self.text(self.texts[0])
     }
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key)
+        let (labels, _) = self.texts[1..].split_at(2 * self.label_count as usize);
+        let (pairs, _) = labels.as_chunks();
+        let compared = |[name, _]: &[Span; 2]| self.bytes[name.range()].cmp(key.as_bytes());
+        let found = pairs.binary_search_by(compared).ok()?;
+        Some(self.text(pairs[found][1]))
     }
 
     /// Whether the selector selects its labels.
     pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
-        selector.selects(&self.labels)
+        selector.selects(self.marks, |key| self.label(key))
     }
 
     /// The value of a selectable field; one that the object lacks reads as its default.
@@ -152,29 +198,36 @@ impl Object {
         match field {
             FieldRef::Name => self.key.name(),
             FieldRef::Namespace => self.key.namespace(),
-            FieldRef::Column(index) => &self.fields[index],
+            FieldRef::Column(index) => {
+                let fields = 1 + 2 * self.label_count as usize;
+                self.text(self.texts[fields + index])
+            }
         }
+    }
+
+    fn text(&self, span: Span) -> &str {
+        std::str::from_utf8(&self.bytes[span.range()]).expect("a text was put or found there")
     }
 
     /// The JSON of the object, `metadata.resourceVersion` included. Shares the cached bytes.
     pub fn body(&self) -> Bytes {
-        self.wire.slice(self.body_range())
+        self.bytes.slice(self.body_range())
     }
 
     /// The JSON of the object, borrowed.
     pub fn body_slice(&self) -> &[u8] {
-        &self.wire[self.body_range()]
+        &self.bytes[self.body_range()]
     }
 
     fn body_range(&self) -> std::ops::Range<usize> {
-        frame_head(self.event_type).len()..self.wire.len() - FRAME_TAIL.len()
+        frame_head(self.event_type).len()..self.frame_len as usize - FRAME_TAIL.len()
     }
 
     /// The watch frame that tells `event_type` about this object; shared bytes when the object was
     /// decoded from just such an event, else a copy.
     pub fn json_frame(&self, event_type: EventType) -> Bytes {
         if event_type == self.event_type {
-            self.wire.clone()
+            self.bytes.slice(..self.frame_len as usize)
         } else {
             frame(frame_head(event_type), self.body_slice())
         }
@@ -189,69 +242,42 @@ impl Object {
 
     /// How much memory the object holds, in bytes, within a few words.
     pub fn memory(&self) -> usize {
-        let labels = self.labels.memory();
-        let fields: usize = self.fields.iter().map(|f| f.len() + 16).sum();
-        size_of::<Self>() + self.wire.len() + self.key.as_str().len() + 16 + labels + fields
+        let key = 2 * size_of::<usize>() + self.key.as_str().len();
+        size_of::<Self>() + self.bytes.len() + key + size_of_val(&*self.texts)
     }
 
     /// The same object as the deletion at `at` tells it: its last state under the new version.
-    ///
-    /// # Errors
-    /// Never for an object made by [`Object::decode`]; the type says so because it reads the JSON.
-    pub fn deleted_at(&self, at: ResourceVersion) -> Result<Arc<Self>, DecodeError> {
-        let respliced = without_resource_version(self.body_slice())
-            .and_then(|stored| insert_resource_version(&stored, at))
-            .map_err(|source| DecodeError {
-                key: self.key.clone(),
-                source,
-            })?;
-        Ok(Arc::new(Self {
+    pub fn deleted_at(&self, at: ResourceVersion) -> Arc<Self> {
+        let (body, aside) = (self.body_range(), &self.bytes[self.frame_len as usize..]);
+        let (old, event_type) = (self.version.range(), EventType::Deleted);
+        let before = &self.bytes[body.start..old.start];
+        let after = &self.bytes[old.end..body.end];
+        let (bytes, version) = splice(event_type, before, at, after, aside);
+        // Nothing is in the version itself.
+        let moved = |at| match at < old.end {
+            true => at - body.start + frame_head(event_type).len(),
+            false => at - old.end + version.end,
+        };
+        Arc::new(Self {
+            key: self.key.clone(),
             resource_version: at,
-            event_type: EventType::Deleted,
-            wire: frame(frame_head(EventType::Deleted), &respliced),
-            ..self.clone()
-        }))
+            event_type,
+            frame_len: narrow(bytes.len() - aside.len()),
+            version: Span::new(version.clone()),
+            texts: self.texts.iter().map(|text| text.moved(moved)).collect(),
+            bytes,
+            ..*self
+        })
     }
 }
 
-/// `stored`, which has no resource version, with `metadata.resourceVersion` set to `at`.
-///
-/// # Errors
-/// `stored` is not a JSON object with an object `metadata`.
-pub fn insert_resource_version(
-    stored: &[u8],
-    at: ResourceVersion,
-) -> Result<Bytes, serde_json::Error> {
-    let (envelope, _) = parts_of(stored)?;
-    let wire = splice(
-        b"",
-        stored,
-        offset_within(stored, envelope.metadata.get()),
-        at,
-    );
-    Ok(wire.slice(..wire.len() - FRAME_TAIL.len()))
-}
-
-/// Reads what is known of every object.
-///
-/// # Errors
-/// `stored` is not a JSON object with an object `metadata`. A list in the place of either, which
-/// reading into a struct would take, is refused: a version cannot be spliced into it.
-fn parts_of(stored: &[u8]) -> Result<(Envelope<'_>, Metadata<'_>), serde_json::Error> {
-    let envelope: Envelope<'_> = serde_json::from_slice(stored)?;
-    let metadata: Metadata<'_> = serde_json::from_str(envelope.metadata.get())?;
-    let is_object = |json: &[u8]| json.trim_ascii_start().starts_with(b"{");
-    if is_object(stored) && is_object(envelope.metadata.get().as_bytes()) {
-        return Ok((envelope, metadata));
+/// Where `part` begins when it is a slice of `whole`, wherever when it is empty.
+fn offset_within(whole: &[u8], part: &str) -> Option<usize> {
+    if part.is_empty() {
+        return Some(0);
     }
-    Err(serde::de::Error::custom(
-        "a list where an object is expected",
-    ))
-}
-
-/// Where `part`, a slice of `whole`, begins.
-fn offset_within(whole: &[u8], part: &str) -> usize {
-    part.as_ptr() as usize - whole.as_ptr() as usize
+    let offset = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+    (offset < whole.len()).then_some(offset)
 }
 
 fn frame(head: &[u8], body: &[u8]) -> Bytes {
@@ -262,25 +288,31 @@ fn frame(head: &[u8], body: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The frame of `stored` with the version as the first member of the object that begins at
-/// `metadata_at`. The buffer is sized exactly: what the cache keeps has no slack.
-fn splice(head: &[u8], stored: &[u8], metadata_at: usize, at: ResourceVersion) -> Bytes {
-    let (before, after) = stored.split_at(metadata_at + 1);
-    let empty = after.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'}');
+/// The frame of the body `before` and `after`, between which `metadata` begins, with the version as the
+/// first member of that, and `aside`; and where the version is. The buffer is sized exactly: what the
+/// cache keeps has no slack.
+fn splice(
+    event_type: EventType,
+    before: &[u8],
+    at: ResourceVersion,
+    after: &[u8],
+    aside: &[u8],
+) -> (Bytes, Range<usize>) {
+    let head = frame_head(event_type);
+    let last = after.trim_ascii_start().starts_with(b"}");
     let member = match at.is_zero() {
         true => String::new(),
-        false => format!(
-            r#""resourceVersion":"{at}"{}"#,
-            if empty { "" } else { "," }
-        ),
+        false => format!(r#""resourceVersion":"{at}"{}"#, if last { "" } else { "," }),
     };
-    let size = head.len() + stored.len() + member.len() + FRAME_TAIL.len();
+    let parts = [head, before, member.as_bytes(), after, FRAME_TAIL, aside];
+    let size = parts.iter().map(|part| part.len()).sum();
     let mut out = BytesMut::with_capacity(size);
-    for part in [head, before, member.as_bytes(), after, FRAME_TAIL] {
+    for part in parts {
         out.put_slice(part);
     }
     debug_assert_eq!(out.len(), size);
-    out.freeze()
+    let start = head.len() + before.len();
+    (out.freeze(), start..start + member.len())
 }
 
 /// Removes `metadata.resourceVersion` by way of a parsed tree.
@@ -362,9 +394,58 @@ mod tests {
     }
 
     #[test]
+    fn a_version_of_null_is_a_version_too() {
+        let stored = r#"{"metadata":{"resourceVersion":null,"name":"a"}}"#;
+        assert_eq!(
+            decode(stored).unwrap().body(),
+            r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#,
+            "not two members of one name"
+        );
+    }
+
+    /// Every text is found wherever it stands: before the version, after it, or nowhere in the body.
+    #[test]
+    fn columns_move_with_the_bytes() {
+        let columns = ColumnSet::new(vec![
+            FieldColumn::new("spec.nodeName"),
+            FieldColumn {
+                default: "Always".into(),
+                ..FieldColumn::new("spec.restartPolicy")
+            },
+            FieldColumn::new("metadata.generation"),
+            FieldColumn::new("status.phase"),
+        ]);
+        let stored = r#"{ "spec" : {"nodeName":"n1"}, "metadata" : { "uid":"\u0061bc",
+            "labels":{"b":"2","esc\"aped":"\n","a":"","b":"3"},"generation":4},
+            "status":{"phase":"Ready"} }"#;
+        let (key, at) = (ObjectKey::from("ns/a"), ResourceVersion::new(99));
+        let object = Object::decode(key, at, EventType::Added, stored.as_bytes(), &columns);
+        let object = object.unwrap();
+        let frames = [9, 100].map(|at| object.deleted_at(ResourceVersion::new(at)));
+        for object in [&object, &*frames[0], &*frames[1]] {
+            let field = |index| object.field(FieldRef::Column(index));
+            assert_eq!([0, 1, 2, 3].map(field), ["n1", "Always", "4", "Ready"]);
+            assert_eq!(object.uid(), "abc");
+            let labels = ["a", "b", "esc\"aped", "c"].map(|key| object.label(key));
+            assert_eq!(labels, [Some(""), Some("3"), Some("\n"), None]);
+            let frame = object.json_frame(object.event_type);
+            assert_eq!(
+                frame,
+                super::frame(frame_head(object.event_type), &object.body())
+            );
+        }
+        let body = |object: &Object| String::from_utf8(object.body().to_vec()).unwrap();
+        for (deleted, at) in frames.iter().zip([r#""9""#, r#""100""#]) {
+            assert_eq!(body(deleted), body(&object).replace(r#""99""#, at));
+            let back = deleted.deleted_at(object.resource_version());
+            assert_eq!(body(&back), body(&object));
+        }
+    }
+
+    #[test]
     fn a_deletion_keeps_the_body_and_moves_the_version() {
         let object = decode(r#"{"metadata":{"name":"a"}}"#).unwrap();
-        let deleted = object.deleted_at(ResourceVersion::new(9)).unwrap();
+        let deleted = object.deleted_at(ResourceVersion::new(9));
         assert_eq!(deleted.resource_version(), ResourceVersion::new(9));
         assert_eq!(
             deleted.body(),

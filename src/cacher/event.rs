@@ -149,9 +149,7 @@ impl CacheEvent {
     /// matched, at the version of the event.
     fn removal(&self) -> Arc<WatchEvent> {
         let object = match &self.previous {
-            Some(previous) if !self.deleted => previous
-                .deleted_at(self.resource_version())
-                .expect("the object was decoded from these very bytes"),
+            Some(previous) if !self.deleted => previous.deleted_at(self.resource_version()),
             _ => self.object.clone(),
         };
         Arc::new(WatchEvent::new(EventType::Deleted, object))

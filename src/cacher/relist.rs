@@ -35,10 +35,7 @@ pub(super) fn changes(
         revisions.entry(version).or_default().push(event);
     };
     let delete = |object: &Arc<Object>| {
-        let told = object
-            .deleted_at(earliest)
-            .expect("the object was decoded from these very bytes");
-        CacheEvent::delete(told, object.clone(), received)
+        CacheEvent::delete(object.deleted_at(earliest), object.clone(), received)
     };
     for (key, object) in new {
         let version = object.resource_version();

@@ -52,7 +52,7 @@ fn revision(
         let before = snapshot.objects.get(key.as_str()).cloned();
         match before {
             Some(before) if random.bool() => {
-                CacheEvent::delete(before.deleted_at(at).unwrap(), before, received)
+                CacheEvent::delete(before.deleted_at(at), before, received)
             }
             before => CacheEvent::put(object(&key, random.u32(0..4), at), before, received),
         }

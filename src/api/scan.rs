@@ -1,0 +1,325 @@
+//! Scanning: what is known of every object and what its resource's selectors may name, read from its
+//! JSON in one pass that copies nothing but what is escaped. Where it goes from there is told in
+//! `object`; what the columns are, in `columns`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::ColumnSet;
+use super::columns::Values;
+
+/// What a pass finds. Texts are slices of what was scanned wherever that spells them out.
+#[derive(Debug)]
+pub(super) struct Scanned<'a> {
+    /// `metadata`, a slice of what was scanned.
+    pub(super) metadata: &'a str,
+    pub(super) uid: Cow<'a, str>,
+    /// Sorted by key.
+    pub(super) labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// By index of the column; what is not there is its default.
+    pub(super) fields: Vec<Cow<'a, str>>,
+    /// Whether `metadata` has a version, which what is stored here never has.
+    pub(super) has_version: bool,
+}
+
+/// Scans `stored`.
+///
+/// # Errors
+/// It is not a Kubernetes object in JSON. A list in the place of the object or of its metadata, which
+/// reading into a struct would take, is refused: a version cannot be spliced into it.
+pub(super) fn scan<'a>(
+    stored: &'a [u8],
+    columns: &'a ColumnSet,
+) -> Result<Scanned<'a>, serde_json::Error> {
+    let mut values = columns.values();
+    let mut json = serde_json::Deserializer::from_slice(stored);
+    let metadata = Envelope(&mut values).deserialize(&mut json)?;
+    json.end()?;
+    if !metadata.starts_with('{') {
+        return Err(serde_json::Error::custom("metadata is not an object"));
+    }
+    let known: Metadata<'a> = serde_json::from_str(metadata)?;
+    Ok(Scanned {
+        metadata,
+        uid: known.uid.map_or(Cow::Borrowed(""), |uid| uid.0),
+        labels: known.labels.map_or_else(Vec::new, |labels| labels.0),
+        fields: values.finish(),
+        has_version: known.resource_version,
+    })
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    /// Only to be texts: the key says which object it is.
+    #[serde(default, borrow, rename = "name")]
+    _name: Option<Text<'a>>,
+    #[serde(default, borrow, rename = "namespace")]
+    _namespace: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    uid: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    labels: Option<Pairs<'a>>,
+    #[serde(default, rename = "resourceVersion", deserialize_with = "present")]
+    resource_version: bool,
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Whatever the member is, null as well: a second one beside it would contradict it.
+fn present<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(de).map(|_| true)
+}
+
+/// Sorted, the last of a key.
+struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        de.deserialize_map(Pairs(Vec::new()))
+    }
+}
+
+impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some((Text(key), Text(value))) = map.next_entry()? {
+            match self.0.binary_search_by(|(other, _)| other.cmp(&key)) {
+                Ok(at) => self.0[at].1 = value,
+                Err(at) => self.0.insert(at, (key, value)),
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Finds `metadata` and fills in the columns on the way.
+struct Envelope<'a, 'v>(&'v mut Values<'a>);
+
+impl<'a> DeserializeSeed<'a> for Envelope<'a, '_> {
+    type Value = &'a str;
+
+    fn deserialize<D: Deserializer<'a>>(self, de: D) -> Result<&'a str, D::Error> {
+        de.deserialize_map(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Envelope<'a, '_> {
+    type Value = &'a str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<&'a str, A::Error> {
+        let mut metadata = None;
+        while let Some(Text(name)) = map.next_key()? {
+            if name == "metadata" {
+                let raw: &'a RawValue = map.next_value()?;
+                if metadata.replace(raw.get()).is_some() {
+                    return Err(A::Error::duplicate_field("metadata"));
+                }
+                if let Some(member) = self.0.member(&name) {
+                    let mut again = serde_json::Deserializer::from_str(raw.get());
+                    member.deserialize(&mut again).map_err(A::Error::custom)?;
+                }
+            } else if let Some(member) = self.0.member(&name) {
+                map.next_value_seed(member)?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        metadata.ok_or_else(|| A::Error::missing_field("metadata"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::api::FieldColumn;
+
+    fn columns() -> ColumnSet {
+        let mut source = FieldColumn::new("source");
+        source.fallback = Some("spec.nodeName".into());
+        let mut phase = FieldColumn::new("status.phase");
+        phase.default = "Pending".into();
+        let node = FieldColumn::new("spec.nodeName");
+        ColumnSet::new(vec![node, phase, FieldColumn::new("metadata.uid"), source])
+    }
+
+    /// What `scan` is to find, by way of a parsed tree.
+    fn expected(json: &str, columns: &ColumnSet) -> Option<Value> {
+        let value: Value = serde_json::from_str(json).ok()?;
+        let metadata = value.as_object()?.get("metadata")?.as_object()?;
+        let text = |name: &str| match metadata.get(name) {
+            None | Some(Value::Null) => Some(""),
+            Some(value) => value.as_str(),
+        };
+        text("name").and(text("namespace"))?;
+        let labels = match metadata.get("labels") {
+            None | Some(Value::Null) => Map::new(),
+            Some(labels) => labels.as_object()?.clone(),
+        };
+        if labels.values().any(|value| !value.is_string()) {
+            return None;
+        }
+        let fields = columns.fields().iter().map(|field| {
+            let at = field
+                .path
+                .iter()
+                .try_fold(&value, |at, name| at.get(&**name));
+            match at {
+                Some(Value::String(text)) => text.clone(),
+                Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+                _ => field.default.to_string(),
+            }
+        });
+        let mut fields: Vec<_> = fields.collect();
+        if fields[3].is_empty() {
+            fields[3] = fields[0].clone();
+        }
+        let version = metadata.contains_key("resourceVersion");
+        Some(json!([text("uid")?, labels, fields, version]))
+    }
+
+    fn found(json: &str, columns: &ColumnSet) -> Option<Value> {
+        let scanned = scan(json.as_bytes(), columns).ok()?;
+        let labels = scanned.labels.iter();
+        let labels: Map<_, _> = labels.map(|(k, v)| (k.to_string(), json!(v))).collect();
+        Some(json!([
+            scanned.uid,
+            labels,
+            scanned.fields,
+            scanned.has_version
+        ]))
+    }
+
+    /// Trees of the names that matter, at whatever depth, and of anything in their places.
+    fn tree() -> impl Strategy<Value = Value> {
+        let text = prop::sample::select(vec!["", "n1", "a\"b", "\u{1f600}", "{", "}]\\"]);
+        let leaf = prop_oneof![
+            4 => text.prop_map(Value::from),
+            1 => Just(Value::Null),
+            1 => any::<bool>().prop_map(Value::from),
+            1 => any::<i32>().prop_map(Value::from),
+            1 => Just(json!(1.5)),
+        ];
+        let name = prop::sample::select(vec![
+            "metadata",
+            "labels",
+            "uid",
+            "name",
+            "namespace",
+            "resourceVersion",
+            "spec",
+            "nodeName",
+            "status",
+            "phase",
+            "source",
+            "a\nb",
+            "x",
+        ]);
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            let members = prop::collection::vec((name.clone(), inner.clone()), 0..6);
+            let object = |members: Vec<(&str, Value)>| {
+                Value::from_iter(
+                    members
+                        .into_iter()
+                        .map(|(name, value)| (name.to_owned(), value)),
+                )
+            };
+            prop_oneof![
+                4 => members.prop_map(object),
+                1 => prop::collection::vec(inner, 0..3).prop_map(Value::from),
+            ]
+        })
+    }
+
+    fn text() -> impl Strategy<Value = Value> {
+        prop::sample::select(vec!["", "n1", "a\"b", "\u{1f600}"]).prop_map(Value::from)
+    }
+
+    /// An object most of whose members are as they should be.
+    fn object() -> impl Strategy<Value = Value> {
+        let labels = prop::collection::btree_map("[a-c\"]", text(), 0..4);
+        let metadata = prop::collection::btree_map("uid|name|namespace|x", text(), 0..4);
+        let spec = prop::collection::btree_map("nodeName|x", text(), 0..2);
+        let rest = prop::collection::btree_map("source|status|spec|metadata|x", tree(), 0..3);
+        (metadata, labels, spec, rest).prop_map(|(metadata, labels, spec, rest)| {
+            let mut object = json!({"metadata": metadata, "spec": spec});
+            object["metadata"]["labels"] = json!(labels);
+            let members = object.as_object_mut().unwrap();
+            members.extend(rest);
+            object
+        })
+    }
+
+    /// The same tree, spelled otherwise: spaces, and letters escaped.
+    fn spelled(value: &Value, seed: u64) -> String {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let plain = match random.bool() {
+            true => serde_json::to_string_pretty(value),
+            false => serde_json::to_string(value),
+        };
+        let escape = |c| match c {
+            'a'..='z' if random.u8(..) < 8 => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        };
+        let inside = plain.unwrap();
+        // Of words outside of texts there are but these.
+        match ["true", "false", "null"]
+            .iter()
+            .any(|word| inside.contains(word))
+        {
+            true => inside,
+            false => inside
+                .replace("\\n", "\\u000a")
+                .chars()
+                .map(escape)
+                .collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_scan_finds_what_a_parsed_tree_holds(
+            value in prop_oneof![3 => object(), 1 => tree()],
+            seed in any::<u64>(),
+        ) {
+            let (json, columns) = (spelled(&value, seed), columns());
+            prop_assert_eq!(found(&json, &columns), expected(&json, &columns), "{}", json);
+        }
+
+        /// What is cut short, or has something behind it, is no object.
+        #[test]
+        fn half_an_object_is_refused(value in object(), cut in any::<prop::sample::Index>()) {
+            let (json, columns) = (value.to_string(), columns());
+            prop_assert!(scan(&json.as_bytes()[..cut.index(json.len())], &columns).is_err());
+            let longer = json + "]";
+            prop_assert!(scan(longer.as_bytes(), &columns).is_err());
+        }
+    }
+
+    #[test]
+    fn members_that_are_there_twice() {
+        let columns = columns();
+        let scan = |json: &str| found(json, &columns);
+        assert_eq!(scan(r#"{"metadata":{},"metadata":{}}"#), None);
+        assert_eq!(scan(r#"{"metadata":{"uid":"a","uid":"b"}}"#), None);
+        let last = scan(r#"{"metadata":{"labels":{"a":"1","a":"2"}},"source":"s","source":"t"}"#);
+        let last = last.unwrap();
+        assert_eq!((&last[1]["a"], &last[2][3]), (&json!("2"), &json!("t")));
+    }
+}
