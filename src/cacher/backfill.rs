@@ -1,7 +1,8 @@
 //! `Backfill`: the history from before the cache's first list, read from storage after a restart,
 //! so that a client that comes back with the last version it saw goes on without a relist. It is
 //! read backwards, since clients come back with versions from just before; what was read is kept
-//! when time is over, and let go after the history window, when every client has come back.
+//! when time is over, and let go after the history window, when every client has come back. What is
+//! still as it was written is in the cache already, and is shared with it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::event::CacheEvent;
-use super::snapshot::TooOld;
+use super::snapshot::{ObjectMap, Snapshot, TooOld};
 use super::source::Unreadable;
 use super::{CachedResource, CacherConfig};
 use crate::api::{Object, ObjectKey, ResourceVersion};
@@ -137,24 +138,31 @@ impl Backfill {
         self.reading.send_replace(Reading::Settled);
     }
 
-    /// Reads what storage still has from before `up_to`, a version of snapshots of `generation`, then
-    /// keeps it for the history window.
+    /// Reads what storage still has from before the history of `first`, then keeps it for the history
+    /// window.
     pub(super) async fn run(
         self: Arc<Self>,
         resource: Arc<CachedResource>,
         storage: Arc<dyn Storage>,
         config: CacherConfig,
-        generation: u64,
-        up_to: ResourceVersion,
+        first: Arc<Snapshot>,
     ) {
+        let up_to = first.reaches_back_to();
         let start = Older {
-            generation,
+            generation: first.generation,
             after: up_to,
             up_to,
             events: Arc::new([]),
         };
-        let read = self.read_back(&resource, &*storage, config.history_bytes_max, start);
-        match tokio::time::timeout(config.start_timeout, read).await {
+        let source = Source {
+            resource: &resource,
+            storage: &*storage,
+            state: &first.objects,
+        };
+        let read = self.read_back(source, config.history_bytes_max, start);
+        let read = tokio::time::timeout(config.start_timeout, read).await;
+        drop(first);
+        match read {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(resource = %resource.name, %error, "cannot read older history on");
@@ -176,8 +184,7 @@ impl Backfill {
     /// Reads part after part, each before the last, and shows each as soon as it is known.
     async fn read_back(
         &self,
-        resource: &CachedResource,
-        storage: &dyn Storage,
+        source: Source<'_>,
         bytes_max: usize,
         mut known: Older,
     ) -> Result<(), StorageError> {
@@ -186,7 +193,7 @@ impl Backfill {
         while known.after > FIRST_REVISION {
             let from = known.after.get().saturating_sub(span);
             let from = ResourceVersion::new(from).max(FIRST_REVISION);
-            let part = read_part(resource, storage, from, known.after, bytes_left).await?;
+            let part = read_part(source, from, known.after, bytes_left).await?;
             bytes_left -= part.bytes;
             let newer = known.events.iter().cloned();
             known = Older {
@@ -206,17 +213,38 @@ impl Backfill {
     }
 }
 
+/// What history is read from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    resource: &'a CachedResource,
+    storage: &'a dyn Storage,
+    /// What history leads to.
+    state: &'a ObjectMap,
+}
+
+impl Source<'_> {
+    /// The change that `event` tells. Most that happened shortly before are the last of their objects.
+    fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
+        let key = self.resource.prefix.strip(event.key.as_str());
+        let object = key.and_then(|key| self.state.get(key));
+        match object.filter(|object| object.resource_version() == event.revision) {
+            Some(object) if event.is_create() => Ok(Change::Added(object.clone())),
+            Some(object) if event.value.is_some() => Ok(Change::Modified(object.clone())),
+            _ => self.resource.change(event),
+        }
+    }
+}
+
 /// Reads the history after `from` and up to `to`, or as much of its end as there is.
 async fn read_part(
-    resource: &CachedResource,
-    storage: &dyn Storage,
+    source: Source<'_>,
     from: ResourceVersion,
     to: ResourceVersion,
     bytes_max: usize,
 ) -> Result<Part, StorageError> {
     let mut part = Part::new(from, bytes_max);
     loop {
-        match fill(&mut part, resource, storage, to).await {
+        match fill(&mut part, source, to).await {
             Ok(()) => return Ok(part),
             // Compaction may go on meanwhile; each round begins later.
             Err(StorageError::Compacted { compacted, .. }) if compacted > part.after => {
@@ -227,7 +255,8 @@ async fn read_part(
             }
             // Lost on the way: the same again, while there is time.
             Err(StorageError::Unavailable(reason)) => {
-                tracing::debug!(resource = %resource.name, reason, "older history is read again");
+                let resource = &source.resource.name;
+                tracing::debug!(%resource, reason, "older history is read again");
                 part = Part::new(from, bytes_max);
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -239,10 +268,12 @@ async fn read_part(
 /// Follows a watch from where the part begins up to `to`.
 async fn fill(
     part: &mut Part,
-    resource: &CachedResource,
-    storage: &dyn Storage,
+    source: Source<'_>,
     to: ResourceVersion,
 ) -> Result<(), StorageError> {
+    let Source {
+        resource, storage, ..
+    } = source;
     let mut watch = storage.watch(&resource.prefix, part.after).await?;
     loop {
         // Biased: what was sent comes before asking how far the watch is.
@@ -257,7 +288,7 @@ async fn fill(
         let ended = || StorageError::Unavailable("the watch ended".into());
         let batch = batch.unwrap_or_else(|| Err(ended()))?;
         for event in batch.events.iter().filter(|event| event.revision <= to) {
-            if let Err(error) = part.push(resource, event) {
+            if let Err(error) = part.push(&source, event) {
                 tracing::warn!(resource = %resource.name, %error, "history begins after it");
                 part.begin_after(event.revision);
             }
@@ -299,16 +330,16 @@ impl Part {
         };
     }
 
-    fn push(&mut self, resource: &CachedResource, event: &StorageEvent) -> Result<(), Unreadable> {
+    fn push(&mut self, source: &Source<'_>, event: &StorageEvent) -> Result<(), Unreadable> {
         let received = Instant::now();
         // Only read when the part has not told it itself.
         let before = || {
             let value = event.previous.as_ref();
             value
-                .map(|value| resource.previous(event, value))
+                .map(|value| source.resource.previous(event, value))
                 .transpose()
         };
-        let event = match resource.change(event)? {
+        let event = match source.change(event)? {
             Change::Added(object) | Change::Modified(object) => {
                 let known = self.known.insert(object.key().clone(), object.clone());
                 let previous = match known {

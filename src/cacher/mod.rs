@@ -296,16 +296,12 @@ impl Cacher {
         let started = |state: &SourceState| !matches!(state, SourceState::Pending { .. });
         // The sender lives in `self`, so this cannot fail.
         source.wait_for(started).await.ok();
-        let Some(snapshot) = self.published.snapshot.load_full() else {
+        let Some(first) = self.published.snapshot.load_full() else {
             return;
         };
-        let (generation, at) = (snapshot.generation, snapshot.reaches_back_to());
-        drop(snapshot);
         let (backfill, resource) = (self.backfill.clone(), self.resource.clone());
         let (storage, config) = (self.storage.clone(), self.config.clone());
-        backfill
-            .run(resource, storage, config, generation, at)
-            .await;
+        backfill.run(resource, storage, config, first).await;
     }
 
     /// The object as the cache has it at this moment, perhaps stale: a base for an optimistic write.

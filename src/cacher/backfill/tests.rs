@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::super::tests::{FakeStorage, Silent, garbage, pod, resource, rv};
 use super::*;
+use crate::api::StorageKey;
+use crate::storage::KeyValue;
 
 /// A store at revision 300 that has written ten pods in turn.
 fn busy() -> Arc<FakeStorage> {
@@ -25,11 +27,20 @@ fn silent_before(version: u64) -> Arc<Silent> {
 
 /// Reads `storage` back in parts of 20, 80, 320… revisions, until time is over.
 fn read(storage: Arc<dyn Storage>) -> (Arc<Backfill>, impl Future<Output = ()>) {
+    read_to(ObjectMap::new(), storage)
+}
+
+/// The same, into a cache of these objects.
+fn read_to(
+    objects: ObjectMap,
+    storage: Arc<dyn Storage>,
+) -> (Arc<Backfill>, impl Future<Output = ()>) {
     let backfill = Arc::new(Backfill::reading_first(20));
+    let first = Arc::new(Snapshot::new(0, objects, &[], rv(300)));
     let resource = Arc::new(resource());
     let run = backfill
         .clone()
-        .run(resource, storage, CacherConfig::default(), 0, rv(300));
+        .run(resource, storage, CacherConfig::default(), first);
     (backfill, run)
 }
 
@@ -137,4 +148,37 @@ async fn a_stop_settles_it() {
     let both = async { tokio::join!(watch, stop) };
     let both = tokio::time::timeout(Duration::from_secs(3), both).await;
     let (_watch, ()) = both.expect("nobody waits for what will not come");
+}
+
+/// History was once read into objects of its own: after a restart a cache took twice its memory.
+#[tokio::test(start_paused = true)]
+async fn what_the_cache_holds_is_shared() {
+    let storage = busy();
+    let state: ObjectMap = (291..=300)
+        .map(|n| {
+            let key = format!("ns/p{}", n % 10);
+            let item = KeyValue {
+                key: StorageKey::new(&format!("/pods/{key}")).unwrap(),
+                value: pod(&key, "web", "n1", n).into(),
+                create_revision: rv(2),
+                mod_revision: rv(n),
+            };
+            let object = resource().decode(&item).unwrap();
+            (object.key().clone(), object)
+        })
+        .collect();
+    let (backfill, run) = read_to(state.clone(), storage);
+    tokio::select! {
+        biased;
+        () = run => unreachable!("it is kept for a while"),
+        () = backfill.settled_for(rv(1)) => {}
+    }
+    let (events, _) = backfill.events_after(rv(1), 0, rv(300)).unwrap();
+    let shared = events.iter().filter(|event| {
+        let now = &state[event.object().key()];
+        let same = Arc::ptr_eq(now, event.object());
+        assert_eq!(same, now.resource_version() == event.resource_version());
+        same
+    });
+    assert_eq!(shared.count(), 10);
 }
