@@ -202,6 +202,7 @@ impl Cacher {
             resource: self.resource.clone(),
             storage: self.storage.clone(),
             progress: self.progress.clone(),
+            tasks: tasks.clone(),
         };
         let arrival = Arrival::new();
         let source = MeteredSource {

@@ -11,12 +11,21 @@ use super::{CachedResource, ReadError};
 use crate::api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use crate::storage::{
-    KeyValue, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError, StorageEvent,
+    KeyValue, ListPage, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError,
+    StorageEvent,
 };
+use crate::tasks::Tasks;
 
 /// Objects read from storage at a time. Upstream's page of an initial list; it bounds what a back
 /// end holds in one answer.
 pub(super) const LIST_PAGE: usize = 10_000;
+
+/// The same of a cache's own lists, which hold two pages: the one that is decoded, and the next, which
+/// is read meanwhile.
+const FILL_PAGE: usize = LIST_PAGE / 4;
+
+/// A page of more is decoded on a thread that may block: it takes more than a millisecond or so.
+const DECODED_AT_ONCE_MAX: usize = 256;
 
 /// Of what cannot be read, so many keys are named in one message.
 const UNREADABLE_NAMED_MAX: usize = 10;
@@ -29,6 +38,7 @@ pub(super) struct StorageSource {
     pub(super) resource: Arc<CachedResource>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) progress: ProgressSlot,
+    pub(super) tasks: Tasks,
 }
 
 impl ListerWatcher for StorageSource {
@@ -40,37 +50,43 @@ impl ListerWatcher for StorageSource {
             prefix,
             start: String::new(),
             at: None,
-            limit: LIST_PAGE,
+            limit: FILL_PAGE,
             count: false,
         };
         let mut objects = Vec::new();
         let mut unreadable = Vec::new();
+        let mut page = self.page(&request).await?;
         loop {
-            let page = self
-                .storage
-                .list(request.clone())
-                .await
-                .map_err(source_error)?;
-            for item in &page.items {
-                match self.resource.decode(item) {
+            let last = page.items.last().filter(|_| page.more);
+            let more = last.map(|last| self.resource.key_of(&last.key));
+            let next = match more.transpose()? {
+                Some(key) => {
+                    request.start = format!("{key}\0");
+                    request.at = Some(page.revision);
+                    Some(&request)
+                }
+                None => None,
+            };
+            let read = async {
+                let read = next.map(|request| self.page(request));
+                futures_util::future::OptionFuture::from(read).await
+            };
+            // The next page comes while this one is decoded.
+            let (next, decoded) = tokio::join!(read, self.decode(page.items));
+            for result in decoded? {
+                match result {
                     Ok(object) => objects.push(object),
                     Err(error) => unreadable.push(error),
                 }
             }
-            match page.items.last() {
-                Some(last) if page.more => {
-                    let key = self.resource.key_of(&last.key)?;
-                    request.start = format!("{key}\0");
-                    request.at = Some(page.revision);
-                }
-                _ if unreadable.is_empty() => {
-                    return Ok(Listing {
-                        objects,
-                        at: page.revision,
-                    });
+            match next {
+                Some(next) => page = next?,
+                None if unreadable.is_empty() => {
+                    let at = page.revision;
+                    return Ok(Listing { objects, at });
                 }
                 // A state with a hole would be served as the whole.
-                _ => return Err(all_of(&unreadable)),
+                None => return Err(all_of(&unreadable)),
             }
         }
     }
@@ -93,6 +109,30 @@ impl ListerWatcher for StorageSource {
         Ok(Box::pin(batches))
     }
 }
+
+impl StorageSource {
+    async fn page(&self, request: &ListRequest) -> Result<ListPage, SourceError> {
+        let page = self.storage.list(request.clone()).await;
+        page.map_err(source_error)
+    }
+
+    /// The object in each of `items`.
+    async fn decode(&self, items: Vec<KeyValue>) -> Result<Vec<Decoded>, SourceError> {
+        let resource = self.resource.clone();
+        let count = items.len();
+        let decode = move || items.iter().map(|item| resource.decode(item)).collect();
+        if count <= DECODED_AT_ONCE_MAX {
+            return Ok(decode());
+        }
+        let decoded = self.tasks.spawn_blocking("decode", decode).await;
+        decoded.map_err(|error| SourceError::Unavailable {
+            detail: error.to_string(),
+            retry_after: None,
+        })
+    }
+}
+
+type Decoded = Result<Arc<Object>, Unreadable>;
 
 /// What is stored under a key cannot be read as an object.
 #[derive(Debug, Clone, thiserror::Error)]
