@@ -3,8 +3,10 @@
 //! the state is, and changed with it by the one writer. It narrows where to look; the predicate
 //! still decides.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use imbl::OrdMap;
 
 use super::CachedResource;
@@ -24,18 +26,20 @@ struct Index {
 
 impl Indexes {
     pub(super) fn new(triggers: &[FieldRef], objects: &ObjectMap) -> Self {
-        let mut indexes = Self(
-            columns(triggers)
-                .map(|column| Index {
-                    field: FieldRef::Column(column),
-                    by_value: OrdMap::new(),
-                })
-                .collect(),
-        );
-        for object in objects.values() {
-            indexes.changed(None, Some(object));
-        }
-        indexes
+        let index = |column| {
+            let field = FieldRef::Column(column);
+            // Grouped first: to find a small map in a large one costs more than to fill it.
+            let mut groups: HashMap<&str, ObjectMap, RandomState> = HashMap::default();
+            for (key, object) in objects {
+                let group = groups.entry(object.field(field)).or_default();
+                group.insert(key.clone(), object.clone());
+            }
+            Index {
+                field,
+                by_value: groups.into_iter().collect(),
+            }
+        };
+        Self(columns(triggers).map(index).collect())
     }
 
     /// What the indexes of a resource are called (upstream's names), in their order.
