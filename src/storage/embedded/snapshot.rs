@@ -19,6 +19,11 @@ const HISTORY_RECORDS_MAX: usize = 8192;
 const HISTORY_EVENTS_MAX: usize = 1024;
 const HISTORY_BYTES_MAX: usize = 4 << 20;
 
+/// A shorter stretch of the log is walked sooner than the keys of a prefix are looked up.
+const WALK_MAX: u64 = 1024;
+/// A prefix of more keys than this is no small one.
+const FEW_KEYS_MAX: usize = 256;
+
 /// The store at one moment.
 pub(super) struct Snapshot {
     pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
@@ -119,10 +124,74 @@ impl Snapshot {
         from: u64,
         to: u64,
     ) -> Result<(Vec<StorageEvent>, u64), Fault> {
+        self.readable(from - 1)?;
+        if to.saturating_sub(from) >= WALK_MAX
+            && let Some(revisions) = self.revisions_of_few(prefix, from, to)?
+        {
+            return self.events_at(&revisions, to);
+        }
         self.history_of(|key| prefix.covers(key), from, to)
     }
 
-    /// The same of the keys that `covers` says.
+    /// The revisions of `prefix` from `from` to `to`, found from its keys and not by a walk over what
+    /// everybody else wrote; `None` when there is much of either.
+    pub(super) fn revisions_of_few(
+        &self,
+        prefix: &StorageKey,
+        from: u64,
+        to: u64,
+    ) -> Result<Option<Vec<u64>>, Fault> {
+        let (mut revisions, mut records) = (Vec::new(), 0);
+        let keys = (Included(prefix.as_str()), Unbounded);
+        for (number, entry) in self.current.range::<&str>(keys)?.enumerate() {
+            let (key, head) = entry?;
+            let key = key.value();
+            if !prefix.covers(key) {
+                break;
+            }
+            if number == FEW_KEYS_MAX {
+                return Ok(None);
+            }
+            let mut revision = Head::decode(key, head.value())?.modified;
+            // What it leads to that is older is perhaps collected.
+            while revision >= from {
+                if records == HISTORY_EVENTS_MAX {
+                    return Ok(None);
+                }
+                records += 1;
+                if revision <= to {
+                    revisions.push(revision);
+                }
+                let bytes = self.log.get(revision)?;
+                let bytes = bytes.ok_or_else(|| missing(key, revision))?;
+                let record = Record::decode(revision, bytes.value())?;
+                if record.key != key {
+                    return Err(misplaced(key, revision));
+                }
+                revision = record.previous;
+            }
+        }
+        revisions.sort_unstable();
+        Ok(Some(revisions))
+    }
+
+    /// The events of `revisions`, all there are up to `to`, and how far that goes.
+    fn events_at(&self, revisions: &[u64], to: u64) -> Result<(Vec<StorageEvent>, u64), Fault> {
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for revision in revisions.iter().copied() {
+            if bytes >= HISTORY_BYTES_MAX {
+                return Ok((events, revision - 1));
+            }
+            let damaged = || Fault::Damaged(format!("record of revision {revision} is missing"));
+            let record = self.log.get(revision)?.ok_or_else(damaged)?;
+            let event = self.event(revision, &Record::decode(revision, record.value())?)?;
+            bytes += event_bytes(&event);
+            events.push(event);
+        }
+        Ok((events, to))
+    }
+
+    /// The history of the keys that `covers` says, by a walk over the log.
     pub(super) fn history_of(
         &self,
         covers: impl Fn(&str) -> bool,

@@ -79,6 +79,55 @@ async fn compaction_leaves_only_what_can_be_read() {
     assert_eq!(sizes(&store).await, (2, 2));
 }
 
+/// A cache of few objects once read all that the others had written, each after a restart.
+#[tokio::test]
+async fn the_history_of_few_keys_is_found_from_the_keys() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut live = std::collections::HashMap::new();
+    for _ in 0..2000 {
+        let at = format!(
+            "/{}/ns/{}",
+            ["a", "b", "bc"][random.usize(..3)],
+            random.u8(..6)
+        );
+        let expect = live.get(&at).copied().map_or(Expect::Absent, Expect::At);
+        match expect {
+            Expect::At(revision) if random.bool() => {
+                store.delete(&key(&at), revision).await.unwrap();
+                live.remove(&at);
+            }
+            expect => drop(live.insert(at.clone(), done(&store, &at, expect).await)),
+        }
+        if random.u8(..) == 0 {
+            let at = store.current_revision().await.unwrap().get();
+            let at = at - random.u64(..at.min(100));
+            // One that was compacted further already is refused.
+            store.compact(ResourceVersion::new(at)).await.ok();
+        }
+    }
+    let compared = store.data.read(|snapshot| {
+        let first = snapshot.compacted.max(1) + 1;
+        for prefix in ["/a/", "/b/", "/bc/ns/", "/b/ns/3", "/none/"].map(key) {
+            let from = random.u64(first..=snapshot.revision);
+            let to = random.u64(from..=snapshot.revision);
+            let (walked, read) = snapshot.history_of(|key| prefix.covers(key), from, to)?;
+            let walked: Vec<_> = walked.iter().map(|event| event.revision.get()).collect();
+            let found = snapshot.revisions_of_few(&prefix, from, read)?;
+            assert_eq!(found, Some(walked), "{prefix} {from} {to}");
+        }
+        // The whole answer is the same, too, in whichever way it is found.
+        let prefix = key("/b/");
+        let all = snapshot.history(&prefix, first, snapshot.revision)?;
+        let (walked, read) = snapshot.history_of(|key| prefix.covers(key), first, all.1)?;
+        assert_eq!((&all.0, all.1), (&walked, read));
+        Ok(())
+    });
+    compared.unwrap();
+}
+
 #[tokio::test]
 async fn impossible_compactions_are_refused() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
