@@ -6,13 +6,15 @@
 //! The bytes begin with a whole watch frame, because a frame is what they are most often sent as:
 //!
 //! ```text
-//! {"type":"MODIFIED","object":{"apiVersion":…,"metadata":{"resourceVersion":"7",…},…}}\n…
-//!                             ^------------------- body --------------------------^  ^ aside
+//! {"type":"MODIFIED","object":{"apiVersion":…,"metadata":{"resourceVersion":"7",…},…}}\n…    …
+//!                             ^------------------- body --------------------------^  ^    ^ columns
+//!                                                                                    ^ aside
 //! ```
 //!
 //! so a list takes a slice of the middle, and the usual event takes the frame; neither copies. A column
 //! is a place in those bytes, and so costs eight more: most of their texts stand in the body. Those that
-//! do not (escaped ones, defaults) are set aside after the frame.
+//! do not (escaped ones, defaults) are set aside after the frame. The columns are the uid, key and value
+//! of each label, sorted by key, and the fields, by index of the resource's [`ColumnSet`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,18 +40,16 @@ const fn frame_head(event_type: EventType) -> &'static [u8] {
 pub struct Object {
     key: ObjectKey,
     resource_version: ResourceVersion,
-    /// The frame, then what is set aside.
     bytes: Bytes,
     frame_len: u32,
+    /// Where the columns begin.
+    columns_at: u32,
     /// The type that the frame tells.
     event_type: EventType,
     /// The member that was spliced in, empty at zero.
     version: Span,
     marks: Marks,
     label_count: u32,
-    /// The uid; key and value of each label, sorted by key; the fields, by index of the resource's
-    /// [`ColumnSet`].
-    texts: Box<[Span]>,
 }
 
 /// A place in an object's bytes.
@@ -65,6 +65,20 @@ impl Span {
             at: narrow(range.start),
             len: narrow(range.len()),
         }
+    }
+
+    const BYTES: usize = 8;
+
+    fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Self {
+            at: u32::from_le_bytes([a, b, c, d]),
+            len: u32::from_le_bytes([e, f, g, h]),
+        }
+    }
+
+    fn to_bytes(self) -> impl Iterator<Item = u8> {
+        [self.at, self.len].into_iter().flat_map(u32::to_le_bytes)
     }
 
     fn range(self) -> Range<usize> {
@@ -145,22 +159,24 @@ impl Object {
 
         let metadata = offset_within(stored, scanned.metadata).expect("it is a part of it");
         let (before, after) = stored.split_at(metadata + 1);
-        let (bytes, version) = splice(event_type, before, at, after, &aside);
+        let splice = Splice::new(event_type, before, at, after);
+        let (version, frame_len) = (splice.version(), splice.frame_len());
         let moved = |at| match at {
-            _ if at < before.len() => at + frame_head(event_type).len(),
+            _ if at < before.len() => at + splice.head.len(),
             _ if at < stored.len() => at - before.len() + version.end,
-            _ => at - stored.len() + bytes.len() - aside.len(),
+            _ => at - stored.len() + frame_len,
         };
+        let texts = texts.into_iter().map(|text| text.moved(moved));
         Ok(Self {
             key: key.clone(),
             resource_version: at,
             event_type,
-            frame_len: narrow(bytes.len() - aside.len()),
-            version: Span::new(version.clone()),
+            frame_len: narrow(frame_len),
+            columns_at: narrow(frame_len + aside.len()),
             marks,
             label_count: narrow(scanned.labels.len()),
-            texts: texts.into_iter().map(|text| text.moved(moved)).collect(),
-            bytes,
+            bytes: splice.with(&aside, texts),
+            version: Span::new(version),
         })
     }
 
@@ -176,16 +192,17 @@ impl Object {
 
     /// `metadata.uid`, empty when there is none.
     pub fn uid(&self) -> &str {
-        self.text(self.texts[0])
+        self.text(0)
     }
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let (labels, _) = self.texts[1..].split_at(2 * self.label_count as usize);
-        let (pairs, _) = labels.as_chunks();
-        let compared = |[name, _]: &[Span; 2]| self.bytes[name.range()].cmp(key.as_bytes());
-        let found = pairs.binary_search_by(compared).ok()?;
-        Some(self.text(pairs[found][1]))
+        // They are few.
+        let names = (0..self.label_count as usize).map(|number| 1 + 2 * number);
+        let found = names
+            .into_iter()
+            .find(|name| self.bytes[self.column(*name).range()] == *key.as_bytes());
+        found.map(|name| self.text(name + 1))
     }
 
     /// Whether the selector selects its labels.
@@ -198,15 +215,23 @@ impl Object {
         match field {
             FieldRef::Name => self.key.name(),
             FieldRef::Namespace => self.key.namespace(),
-            FieldRef::Column(index) => {
-                let fields = 1 + 2 * self.label_count as usize;
-                self.text(self.texts[fields + index])
-            }
+            FieldRef::Column(index) => self.text(1 + 2 * self.label_count as usize + index),
         }
     }
 
-    fn text(&self, span: Span) -> &str {
-        std::str::from_utf8(&self.bytes[span.range()]).expect("a text was put or found there")
+    fn columns(&self) -> impl Iterator<Item = Span> {
+        let (columns, _) = self.bytes[self.columns_at as usize..].as_chunks();
+        columns.iter().map(|bytes| Span::from_bytes(*bytes))
+    }
+
+    fn column(&self, number: usize) -> Span {
+        let (columns, _) = self.bytes[self.columns_at as usize..].as_chunks();
+        Span::from_bytes(columns[number])
+    }
+
+    fn text(&self, number: usize) -> &str {
+        let text = &self.bytes[self.column(number).range()];
+        std::str::from_utf8(text).expect("a text was found or put there")
     }
 
     /// The JSON of the object, `metadata.resourceVersion` included. Shares the cached bytes.
@@ -243,29 +268,31 @@ impl Object {
     /// How much memory the object holds, in bytes, within a few words.
     pub fn memory(&self) -> usize {
         let key = 2 * size_of::<usize>() + self.key.as_str().len();
-        size_of::<Self>() + self.bytes.len() + key + size_of_val(&*self.texts)
+        size_of::<Self>() + self.bytes.len() + key
     }
 
     /// The same object as the deletion at `at` tells it: its last state under the new version.
     pub fn deleted_at(&self, at: ResourceVersion) -> Arc<Self> {
-        let (body, aside) = (self.body_range(), &self.bytes[self.frame_len as usize..]);
-        let (old, event_type) = (self.version.range(), EventType::Deleted);
+        let (body, old, event_type) = (self.body_range(), self.version.range(), EventType::Deleted);
+        let aside = &self.bytes[self.frame_len as usize..self.columns_at as usize];
         let before = &self.bytes[body.start..old.start];
         let after = &self.bytes[old.end..body.end];
-        let (bytes, version) = splice(event_type, before, at, after, aside);
+        let splice = Splice::new(event_type, before, at, after);
+        let (version, frame_len) = (splice.version(), splice.frame_len());
         // Nothing is in the version itself.
         let moved = |at| match at < old.end {
-            true => at - body.start + frame_head(event_type).len(),
+            true => at - body.start + splice.head.len(),
             false => at - old.end + version.end,
         };
+        let texts = self.columns().map(|text| text.moved(moved));
         Arc::new(Self {
             key: self.key.clone(),
             resource_version: at,
             event_type,
-            frame_len: narrow(bytes.len() - aside.len()),
-            version: Span::new(version.clone()),
-            texts: self.texts.iter().map(|text| text.moved(moved)).collect(),
-            bytes,
+            frame_len: narrow(frame_len),
+            columns_at: narrow(frame_len + aside.len()),
+            bytes: splice.with(aside, texts),
+            version: Span::new(version),
             ..*self
         })
     }
@@ -289,30 +316,51 @@ fn frame(head: &[u8], body: &[u8]) -> Bytes {
 }
 
 /// The frame of the body `before` and `after`, between which `metadata` begins, with the version as the
-/// first member of that, and `aside`; and where the version is. The buffer is sized exactly: what the
-/// cache keeps has no slack.
-fn splice(
-    event_type: EventType,
-    before: &[u8],
-    at: ResourceVersion,
-    after: &[u8],
-    aside: &[u8],
-) -> (Bytes, Range<usize>) {
-    let head = frame_head(event_type);
-    let last = after.trim_ascii_start().starts_with(b"}");
-    let member = match at.is_zero() {
-        true => String::new(),
-        false => format!(r#""resourceVersion":"{at}"{}"#, if last { "" } else { "," }),
-    };
-    let parts = [head, before, member.as_bytes(), after, FRAME_TAIL, aside];
-    let size = parts.iter().map(|part| part.len()).sum();
-    let mut out = BytesMut::with_capacity(size);
-    for part in parts {
-        out.put_slice(part);
+/// first member of that.
+struct Splice<'a> {
+    head: &'static [u8],
+    before: &'a [u8],
+    version: String,
+    after: &'a [u8],
+}
+
+impl<'a> Splice<'a> {
+    fn new(event_type: EventType, before: &'a [u8], at: ResourceVersion, after: &'a [u8]) -> Self {
+        let last = after.trim_ascii_start().starts_with(b"}");
+        let version = match at.is_zero() {
+            true => String::new(),
+            false => format!(r#""resourceVersion":"{at}"{}"#, if last { "" } else { "," }),
+        };
+        Self {
+            head: frame_head(event_type),
+            before,
+            version,
+            after,
+        }
     }
-    debug_assert_eq!(out.len(), size);
-    let start = head.len() + before.len();
-    (out.freeze(), start..start + member.len())
+
+    fn version(&self) -> Range<usize> {
+        let start = self.head.len() + self.before.len();
+        start..start + self.version.len()
+    }
+
+    fn frame_len(&self) -> usize {
+        self.version().end + self.after.len() + FRAME_TAIL.len()
+    }
+
+    /// An object's bytes. The buffer is sized exactly: what the cache keeps has no slack.
+    fn with(&self, aside: &[u8], columns: impl Iterator<Item = Span>) -> Bytes {
+        let columns: Vec<u8> = columns.flat_map(Span::to_bytes).collect();
+        let version = self.version.as_bytes();
+        let frame = [self.head, self.before, version, self.after, FRAME_TAIL];
+        let size = self.frame_len() + aside.len() + columns.len();
+        let mut out = BytesMut::with_capacity(size);
+        for part in frame.into_iter().chain([aside, &columns]) {
+            out.put_slice(part);
+        }
+        debug_assert_eq!(out.len(), size);
+        out.freeze()
+    }
 }
 
 /// Removes `metadata.resourceVersion` by way of a parsed tree.
