@@ -1,0 +1,148 @@
+//! Tests of objects: what is spliced into their bytes, and that every column is found wherever it is.
+
+use super::*;
+use crate::api::FieldColumn;
+
+fn decode(stored: &str) -> Result<Object, DecodeError> {
+    let columns = ColumnSet::new(vec![FieldColumn::new("spec.nodeName")]);
+    let key = ObjectKey::from("ns/a");
+    Object::decode(
+        key,
+        ResourceVersion::new(7),
+        EventType::Modified,
+        stored.as_bytes(),
+        &columns,
+    )
+}
+
+#[test]
+fn the_version_is_spliced_into_the_bytes() {
+    let stored = r#"{"kind":"Pod","metadata":{"name":"a","labels":{"b":"2","a":"1"},"uid":"u"},"spec":{"nodeName":"n1"}}"#;
+    let object = decode(stored).unwrap();
+    let body = r#"{"kind":"Pod","metadata":{"resourceVersion":"7","name":"a","labels":{"b":"2","a":"1"},"uid":"u"},"spec":{"nodeName":"n1"}}"#;
+    assert_eq!(object.body(), body);
+    let frame = format!("{{\"type\":\"MODIFIED\",\"object\":{body}}}\n");
+    assert_eq!(object.json_frame(EventType::Modified), frame);
+    let added = format!("{{\"type\":\"ADDED\",\"object\":{body}}}\n");
+    assert_eq!(object.json_frame(EventType::Added), added);
+    assert_eq!((object.label("a"), object.label("c")), (Some("1"), None));
+    assert_eq!(
+        (object.uid(), object.field(FieldRef::Column(0))),
+        ("u", "n1")
+    );
+    assert_eq!(
+        (
+            object.field(FieldRef::Name),
+            object.field(FieldRef::Namespace)
+        ),
+        ("a", "ns")
+    );
+}
+
+#[test]
+fn at_zero_the_body_names_no_version() {
+    let columns = ColumnSet::default();
+    let stored = br#"{"metadata":{"name":"a"}}"#;
+    let object = Object::decode(
+        ObjectKey::from("a"),
+        ResourceVersion::ZERO,
+        EventType::Modified,
+        stored,
+        &columns,
+    );
+    assert_eq!(object.unwrap().body(), &stored[..]);
+}
+
+#[test]
+fn an_empty_metadata_and_a_foreign_version_are_handled() {
+    assert_eq!(
+        decode(r#"{"metadata":{ }}"#).unwrap().body(),
+        r#"{"metadata":{"resourceVersion":"7" }}"#
+    );
+    assert_eq!(
+        decode(r#"{"metadata":{"resourceVersion":"3","name":"a"}}"#)
+            .unwrap()
+            .body(),
+        r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#
+    );
+}
+
+#[test]
+fn a_version_of_null_is_a_version_too() {
+    let stored = r#"{"metadata":{"resourceVersion":null,"name":"a"}}"#;
+    assert_eq!(
+        decode(stored).unwrap().body(),
+        r#"{"metadata":{"resourceVersion":"7","name":"a"}}"#,
+        "not two members of one name"
+    );
+}
+
+/// Every text is found wherever it stands: before the version, after it, or nowhere in the body.
+#[test]
+fn columns_move_with_the_bytes() {
+    let columns = ColumnSet::new(vec![
+        FieldColumn::new("spec.nodeName"),
+        FieldColumn {
+            default: "Always".into(),
+            ..FieldColumn::new("spec.restartPolicy")
+        },
+        FieldColumn::new("metadata.generation"),
+        FieldColumn::new("status.phase"),
+    ]);
+    let stored = r#"{ "spec" : {"nodeName":"n1"}, "metadata" : { "uid":"\u0061bc",
+        "labels":{"b":"2","esc\"aped":"\n","a":"","b":"3"},"generation":4},
+        "status":{"phase":"Ready"} }"#;
+    let (key, at) = (ObjectKey::from("ns/a"), ResourceVersion::new(99));
+    let object = Object::decode(key, at, EventType::Added, stored.as_bytes(), &columns);
+    let object = object.unwrap();
+    let frames = [9, 100].map(|at| object.deleted_at(ResourceVersion::new(at)));
+    for object in [&object, &*frames[0], &*frames[1]] {
+        let field = |index| object.field(FieldRef::Column(index));
+        assert_eq!([0, 1, 2, 3].map(field), ["n1", "Always", "4", "Ready"]);
+        assert_eq!(object.uid(), "abc");
+        let labels = ["a", "b", "esc\"aped", "c"].map(|key| object.label(key));
+        assert_eq!(labels, [Some(""), Some("3"), Some("\n"), None]);
+        let frame = object.json_frame(object.event_type);
+        assert_eq!(
+            frame,
+            super::frame(frame_head(object.event_type), &object.body())
+        );
+    }
+    let body = |object: &Object| String::from_utf8(object.body().to_vec()).unwrap();
+    for (deleted, at) in frames.iter().zip([r#""9""#, r#""100""#]) {
+        assert_eq!(body(deleted), body(&object).replace(r#""99""#, at));
+        let back = deleted.deleted_at(object.resource_version());
+        assert_eq!(body(&back), body(&object));
+    }
+}
+
+#[test]
+fn a_deletion_keeps_the_body_and_moves_the_version() {
+    let object = decode(r#"{"metadata":{"name":"a"}}"#).unwrap();
+    let deleted = object.deleted_at(ResourceVersion::new(9));
+    assert_eq!(deleted.resource_version(), ResourceVersion::new(9));
+    assert_eq!(
+        deleted.body(),
+        r#"{"metadata":{"resourceVersion":"9","name":"a"}}"#
+    );
+}
+
+#[test]
+fn what_is_not_an_object_is_refused_by_name() {
+    for bad in [
+        "",
+        "[]",
+        "{}",
+        r#"{"metadata":1}"#,
+        r#"{"metadata":[]}"#,
+        r#"{"metadata":["u",{},null]}"#,
+        "[{}]",
+        r#" [{"name":"a"}]"#,
+        r#"{"metadata":{"labels":[]}}"#,
+        r#"{"metadata":{"name":5}}"#,
+        r#"{"metadata":{"namespace":["ns"]}}"#,
+    ] {
+        let error = decode(bad).unwrap_err();
+        assert!(error.to_string().contains("ns/a"), "{error}");
+    }
+}
