@@ -17,7 +17,7 @@ use watchet::storage::{
 };
 
 /// The page of a cache's first list; no case asks for as many.
-const CACHE_PAGE: usize = 10_000;
+const CACHE_PAGE: usize = 2_500;
 
 #[derive(Debug)]
 pub(crate) struct Faults {
