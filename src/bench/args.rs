@@ -20,6 +20,11 @@ pub(super) enum Load {
     /// Fails when an event is lost, told twice or out of order, when a watch ends early and when a
     /// write fails.
     Watch(WatchArgs),
+    /// Let many clients open a resource at the same moment, each over a connection of its own
+    ///
+    /// What happens when a server comes back and all of its informers do. Nothing may change the
+    /// objects meanwhile: a client that is not told exactly of what one list had before fails the run.
+    Storm(StormArgs),
     /// Measure the least that such work can cost: a bare write loop, plain HTTP/1.1
     ///
     /// Starts a process of its own that only writes the same bytes to the same number of sockets,
@@ -73,6 +78,16 @@ pub(super) enum Protocol {
     /// HTTP/2
     #[value(name = "2")]
     Http2,
+}
+
+/// How objects are written in answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum Encoding {
+    /// JSON
+    #[default]
+    Json,
+    /// Kubernetes' protobuf
+    Protobuf,
 }
 
 /// What is measured beside the requests, and how the result is told.
@@ -159,6 +174,17 @@ pub(super) struct GetArgs {
     /// As in the API: unset is the newest, 0 is whatever the server has at hand
     #[arg(long, value_name = "RV")]
     pub resource_version: Option<String>,
+    #[command(flatten)]
+    pub answers: AnswerArgs,
+}
+
+/// What answers are to be.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Requests")]
+pub(super) struct AnswerArgs {
+    #[arg(long, value_enum, value_name = "ENCODING", hide_possible_values = true, default_value_t = Encoding::Json,
+        help = "Encoding of what is read, json or protobuf; an answer in another is a failure")]
+    pub accept: Encoding,
 }
 
 #[derive(Debug, Args)]
@@ -169,13 +195,15 @@ pub(super) struct ListArgs {
     pub report: ReportArgs,
     #[command(flatten)]
     pub query: ListQueryArgs,
+    #[command(flatten)]
+    pub answers: AnswerArgs,
 }
 
-/// The requests of `list`.
+/// Which objects of the server are read.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Requests")]
-pub(super) struct ListQueryArgs {
-    /// What to list
+#[command(next_help_heading = "Objects")]
+pub(super) struct SelectionArgs {
+    /// What they are
     #[arg(value_enum)]
     pub resource: Resource,
     /// Only this namespace [default: all]
@@ -184,15 +212,23 @@ pub(super) struct ListQueryArgs {
     /// As in the API: unset is the newest, 0 is whatever the server has at hand
     #[arg(long, value_name = "RV")]
     pub resource_version: Option<String>,
-    /// Ask for a first page of this many objects
-    #[arg(long, value_name = "N")]
-    pub limit: Option<NonZeroU32>,
     /// As kubectl's
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<String>,
     /// As kubectl's
     #[arg(long, value_name = "SELECTOR")]
     pub field_selector: Option<String>,
+}
+
+/// The requests of `list`.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Requests")]
+pub(super) struct ListQueryArgs {
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    /// Ask for a first page of this many objects
+    #[arg(long, value_name = "N")]
+    pub limit: Option<NonZeroU32>,
     /// How many to send
     #[arg(long, value_name = "N", default_value = "10")]
     pub requests: NonZeroU32,
@@ -209,6 +245,8 @@ pub(super) struct WatchArgs {
     pub report: ReportArgs,
     #[command(flatten)]
     pub load: WatchLoadArgs,
+    #[command(flatten)]
+    pub answers: AnswerArgs,
 }
 
 /// The watchers and the writes.
@@ -248,6 +286,44 @@ pub(super) enum Mode {
     Broadcast,
     /// One watcher: each watches the pods of one node (spec.nodeName)
     Selective,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StormArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    #[command(flatten)]
+    pub load: StormLoadArgs,
+    #[command(flatten)]
+    pub answers: AnswerArgs,
+}
+
+/// The clients of a storm.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Load")]
+pub(super) struct StormLoadArgs {
+    /// How many there are
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub clients: NonZeroU32,
+    /// What each asks for
+    #[arg(long, value_enum, default_value_t = Opening::WatchList)]
+    pub by: Opening,
+    /// Seconds that they may take
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    pub patience: f64,
+}
+
+/// How a client comes to know the state of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Opening {
+    /// A watch that begins with the state (sendInitialEvents), until the bookmark behind it
+    WatchList,
+    /// A list, until its last byte
+    List,
 }
 
 #[derive(Debug, Args)]

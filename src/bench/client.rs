@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -20,12 +20,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::args::Protocol;
+use super::args::{Encoding, Protocol};
 use super::target::Target;
 use crate::tasks::Tasks;
 
 /// How long a connection, or an answer, may take. Upstream's own limit of a request.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// How many connections are opened at the same time: what a listener's queue holds with ease.
+pub(super) const OPENING_MAX: usize = 64;
 
 /// What a stream may have in flight before we read it, and a connection: those of Go's client, which
 /// nearly every client of Kubernetes is.
@@ -40,8 +43,8 @@ pub(super) enum ClientError {
         authority: String,
         source: io::Error,
     },
-    #[error("no answer within {ANSWER_MAX:?}")]
-    Timeout,
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
     #[error("the connection failed: {0}")]
     Http(#[from] hyper::Error),
     #[error("cannot ask for {path}: {source}")]
@@ -78,6 +81,25 @@ enum Sender {
 pub(super) struct Connection {
     sender: Sender,
     target: Arc<Target>,
+    accept: Encoding,
+}
+
+impl Encoding {
+    /// As it is told in reports.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+
+    /// As it is asked for, and how the type of an answer in it begins.
+    const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
 }
 
 /// Moves the bytes of a connection.
@@ -124,7 +146,7 @@ pub(super) async fn connect(
 ) -> Result<(Connection, Driver), ClientError> {
     let opened = timeout(ANSWER_MAX, open(target)).await;
     let stream = opened
-        .map_err(|_| ClientError::Timeout)?
+        .map_err(|_| ClientError::Timeout(ANSWER_MAX))?
         .map_err(|source| ClientError::Connect {
             authority: target.authority.clone(),
             source,
@@ -148,8 +170,12 @@ pub(super) async fn connect(
             (Sender::Http2(sender), driver)
         }
     };
-    let target = Arc::clone(target);
-    Ok((Connection { sender, target }, Driver(driver)))
+    let connection = Connection {
+        sender,
+        target: Arc::clone(target),
+        accept: Encoding::Json,
+    };
+    Ok((connection, Driver(driver)))
 }
 
 async fn open(target: &Target) -> io::Result<Box<dyn Stream>> {
@@ -168,10 +194,28 @@ async fn open(target: &Target) -> io::Result<Box<dyn Stream>> {
 }
 
 impl Connection {
+    /// The same, asking for answers in `encoding`; it is JSON at first.
+    pub(super) fn accepting(self, encoding: Encoding) -> Self {
+        Self {
+            accept: encoding,
+            ..self
+        }
+    }
+
+    /// What it asks for.
+    pub(super) fn accept(&self) -> Encoding {
+        self.accept
+    }
+
+    /// Asks for `encoding` from now on.
+    pub(super) fn set_accept(&mut self, encoding: Encoding) {
+        self.accept = encoding;
+    }
+
     /// Sends a request and returns the answer with its body yet to be read; 2xx only.
     ///
     /// # Errors
-    /// No such answer came.
+    /// No such answer came, or one in another encoding.
     pub(super) async fn open(
         &mut self,
         method: Method,
@@ -192,18 +236,37 @@ impl Connection {
             }
         };
         let answer = timeout(ANSWER_MAX, answer).await;
-        let response = answer.map_err(|_| ClientError::Timeout)??;
+        let response = answer.map_err(|_| ClientError::Timeout(ANSWER_MAX))??;
         let status = response.status();
         if status.is_success() {
+            self.check_type(path, response.headers())?;
             return Ok(response);
         }
         let message = timeout(ANSWER_MAX, response.into_body().collect()).await;
-        let message = message.map_err(|_| ClientError::Timeout)??.to_bytes();
+        let message = message
+            .map_err(|_| ClientError::Timeout(ANSWER_MAX))??
+            .to_bytes();
         Err(ClientError::Status {
             method,
             path: path.to_owned(),
             status,
             message: message_of(&message),
+        })
+    }
+
+    /// A server that knows no protobuf may answer in JSON: what is measured then is not what was asked
+    /// for.
+    fn check_type(&self, path: &str, headers: &HeaderMap) -> Result<(), ClientError> {
+        let expected = self.accept.media_type();
+        let given = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let given = given.unwrap_or_default();
+        if given.starts_with(expected.as_bytes()) {
+            return Ok(());
+        }
+        let given = String::from_utf8_lossy(given);
+        Err(ClientError::Answer {
+            path: path.to_owned(),
+            problem: format!("its type is {given:?} instead of {expected}"),
         })
     }
 
@@ -219,7 +282,9 @@ impl Connection {
     ) -> Result<Bytes, ClientError> {
         let body = self.open(method, path, body).await?.into_body();
         let whole = timeout(ANSWER_MAX, body.collect()).await;
-        Ok(whole.map_err(|_| ClientError::Timeout)??.to_bytes())
+        Ok(whole
+            .map_err(|_| ClientError::Timeout(ANSWER_MAX))??
+            .to_bytes())
     }
 
     /// As [`Self::send`] for an answer that is not needed: its length, without keeping it.
@@ -239,7 +304,7 @@ impl Connection {
             Ok(bytes)
         };
         let whole = timeout(ANSWER_MAX, whole).await;
-        whole.map_err(|_| ClientError::Timeout)?
+        whole.map_err(|_| ClientError::Timeout(ANSWER_MAX))?
     }
 
     fn request(
@@ -262,7 +327,10 @@ impl Connection {
                 Request::builder().uri(uri)
             }
         };
-        let has_body = !body.is_empty();
+        let content_type = (!body.is_empty()).then_some(match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        });
         let mut request = builder
             .method(method)
             .body(Full::new(body))
@@ -271,10 +339,10 @@ impl Connection {
                 source,
             })?;
         let headers = request.headers_mut();
-        let json = HeaderValue::from_static("application/json");
-        headers.insert(ACCEPT, json.clone());
-        if has_body {
-            headers.insert(CONTENT_TYPE, json);
+        let accept = HeaderValue::from_static(self.accept.media_type());
+        headers.insert(ACCEPT, accept);
+        if let Some(content_type) = content_type {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         let ours = target.headers.iter();
         headers.extend(ours.map(|(name, value)| (name.clone(), value.clone())));

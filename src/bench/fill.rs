@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::args::{FillArgs, ObjectArgs, Resource};
+use super::args::{Encoding, FillArgs, ObjectArgs, Resource};
 use super::client::{self, ClientError, Connection};
 use super::objects::{self, Spec};
 use super::report::Report;
@@ -76,6 +76,7 @@ pub(super) async fn run(args: FillArgs, target: &Arc<Target>) -> Result<Report, 
     let volume = Volume {
         requests: objects.count.get(),
         connections: args.connections.get(),
+        accept: Encoding::Json,
     };
     let mut report = Report::default();
     report.text("load", "fill");

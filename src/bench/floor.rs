@@ -7,7 +7,7 @@ use std::io::{self, BufRead as _, BufReader};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::{Child, Command, Stdio};
 
-use super::args::{FloorServeArgs, ListQueryArgs, Protocol, Resource, TargetArgs};
+use super::args::{FloorServeArgs, ListQueryArgs, Protocol, Resource, SelectionArgs, TargetArgs};
 
 /// The floor's process failed.
 #[derive(Debug, thiserror::Error)]
@@ -84,13 +84,16 @@ impl Drop for Floor {
 
 /// The list that the floor's process answers with.
 pub(super) fn list_query(requests: NonZeroU32, connections: NonZeroUsize) -> ListQueryArgs {
-    ListQueryArgs {
+    let selection = SelectionArgs {
         resource: Resource::Configmaps,
         namespace: None,
         resource_version: None,
-        limit: None,
         label_selector: None,
         field_selector: None,
+    };
+    ListQueryArgs {
+        selection,
+        limit: None,
         requests,
         connections,
     }

@@ -23,8 +23,12 @@ mod kubeconfig;
 mod target;
 
 mod client;
+mod mark;
 mod objects;
 mod pace;
+
+mod decode;
+mod frames;
 
 mod latency;
 mod page;
@@ -37,6 +41,7 @@ mod floor;
 mod read;
 mod requests;
 mod run;
+mod storm;
 mod watch;
 
 pub use run::{command, main};

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::args::{GetArgs, ListArgs, ListQueryArgs, ObjectArgs};
+use super::args::{AnswerArgs, Encoding, GetArgs, ListArgs, ObjectArgs, SelectionArgs};
 use super::client::{self, ClientError, Connection, query_value};
+use super::decode::{self, List};
 use super::objects;
 use super::report::Report;
 use super::requests::{self, Ask, Volume};
@@ -47,23 +46,25 @@ pub(super) async fn get(args: GetArgs, target: &Arc<Target>) -> Result<Report, B
     let volume = Volume {
         requests: args.requests.get(),
         connections: args.connections.get(),
+        accept: args.answers.accept,
     };
     let mut report = Report::default();
     report.text("load", "get");
     report.text("target", &target.url);
     report.text("resource", args.objects.resource.plural());
     report.text("query", &query);
+    report.text("accept", volume.accept.name());
     let objects = args.objects;
     let get = Arc::new(Get { objects, query });
     requests::run(&mut report, target, volume, args.report.pid, get).await?;
     Ok(report)
 }
 
-struct List {
+struct Lists {
     path: String,
 }
 
-impl Ask for List {
+impl Ask for Lists {
     async fn ask(&self, connection: &mut Connection, _: u32) -> Result<u64, ClientError> {
         connection.measure(&self.path).await
     }
@@ -74,57 +75,76 @@ impl Ask for List {
 /// # Errors
 /// The target does not let it begin.
 pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
-    let path = list_path(&args.query);
-    let items = count_items(target, &path).await?;
+    let limit = args.query.limit.map(|limit| limit.to_string());
+    let limit = limit.map(|limit| ("limit", limit));
+    let path = path(&args.query.selection, limit);
+    let AnswerArgs { accept } = args.answers;
+    // It also makes the server have what it has to have for the next.
+    let items = one_list(target, &path, accept).await?.items.len();
     let volume = Volume {
         requests: args.query.requests.get(),
         connections: args.query.connections.get(),
+        accept,
     };
     let mut report = Report::default();
     report.text("load", "list");
     report.text("target", &target.url);
     report.text("path", &path);
+    report.text("accept", accept.name());
     report.count("items", items as u64);
-    let list = Arc::new(List { path });
+    let list = Arc::new(Lists { path });
     requests::run(&mut report, target, volume, args.report.pid, list).await?;
     Ok(report)
 }
 
-fn list_path(query: &ListQueryArgs) -> String {
-    let limit = query.limit.map(|limit| limit.to_string());
-    let values = [
-        ("resourceVersion", query.resource_version.as_deref()),
-        ("limit", limit.as_deref()),
-        ("labelSelector", query.label_selector.as_deref()),
-        ("fieldSelector", query.field_selector.as_deref()),
+/// The path and query of what is selected, `more` of the query first.
+pub(super) fn path(
+    selection: &SelectionArgs,
+    more: impl IntoIterator<Item = (&'static str, String)>,
+) -> String {
+    let selected = [
+        ("resourceVersion", &selection.resource_version),
+        ("labelSelector", &selection.label_selector),
+        ("fieldSelector", &selection.field_selector),
     ];
-    let mut path = objects::collection(query.resource, query.namespace.as_deref());
-    let mut mark = '?';
-    for (name, value) in values {
-        if let Some(value) = value {
-            path += &format!("{mark}{name}={}", query_value(value));
-            mark = '&';
-        }
+    let selected = selected.into_iter();
+    let selected = selected.filter_map(|(name, value)| Some((name, value.clone()?)));
+    let mut path = objects::collection(selection.resource, selection.namespace.as_deref());
+    for (number, (name, value)) in more.into_iter().chain(selected).enumerate() {
+        let mark = if number == 0 { '?' } else { '&' };
+        path += &format!("{mark}{name}={}", query_value(&value));
     }
     path
 }
 
-/// How many objects one such list has. It also makes the server have what it has to have for the next.
-async fn count_items(target: &Arc<Target>, path: &str) -> Result<usize, ClientError> {
-    #[derive(Deserialize)]
-    struct Items {
-        items: Vec<IgnoredAny>,
-    }
+/// One such list.
+///
+/// # Errors
+/// It does not come, or is none.
+pub(super) async fn one_list(
+    target: &Arc<Target>,
+    path: &str,
+    accept: Encoding,
+) -> Result<List, ClientError> {
     let tasks = Tasks::new();
-    let (mut connection, driver) = client::connect(target, &tasks).await?;
-    let list = connection.send(Method::GET, path, Bytes::new());
-    let list = driver.run(list).await?;
+    let (connection, driver) = client::connect(target, &tasks).await?;
+    let mut connection = connection.accepting(accept);
+    let list = driver.run(list_of(&mut connection, path)).await;
     tasks.cancel();
-    let list: Items = serde_json::from_slice(&list).map_err(|error| ClientError::Answer {
+    list
+}
+
+/// As [`one_list`], over a connection that is open.
+///
+/// # Errors
+/// As [`one_list`].
+pub(super) async fn list_of(connection: &mut Connection, path: &str) -> Result<List, ClientError> {
+    let body = connection.send(Method::GET, path, Bytes::new()).await?;
+    let list = decode::list(connection.accept(), &body);
+    list.map_err(|malformed| ClientError::Answer {
         path: path.to_owned(),
-        problem: error.to_string(),
-    })?;
-    Ok(list.items.len())
+        problem: malformed.to_string(),
+    })
 }
 
 #[cfg(test)]
@@ -136,23 +156,25 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        query: ListQueryArgs,
+        selection: SelectionArgs,
     }
 
-    fn check(line: &str, expected: &str) {
+    fn check(line: &str, more: Option<(&'static str, String)>, expected: &str) {
         let line = Line::try_parse_from(line.split(' ')).unwrap();
-        assert_eq!(list_path(&line.query), expected);
+        assert_eq!(path(&line.selection, more), expected);
     }
 
     #[test]
     fn flags_become_a_query() {
-        check("list pods", "/api/v1/pods");
+        check("list pods", None, "/api/v1/pods");
         check(
             "list configmaps --namespace a --resource-version 0",
+            None,
             "/api/v1/namespaces/a/configmaps?resourceVersion=0",
         );
         check(
-            "list pods --limit 500 --label-selector a=b --field-selector spec.nodeName=n",
+            "list pods --label-selector a=b --field-selector spec.nodeName=n",
+            Some(("limit", "500".to_owned())),
             "/api/v1/pods?limit=500&labelSelector=a%3Db&fieldSelector=spec.nodeName%3Dn",
         );
     }

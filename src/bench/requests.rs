@@ -10,6 +10,7 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::args::Encoding;
 use super::client::{self, ClientError, Connection};
 use super::latency::Latencies;
 use super::process::{Process, Usage};
@@ -37,6 +38,7 @@ pub(super) trait Ask: Send + Sync + 'static {
 pub(super) struct Volume {
     pub requests: u32,
     pub connections: usize,
+    pub accept: Encoding,
 }
 
 /// What one connection, or all, got done.
@@ -82,7 +84,7 @@ pub(super) async fn run<A: Ask>(
     let mut workers = Vec::new();
     for (connection, driver) in connections {
         let work = work(
-            connection,
+            connection.accepting(volume.accept),
             Arc::clone(&ask),
             Arc::clone(&next),
             volume.requests,

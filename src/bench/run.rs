@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
 
-use super::args::{FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, TargetArgs, WatchArgs};
+use super::args::{
+    AnswerArgs, FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, TargetArgs, WatchArgs,
+};
 use super::client::ClientError;
 use super::floor::{self, Floor, FloorError};
 use super::process::ProcessError;
 use super::report::{Report, UnknownKey};
 use super::target::{Target, TargetError};
-use super::{fill, page, read, watch};
+use super::{fill, page, read, storm, watch};
 
 /// Why there is no report, or none without faults.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,8 @@ pub(super) enum BenchError {
     Process(#[from] ProcessError),
     #[error(transparent)]
     Floor(#[from] FloorError),
+    #[error("{0}")]
+    Ended(&'static str),
     #[error("a connection's task failed, which is a bug: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("cannot start: {0}")]
@@ -67,6 +71,7 @@ pub fn command() -> Command {
              watchet bench fill pods --count 50000 --size 3000\n  \
              watchet bench list pods --resource-version 0 --pid PID\n  \
              watchet bench watch --watchers 1000 --events 500 --pid PID\n  \
+             watchet bench storm pods --clients 20 --accept protobuf --pid PID\n  \
              watchet bench floor watch --watchers 1000 --events 500",
         )
         .subcommand_required(true)
@@ -103,6 +108,10 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
             let (how, target) = (args.report.clone(), open(&args.target)?);
             (in_runtime(watch::run(args, &target))?, how)
         }
+        Load::Storm(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(storm::run(args, &target))?, how)
+        }
         Load::Floor(FloorLoad::Serve(args)) => return Ok(floor::serve(&args)?),
         Load::Floor(FloorLoad::Watch(args)) => {
             let floor = Floor::start(0, 0)?;
@@ -111,6 +120,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 target: floor.target_args(),
                 report: report.clone(),
                 load: args.load,
+                answers: AnswerArgs::default(),
             };
             (in_runtime(watch::run(args, &target))?, report)
         }
@@ -121,6 +131,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 target: floor.target_args(),
                 report: report.clone(),
                 query: floor::list_query(args.requests, args.connections),
+                answers: AnswerArgs::default(),
             };
             (in_runtime(read::list(args, &target))?, report)
         }

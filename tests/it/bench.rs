@@ -1,16 +1,23 @@
 //! `watchet bench`, the real program, against a real server: its reports add up, and it says so when a
 //! server is gone or an event comes twice. How fast anything is, is not asked here.
 
+mod liar;
+mod storm;
+
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
+
+/// Nobody's.
+const SERVER: &str = "--server=http://127.0.0.1:1";
 
 /// The object that a run with one writer changes.
 const CHANGED: &str = "/api/v1/namespaces/bench/configmaps/bench-watch-0";
@@ -81,7 +88,16 @@ async fn reports_add_up() {
     check(&got, &[("requests_answered", json!(200))]);
     assert!(got["bytes"].as_u64() > Some(200 * 900), "{got:#}");
 
+    let protobuf = "get pods --count 60 --namespaces 3 --requests 200 --accept protobuf";
+    let smaller = run(protobuf).await;
+    check(&smaller, &[("requests_answered", json!(200))]);
+    let bytes = |report: &Value| report["bytes"].as_u64().expect("a number");
+    assert!(bytes(&smaller) > 200 * 700, "{smaller:#}");
+    assert!(bytes(&smaller) < bytes(&got), "{smaller:#}");
+
     for (flags, items) in [
+        ("--accept protobuf", 60),
+        ("--accept protobuf --limit 7", 7),
         ("--resource-version 0", 60),
         ("--namespace bench-1", 20),
         ("--limit 7 --http 1.1", 7),
@@ -95,13 +111,15 @@ async fn reports_add_up() {
             &[("items", json!(items)), ("requests_answered", json!(5))],
         );
         let bytes = listed["bytes"].as_u64().expect("a number");
-        assert!(bytes >= 5 * items * 900, "{listed:#}");
+        assert!(bytes >= 5 * items * 700, "{listed:#}");
     }
 
     for flags in [
         "--watchers 10",
         "--watchers 10 --connections 3 --writers 4",
         "--watchers 10 --http 1.1",
+        "--watchers 10 --connections 3 --writers 4 --accept protobuf",
+        "--watchers 10 --http 1.1 --accept protobuf",
     ] {
         let watched = run(&format!("watch --events 40 --rate 0 {flags}")).await;
         check_watch(&watched, 40, 10);
@@ -169,6 +187,12 @@ async fn changed(wire: &mut Wire, least: u32) -> Value {
         }
     };
     timeout(PATIENCE, change).await.expect("it writes")
+}
+
+/// Starts one whose output is looked at.
+fn spawn(mut command: Command) -> tokio::process::Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
 }
 
 async fn failed(running: tokio::process::Child) -> (Value, String) {
@@ -278,6 +302,27 @@ async fn requests_that_fail_are_told() {
     server.stop().await;
 }
 
+/// The floor knows JSON only, and says so: what comes is not measured as what was asked for.
+#[tokio::test]
+async fn an_answer_in_another_encoding_is_a_failure() {
+    let mut serving = command();
+    serving.args(["bench", "floor", "serve", "--count=3"]);
+    serving.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut floor = serving.spawn().expect("it starts");
+    let mut lines = BufReader::new(floor.stdout.take().expect("a pipe")).lines();
+    let url = timeout(PATIENCE, lines.next_line()).await;
+    let url = url.expect("in time").expect("text").expect("a line");
+    let list = ["list", "configmaps", "--http=1.1", "--accept=protobuf"];
+    let mut asking = command();
+    asking.arg("bench").args(list).args(["--server", &url]);
+    let output = asking.output().await.expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let complaint =
+        r#"its type is "application/json" instead of application/vnd.kubernetes.protobuf"#;
+    assert!(stderr.contains(complaint), "{stderr}");
+}
+
 async fn floor(args: &[&str]) -> Value {
     let mut command = command();
     command.args(["bench", "floor"]).args(args).arg("--json");
@@ -327,6 +372,12 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
             &["list", "pods", "--server=ftp://a"],
             "must begin with https://",
         ),
+        (
+            &["list", "pods", "--accept=xml"],
+            "is none of json, protobuf",
+        ),
+        (&["storm", "pods", "--clients=0"], "--clients"),
+        (&["storm", "pods", "--patience=x", SERVER], "--patience"),
         (&["fill", "secrets"], "is none of configmaps, pods"),
         (&["watch", "--token=t"], "--server <URL> is missing"),
     ] {

@@ -68,7 +68,8 @@ fn list(count: u32, size: usize) -> Vec<u8> {
         if number > 0 {
             list.push(b',');
         }
-        list.extend_from_slice(&objects::render(Resource::Configmaps, &spec));
+        let object = objects::render(Resource::Configmaps, &spec);
+        list.extend_from_slice(&kept(&object, u64::from(number) + 1));
     }
     list.extend_from_slice(b"]}");
     list
@@ -133,14 +134,21 @@ fn selector(object: &[u8]) -> String {
     format!("spec.nodeName%3D{name}")
 }
 
-/// The chunk that tells of an object: what a watch sends, framed as HTTP/1.1 does.
-fn frame(object: &[u8], version: u64) -> Vec<u8> {
+/// An object with what every server adds to it, so that no fewer bytes are written than it would write.
+fn kept(object: &[u8], version: u64) -> Vec<u8> {
     const METADATA: &[u8] = br#""metadata":{"#;
     let at = memmem::find(object, METADATA).map_or(1, |at| at + METADATA.len());
     let (head, tail) = object.split_at(at);
-    let version = format!(r#""resourceVersion":"{version}","#);
-    let begin = br#"{"type":"MODIFIED","object":"#;
-    let pieces: [&[u8]; 5] = [begin, head, version.as_bytes(), tail, b"}\n"];
+    let added = format!(
+        r#""creationTimestamp":"2025-01-01T00:00:00Z","resourceVersion":"{version}","uid":"{version:036}","#
+    );
+    [head, added.as_bytes(), tail].concat()
+}
+
+/// The chunk that tells of an object: what a watch sends, framed as HTTP/1.1 does.
+fn frame(object: &[u8], version: u64) -> Vec<u8> {
+    let object = kept(object, version);
+    let pieces: [&[u8]; 3] = [br#"{"type":"MODIFIED","object":"#, &object, b"}\n"];
     let event = pieces.concat();
     let length = format!("{:x}\r\n", event.len());
     [length.as_bytes(), &event, b"\r\n"].concat()
@@ -196,9 +204,15 @@ mod tests {
     #[test]
     fn a_frame_is_the_object_at_its_version_in_one_chunk() {
         let text = frame(br#"{"metadata":{"name":"a"}}"#, 7);
-        let expected = "4d\r\n{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\",\
-                        \"name\":\"a\"}}}\n\r\n";
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        let text = String::from_utf8(text).unwrap();
+        let (length, rest) = text.split_once("\r\n").unwrap();
+        let event = rest.strip_suffix("\r\n").unwrap();
+        assert_eq!(usize::from_str_radix(length, 16), Ok(event.len()));
+        assert!(event.ends_with('\n'));
+        let event: serde_json::Value = serde_json::from_str(event).unwrap();
+        assert_eq!(event["type"], "MODIFIED");
+        assert_eq!(event["object"]["metadata"]["name"], "a");
+        assert_eq!(event["object"]["metadata"]["resourceVersion"], "7");
     }
 
     #[test]

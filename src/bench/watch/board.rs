@@ -21,6 +21,8 @@ pub(super) struct Board {
     pub ended: AtomicU32,
     /// Events told to a watcher for the first time.
     pub delivered: AtomicU64,
+    /// Of all watches' bodies since they are open.
+    pub bytes: AtomicU64,
     /// From the acknowledgement to each watcher.
     pub to_each: SharedLatencies,
 }
@@ -54,6 +56,7 @@ impl Board {
             opened: AtomicU32::new(0),
             ended: AtomicU32::new(0),
             delivered: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             to_each: SharedLatencies::default(),
         }
     }

@@ -2,7 +2,6 @@
 //! in its order: make objects, open every watch, write, wait, count.
 
 mod board;
-mod frames;
 mod tally;
 mod watchers;
 mod writers;
@@ -12,25 +11,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Method;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
-use super::client::{self, ClientError, Connection};
+use super::client::{self, ClientError, Connection, OPENING_MAX};
 use super::objects::collection;
 use super::pace::Pace;
 use super::process::{Process, ProcessError, Usage};
 use super::progress::Progress;
+use super::read::list_of;
 use super::report::Report;
 use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
 use board::Board;
 use tally::{Faults, Tally};
-use watchers::{OPENING_MAX, Plan};
+use watchers::Plan;
 use writers::{Changes, NAMESPACE, Writers, Written};
 
 /// How often the run looks at its counters.
@@ -101,7 +99,8 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
     };
     let from = alone(target, &tasks, async |connection| {
         changes.make(connection).await?;
-        version(connection, load.mode.resource()).await
+        let path = format!("{}?limit=1", collection(load.mode.resource(), None));
+        Ok(list_of(connection, &path).await?.version)
     });
     let plan = Arc::new(Plan {
         target: Arc::clone(target),
@@ -110,6 +109,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
         watchers: load.watchers.get(),
         connections,
         mode: load.mode,
+        accept: args.answers.accept,
         from: from.await?,
         board: Arc::clone(&board),
         opening: Semaphore::new(OPENING_MAX),
@@ -158,22 +158,6 @@ async fn alone<T>(
 ) -> Result<T, ClientError> {
     let (mut connection, driver) = client::connect(target, tasks).await?;
     driver.run(work(&mut connection)).await
-}
-
-/// The version that a list of the resource has now.
-async fn version(connection: &mut Connection, resource: Resource) -> Result<String, ClientError> {
-    let path = format!("{}?limit=1", collection(resource, None));
-    let list = connection.send(Method::GET, &path, Bytes::new()).await?;
-    let list: Option<serde_json::Value> = serde_json::from_slice(&list).ok();
-    let version = list
-        .as_ref()
-        .and_then(|list| list["metadata"]["resourceVersion"].as_str());
-    version
-        .map(str::to_owned)
-        .ok_or_else(|| ClientError::Answer {
-            path,
-            problem: "it is a list without a resourceVersion".to_owned(),
-        })
 }
 
 type Watching = Vec<JoinHandle<Result<Vec<Tally>, ClientError>>>;
@@ -258,7 +242,7 @@ async fn why(watching: Watching, plan: &Plan) -> BenchError {
             Err(error) => return error.into(),
         }
     }
-    BenchError::Usage("a watch ended as soon as it was open".to_owned())
+    BenchError::Ended("a watch ended as soon as it was open")
 }
 
 /// Waits for the writers, and then until every event has arrived, patience ends, or no watch is left. Returns
@@ -309,6 +293,7 @@ fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
     report.text("mode", format!("{:?}", load.mode).to_lowercase());
     report.count("watchers", plan.watchers);
     report.count("connections", plan.connections);
+    report.text("accept", plan.accept.name());
     report.count("size_bytes", load.size as u64);
     report.number("rate_per_s", load.rate);
     report.number("open_ms", outcome.open_elapsed.as_secs_f64() * 1e3);
@@ -318,6 +303,7 @@ fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
     report.count("events_duplicate", outcome.faults.duplicate);
     report.count("events_out_of_order", outcome.faults.out_of_order);
     report.count("events_foreign", outcome.faults.foreign);
+    report.count("bytes", board.bytes.load(Ordering::Relaxed));
     report.count("writes_failed", outcome.written.failed);
     report.count("watches_ended", outcome.ended);
     report.number(
@@ -380,8 +366,6 @@ fn faults(report: &mut Report, load: &WatchLoadArgs, outcome: &Outcome) {
     let unsent = u64::from(load.events).saturating_sub(tried);
     report.fault(unsent, "changes were not written: no connection was left");
     if let Some(error) = &faults.error {
-        report
-            .faults
-            .push(format!("a watch was told an error: {error}"));
+        report.faults.push(format!("a watch was told {error}"));
     }
 }

@@ -1,8 +1,9 @@
 //! What one watcher was told, event by event: enough to say afterwards what it was not told, told twice,
 //! told in the wrong order or told although it did not ask. It is a bit for each event of the run.
 
-use super::frames::Frame;
 use crate::bench::args::Mode;
+use crate::bench::decode::Malformed;
+use crate::bench::frames::{Frame, Kind};
 
 /// Which events of a run are a watcher's.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,39 @@ impl Interest {
         match self.mode {
             Mode::Broadcast => true,
             Mode::Selective => event % self.watchers == self.watcher,
+        }
+    }
+}
+
+/// What a frame tells a watcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    /// An object of a run.
+    Event { run: u32, event: u32, version: u64 },
+    /// That the stream is over, or nothing that can be understood; in words.
+    Error(String),
+    /// A bookmark, or an object of somebody else.
+    Other,
+}
+
+impl Told {
+    pub(super) fn of(frame: Result<Frame<'_>, Malformed>) -> Self {
+        let frame = match frame {
+            Ok(frame) if frame.kind == Kind::Error => return Self::Error(frame.text()),
+            Ok(frame) if frame.kind == Kind::Bookmark => return Self::Other,
+            Ok(frame) => frame,
+            Err(malformed) => return Self::Error(format!("what is no event: {malformed}")),
+        };
+        let Some(mark) = frame.object.mark() else {
+            return Self::Other;
+        };
+        match frame.object.version() {
+            Some(version) => Self::Event {
+                run: mark.run,
+                event: mark.event,
+                version,
+            },
+            None => Self::Error(format!("no version that is a number: {}", frame.text())),
         }
     }
 }
@@ -43,7 +77,7 @@ pub(super) struct Faults {
     pub out_of_order: u64,
     /// Events that it did not ask for.
     pub foreign: u64,
-    /// The first ERROR frame.
+    /// The first that a watch said instead of an event.
     pub error: Option<String>,
 }
 
@@ -71,19 +105,18 @@ impl Tally {
 
     /// Takes in a frame. Returns the event that it tells of, when that is told for the first time and
     /// to one who asked.
-    pub(super) fn take(&mut self, frame: &Frame<'_>) -> Option<u32> {
-        let (run, event, version) = match *frame {
-            Frame::Event {
+    pub(super) fn take(&mut self, told: Told) -> Option<u32> {
+        let (run, event, version) = match told {
+            Told::Event {
                 run,
                 event,
                 version,
             } => (run, event, version),
-            Frame::Error(line) => {
-                let text = || String::from_utf8_lossy(line).into_owned();
-                self.faults.error.get_or_insert_with(text);
+            Told::Error(error) => {
+                self.faults.error.get_or_insert(error);
                 return None;
             }
-            Frame::Other => return None,
+            Told::Other => return None,
         };
         if run != self.run || event >= self.events || !self.interest.wants(event) {
             self.faults.foreign += 1;
@@ -115,6 +148,8 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::args::Encoding;
+    use crate::bench::mark::MARK;
 
     const RUN: u32 = 7;
 
@@ -128,7 +163,7 @@ mod tests {
         };
         let mut tally = Tally::new(RUN, 6, interest);
         for (event, version) in frames {
-            tally.take(&Frame::Event {
+            tally.take(Told::Event {
                 run: RUN,
                 event: *event,
                 version: *version,
@@ -214,6 +249,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_tell_of_events_and_of_what_is_none() {
+        let told = |line: &str| Told::of(Frame::read(Encoding::Json, line.as_bytes()));
+        let object = |version: &str| {
+            format!(
+                r#"{{"type":"MODIFIED","object":{{"metadata":{{"annotations":{{"{MARK}":"00000007-5"}},"resourceVersion":"{version}"}}}}}}"#
+            )
+        };
+        let event = Told::Event {
+            run: RUN,
+            event: 5,
+            version: 9,
+        };
+        assert_eq!(told(&object("9")), event);
+        let bookmark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
+        assert_eq!(told(bookmark), Told::Other);
+        let error = r#"{"type":"ERROR","object":{"code":410}}"#;
+        assert_eq!(told(error), Told::Error(error.to_owned()));
+        for line in ["nonsense", &object("x")] {
+            assert!(matches!(told(line), Told::Error(_)), "{line}");
+        }
+    }
+
+    #[test]
     fn another_run_and_errors_are_noted() {
         let interest = Interest {
             watcher: 0,
@@ -221,16 +279,16 @@ mod tests {
             mode: Mode::Broadcast,
         };
         let mut tally = Tally::new(RUN, 1, interest);
-        let event = |run| Frame::Event {
+        let event = |run| Told::Event {
             run,
             event: 0,
             version: 1,
         };
-        assert_eq!(tally.take(&event(RUN + 1)), None);
-        assert_eq!(tally.take(&Frame::Other), None);
-        assert_eq!(tally.take(&Frame::Error(b"gone")), None);
-        assert_eq!(tally.take(&event(RUN)), Some(0));
-        assert_eq!(tally.take(&event(RUN)), None);
+        assert_eq!(tally.take(event(RUN + 1)), None);
+        assert_eq!(tally.take(Told::Other), None);
+        assert_eq!(tally.take(Told::Error("gone".into())), None);
+        assert_eq!(tally.take(event(RUN)), Some(0));
+        assert_eq!(tally.take(event(RUN)), None);
         let expected = Faults {
             lost: 0,
             duplicate: 1,

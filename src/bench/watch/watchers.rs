@@ -13,16 +13,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::board::Board;
-use super::frames::{Frame, Lines};
-use super::tally::{Faults, Interest, Tally};
-use crate::bench::args::Mode;
+use super::tally::{Faults, Interest, Tally, Told};
+use crate::bench::args::{Encoding, Mode};
 use crate::bench::client::{self, ClientError, Connection, query_value};
+use crate::bench::frames::Frames;
 use crate::bench::objects::collection;
 use crate::bench::target::Target;
 use crate::tasks::Tasks;
-
-/// How many connections are opened at the same time: what a listener's queue holds with ease.
-pub(super) const OPENING_MAX: usize = 64;
 
 /// All that the watchers of a run have in common.
 #[derive(Debug)]
@@ -33,8 +30,9 @@ pub(super) struct Plan {
     pub watchers: u32,
     pub connections: u32,
     pub mode: Mode,
+    pub accept: Encoding,
     /// The version before the first event.
-    pub from: String,
+    pub from: u64,
     pub board: Arc<Board>,
     pub opening: Semaphore,
     /// Ends the watches.
@@ -48,7 +46,7 @@ pub(super) fn node(watcher: u32) -> String {
 
 impl Plan {
     fn path(&self, watcher: u32) -> String {
-        let (mode, from) = (self.mode, &self.from);
+        let (mode, from) = (self.mode, self.from);
         let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={from}");
         let collection = collection(mode.resource(), mode.watched_namespace());
         match mode {
@@ -72,7 +70,8 @@ impl Plan {
         let watchers = || (number..self.watchers).step_by(self.connections as usize);
         let watched = async {
             let permit = self.opening.acquire().await.expect("it is never closed");
-            let (mut connection, driver) = client::connect(&self.target, &tasks).await?;
+            let (connection, driver) = client::connect(&self.target, &tasks).await?;
+            let mut connection = connection.accepting(self.accept);
             let work = async {
                 let mut bodies = Vec::new();
                 for watcher in watchers() {
@@ -112,7 +111,7 @@ impl Plan {
             mode: self.mode,
         };
         let mut tally = Tally::new(self.run, self.events, interest);
-        let mut lines = Lines::default();
+        let mut frames = Frames::new(self.accept);
         let mut told = Vec::new();
         let mut stop = std::pin::pin!(self.stop.cancelled());
         loop {
@@ -129,7 +128,9 @@ impl Plan {
             let Some(data) = frame.data_ref() else {
                 continue;
             };
-            lines.push(data, |line| told.extend(tally.take(&Frame::read(line))));
+            let bytes = data.len() as u64;
+            self.board.bytes.fetch_add(bytes, Ordering::Relaxed);
+            frames.push(data, |frame| told.extend(tally.take(Told::of(frame))));
             if !told.is_empty() {
                 self.board.told(watcher, &told);
                 told.clear();

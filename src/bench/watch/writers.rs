@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::board::Board;
-use super::frames::{MARK, mark};
 use super::watchers::node;
 use crate::bench::args::Mode;
 use crate::bench::client::{self, ClientError, Connection, Driver};
+use crate::bench::mark::{MARK, Mark};
 use crate::bench::objects::{self, Spec, collection};
 use crate::bench::pace::Pace;
 use crate::bench::run::BenchError;
@@ -120,12 +120,16 @@ impl Changes {
 
     fn body(&self, object: u32, event: u32) -> bytes::Bytes {
         let node = node(object);
+        let mark = Mark {
+            run: self.run,
+            event,
+        };
         let spec = Spec {
             name: &Self::name(object),
             namespace: NAMESPACE,
             node: Some(&node),
             labels: &[],
-            annotation: Some((MARK, &mark(self.run, event))),
+            annotation: Some((MARK, &mark.to_string())),
             size: self.size,
         };
         objects::render(self.mode.resource(), &spec)

@@ -1,0 +1,237 @@
+//! The frames of a watch: finding them in the bytes of a body, and what kind of event each is, in JSON
+//! (a line each) and in protobuf (a length before each). What is in the object is `decode`'s.
+
+use memchr::memchr;
+
+use super::args::Encoding;
+use super::decode::{self, Malformed, Object, field};
+
+/// How a frame of protobuf begins: its length, as a big-endian number of so many bytes.
+const LENGTH_BYTES: usize = 4;
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    /// The stream says that it is over.
+    Error,
+}
+
+/// One frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    pub kind: Kind,
+    pub object: Object<'a>,
+    bytes: &'a [u8],
+}
+
+/// Takes the bytes of a body and gives them back frame by frame.
+#[derive(Debug)]
+pub(super) struct Frames {
+    encoding: Encoding,
+    /// The beginning of a frame whose end has not come.
+    begun: Vec<u8>,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"ADDED" => Self::Added,
+            b"MODIFIED" => Self::Modified,
+            b"DELETED" => Self::Deleted,
+            b"BOOKMARK" => Self::Bookmark,
+            b"ERROR" => Self::Error,
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// What `bytes`, a whole frame, tell.
+    ///
+    /// # Errors
+    /// They are none.
+    pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
+        const MALFORMED: Malformed = Malformed("a frame of a watch");
+        let (name, object) = match encoding {
+            Encoding::Json => {
+                // Both Go and we write the type first.
+                let name = bytes.strip_prefix(br#"{"type":""#).ok_or(MALFORMED)?;
+                let end = memchr(b'"', name).ok_or(MALFORMED)?;
+                (&name[..end], bytes)
+            }
+            Encoding::Protobuf => {
+                let name = decode::field_of(bytes, field::EVENT_TYPE)?;
+                let object = decode::field_of(bytes, field::EVENT_OBJECT)?;
+                (name, decode::field_of(object, field::EXTENSION_RAW)?)
+            }
+        };
+        Ok(Self {
+            kind: Kind::of(name).ok_or(MALFORMED)?,
+            object: Object::read(encoding, object)?,
+            bytes,
+        })
+    }
+
+    /// It, for people.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(self.bytes).into_owned()
+    }
+}
+
+impl Frames {
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self {
+            encoding,
+            begun: Vec::new(),
+        }
+    }
+
+    /// Calls `each` with every frame that ends in `bytes`.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(Result<Frame<'_>, Malformed>),
+    ) {
+        let encoding = self.encoding;
+        let each = |frame: &[u8]| each(Frame::read(encoding, frame));
+        match encoding {
+            Encoding::Json => self.lines(bytes, each),
+            Encoding::Protobuf => self.prefixed(bytes, each),
+        }
+    }
+
+    fn lines(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        while let Some(end) = memchr(b'\n', bytes) {
+            let (line, rest) = bytes.split_at(end);
+            if self.begun.is_empty() {
+                each(line);
+            } else {
+                self.begun.extend_from_slice(line);
+                each(&self.begun);
+                self.begun.clear();
+            }
+            bytes = &rest[1..];
+        }
+        self.begun.extend_from_slice(bytes);
+    }
+
+    fn prefixed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        // No more is copied than the frame that began earlier.
+        while !self.begun.is_empty() && !bytes.is_empty() {
+            let wanted = match frame_of(&self.begun) {
+                Some(length) => LENGTH_BYTES + length - self.begun.len(),
+                None => LENGTH_BYTES - self.begun.len(),
+            };
+            let (taken, rest) = bytes.split_at(wanted.min(bytes.len()));
+            self.begun.extend_from_slice(taken);
+            bytes = rest;
+            if frame_of(&self.begun).is_some_and(|length| self.begun.len() == LENGTH_BYTES + length)
+            {
+                each(&self.begun[LENGTH_BYTES..]);
+                self.begun.clear();
+            }
+        }
+        while let Some(length) = frame_of(bytes)
+            && let Some((frame, rest)) = bytes[LENGTH_BYTES..].split_at_checked(length)
+        {
+            each(frame);
+            bytes = rest;
+        }
+        self.begun.extend_from_slice(bytes);
+    }
+}
+
+/// The length of the frame that `bytes` begin with, when they say it.
+fn frame_of(bytes: &[u8]) -> Option<usize> {
+    let (length, _) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    Some(u32::from_be_bytes(*length) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_pb::api::core::v1::ConfigMap;
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::{ObjectMeta, WatchEvent};
+    use k8s_pb::apimachinery::pkg::runtime::{RawExtension, Unknown};
+    use prost::Message;
+
+    use super::*;
+
+    fn json(name: &str, version: u64) -> Vec<u8> {
+        let object = format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
+        format!("{{\"type\":\"{name}\",\"object\":{object}}}\n").into_bytes()
+    }
+
+    fn protobuf(name: &str, version: u64) -> Vec<u8> {
+        let object = ConfigMap {
+            metadata: Some(ObjectMeta {
+                resource_version: Some(version.to_string()),
+                ..ObjectMeta::default()
+            }),
+            // Long enough that the length needs more than one byte.
+            data: [("k".to_owned(), "v".repeat(300))].into(),
+            ..ConfigMap::default()
+        };
+        let envelope = Unknown {
+            raw: Some(object.encode_to_vec()),
+            ..Unknown::default()
+        };
+        let raw = [decode::MAGIC, &envelope.encode_to_vec()].concat();
+        let event = WatchEvent {
+            r#type: Some(name.to_owned()),
+            object: Some(RawExtension { raw: Some(raw) }),
+        };
+        let event = event.encode_to_vec();
+        [&(event.len() as u32).to_be_bytes()[..], &event].concat()
+    }
+
+    #[test]
+    fn frames_are_whole_however_the_bytes_come() {
+        let told = [
+            ("ADDED", Kind::Added),
+            ("MODIFIED", Kind::Modified),
+            ("DELETED", Kind::Deleted),
+            ("BOOKMARK", Kind::Bookmark),
+            ("ERROR", Kind::Error),
+        ];
+        for (encoding, frame) in [
+            (Encoding::Json, json as fn(&str, u64) -> Vec<u8>),
+            (Encoding::Protobuf, protobuf),
+        ] {
+            let numbered = || told.iter().zip(1..);
+            let body: Vec<u8> = numbered()
+                .flat_map(|((name, _), version)| frame(name, version))
+                .collect();
+            let expected: Vec<_> = numbered()
+                .map(|((_, kind), version)| (*kind, Some(version)))
+                .collect();
+            for size in 1..=body.len() {
+                let mut frames = Frames::new(encoding);
+                let mut found = Vec::new();
+                for piece in body.chunks(size) {
+                    frames.push(piece, |frame| {
+                        let frame = frame.unwrap();
+                        found.push((frame.kind, frame.object.version()));
+                    });
+                }
+                assert_eq!(found, expected, "{encoding:?} in pieces of {size}");
+                frames.push(&body[..3], |_| panic!("it has not ended"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_said_to_be_none() {
+        for line in ["", "{}", r#"{"type":"#, r#"{"type":"OTHER","object":{}}"#] {
+            assert!(
+                Frame::read(Encoding::Json, line.as_bytes()).is_err(),
+                "{line}"
+            );
+        }
+        assert!(Frame::read(Encoding::Protobuf, b"\x0a\x05ADD").is_err());
+        assert!(Frame::read(Encoding::Protobuf, b"").is_err());
+    }
+}

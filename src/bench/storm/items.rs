@@ -1,0 +1,232 @@
+//! How many objects a list has, counted while its bytes pass: the lists of a storm together are more than
+//! memory holds. It relies on the other end being a server that one list was already understood from.
+
+use memchr::memmem;
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+use crate::bench::args::Encoding;
+use crate::bench::decode::{MAGIC, field};
+
+/// The member that every object has once, and the list itself. Inside of a text its quotes would be
+/// escaped.
+const VERSION: &[u8] = br#""resourceVersion":""#;
+
+/// The longest key and length of a field.
+const HEADER_BYTES_MAX: usize = 20;
+
+/// Counts.
+#[derive(Debug)]
+pub(super) enum Items {
+    Json(Members),
+    Protobuf(Fields),
+}
+
+/// Occurrences of [`VERSION`].
+#[derive(Debug)]
+pub(super) struct Members {
+    finder: memmem::Finder<'static>,
+    found: u64,
+    /// The last bytes, in which one may have begun.
+    tail: Vec<u8>,
+}
+
+/// Where in the envelope, and in the list in it, the bytes are.
+#[derive(Debug)]
+pub(super) struct Fields {
+    at: usize,
+    /// How many of the next bytes are the inside of a field.
+    skip: usize,
+    /// Key and length of a field, as far as they have come.
+    header: Vec<u8>,
+    /// Where the list ends, once it has begun.
+    list_end: usize,
+    found: u64,
+    broken: bool,
+}
+
+impl Items {
+    pub(super) fn new(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Json => Self::Json(Members {
+                finder: memmem::Finder::new(VERSION),
+                found: 0,
+                tail: Vec::new(),
+            }),
+            Encoding::Protobuf => Self::Protobuf(Fields {
+                at: 0,
+                skip: MAGIC.len(),
+                header: Vec::new(),
+                list_end: 0,
+                found: 0,
+                broken: false,
+            }),
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Json(members) => members.push(bytes),
+            Self::Protobuf(fields) => fields.push(bytes),
+        }
+    }
+
+    /// How many there were; `None` when what came is no whole list.
+    pub(super) fn count(&self) -> Option<u64> {
+        match self {
+            Self::Json(members) => members.found.checked_sub(1),
+            Self::Protobuf(fields) => {
+                let whole = fields.skip == 0 && fields.header.is_empty() && fields.at > MAGIC.len();
+                (whole && !fields.broken).then_some(fields.found)
+            }
+        }
+    }
+}
+
+impl Members {
+    fn push(&mut self, bytes: &[u8]) {
+        // One that is cut in two: a whole one fits neither into what is kept nor into what is added.
+        let begun = bytes.len().min(VERSION.len() - 1);
+        self.tail.extend_from_slice(&bytes[..begun]);
+        self.found += self.finder.find_iter(&self.tail).count() as u64;
+        self.found += self.finder.find_iter(bytes).count() as u64;
+        let last = if bytes.len() < VERSION.len() {
+            self.tail.as_slice()
+        } else {
+            bytes
+        };
+        self.tail = last[last.len().saturating_sub(VERSION.len() - 1)..].to_vec();
+    }
+}
+
+impl Fields {
+    fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.broken {
+            let taken = match self.skip.min(bytes.len()) {
+                0 => {
+                    self.header.push(bytes[0]);
+                    1
+                }
+                skipped => {
+                    self.skip -= skipped;
+                    skipped
+                }
+            };
+            self.at += taken;
+            bytes = &bytes[taken..];
+            self.field();
+        }
+    }
+
+    /// Looks at a field whose key and length have come.
+    fn field(&mut self) {
+        let Some((number, wire_type, length)) = header(&self.header) else {
+            self.broken = self.header.len() >= HEADER_BYTES_MAX;
+            return;
+        };
+        let in_list = self.at - self.header.len() < self.list_end;
+        self.header.clear();
+        // Neither envelopes nor lists have any other.
+        self.broken = wire_type != WireType::LengthDelimited;
+        if !in_list && number == field::ENVELOPE_RAW {
+            self.list_end = self.at.saturating_add(length);
+            return;
+        }
+        self.found += u64::from(in_list && number == field::LIST_ITEMS);
+        self.skip = length;
+    }
+}
+
+/// The key and the length that `bytes` are, when they are whole.
+fn header(mut bytes: &[u8]) -> Option<(u32, WireType, usize)> {
+    let (number, wire_type) = decode_key(&mut bytes).ok()?;
+    let length = decode_varint(&mut bytes).ok()?;
+    Some((number, wire_type, usize::try_from(length).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_pb::api::core::v1::{ConfigMap, ConfigMapList};
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
+    use k8s_pb::apimachinery::pkg::runtime::Unknown;
+    use prost::Message;
+    use serde_json::json;
+
+    use super::*;
+
+    fn json_list(count: usize) -> Vec<u8> {
+        // One that says so in a text, and one whose version ends right before the next.
+        let text = r#"{"resourceVersion":"1"}"#;
+        let item = json!({"data": {"k": text}, "metadata": {"resourceVersion": "5"}});
+        json!({"items": vec![item; count], "metadata": {"resourceVersion": "9"}})
+            .to_string()
+            .into_bytes()
+    }
+
+    fn protobuf_list(count: usize) -> Vec<u8> {
+        let item = ConfigMap {
+            metadata: Some(ObjectMeta {
+                resource_version: Some("5".into()),
+                ..ObjectMeta::default()
+            }),
+            data: [("k".to_owned(), "v".repeat(200))].into(),
+            ..ConfigMap::default()
+        };
+        let list = ConfigMapList {
+            metadata: Some(ListMeta {
+                resource_version: Some("9".into()),
+                ..ListMeta::default()
+            }),
+            items: vec![item; count],
+        };
+        let envelope = Unknown {
+            raw: Some(list.encode_to_vec()),
+            content_type: Some(String::new()),
+            content_encoding: Some(String::new()),
+            ..Unknown::default()
+        };
+        [MAGIC, &envelope.encode_to_vec()].concat()
+    }
+
+    fn count(encoding: Encoding, pieces: impl Iterator<Item = impl AsRef<[u8]>>) -> Option<u64> {
+        let mut items = Items::new(encoding);
+        for piece in pieces {
+            items.push(piece.as_ref());
+        }
+        items.count()
+    }
+
+    #[test]
+    fn items_are_counted_however_the_bytes_come() {
+        for (encoding, list) in [
+            (Encoding::Json, json_list as fn(usize) -> Vec<u8>),
+            (Encoding::Protobuf, protobuf_list),
+        ] {
+            for number in [0, 1, 3] {
+                let body = list(number);
+                for size in 1..=body.len() {
+                    let counted = count(encoding, body.chunks(size));
+                    assert_eq!(
+                        counted,
+                        Some(number as u64),
+                        "{encoding:?} in pieces of {size}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_has_no_count() {
+        let body = protobuf_list(2);
+        let mut without = 0;
+        for length in 0..body.len() {
+            let counted = count(Encoding::Protobuf, [&body[..length]].into_iter());
+            // Between two fields nothing is missing that could be seen here.
+            without += usize::from(counted.is_none());
+            assert_ne!(counted, Some(3));
+        }
+        assert!(without > body.len() * 9 / 10, "{without}");
+        assert_eq!(count(Encoding::Json, [b"{}"].into_iter()), None);
+        assert_eq!(count(Encoding::Protobuf, [[0xff; 64]].into_iter()), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! `bench storm`: every client is told of everything, in both ways, encodings and versions of HTTP; and one
+//! that is not fails the run.
+
+use serde_json::json;
+
+use super::liar::{self, Lie};
+use super::{bench, check, failed, succeed};
+use crate::harness::{Protocol, Server, command};
+
+const VERSION: &str = r#""resourceVersion":""#;
+
+async fn filled() -> Server {
+    let server = Server::start(&["--storage=memory"]).await;
+    let fill = ["fill", "pods", "--count=60", "--size=900", "--nodes=20"];
+    succeed(bench(&server.kubeconfig(), &fill)).await;
+    server
+}
+
+#[tokio::test]
+async fn every_client_is_told_of_everything() {
+    let server = filled().await;
+    let pid = server.pid().to_string();
+    for (flags, items) in [
+        ("--by=watch-list", 60),
+        ("--by=list", 60),
+        ("--by=watch-list --accept=protobuf", 60),
+        ("--by=list --accept=protobuf", 60),
+        ("--by=watch-list --http=1.1 --resource-version=0", 60),
+        ("--by=list --http=1.1 --namespace=none", 0),
+        ("--field-selector=spec.nodeName=node-19", 3),
+        ("--accept=protobuf --label-selector=tier=none", 0),
+    ] {
+        let line = format!("storm pods --clients 7 --pid {pid} {flags}");
+        let args: Vec<&str> = line.split(' ').collect();
+        let report = succeed(bench(&server.kubeconfig(), &args)).await;
+        check(
+            &report,
+            &[
+                ("items", json!(items)),
+                ("answers_complete", json!(7)),
+                ("answers_wrong", json!(0)),
+                ("answers_failed", json!(0)),
+            ],
+        );
+        assert_eq!(report["latency_us_complete"]["count"], 7, "{report:#}");
+        let bytes = report["bytes"].as_u64().expect("a number");
+        assert!(bytes >= 7 * items * 700, "{flags}: {report:#}");
+        assert!(report["cpu_ms_per_client"].is_number(), "{report:#}");
+    }
+    server.stop().await;
+}
+
+/// One version of one object is another than the list said before, or is not called one.
+#[tokio::test]
+async fn one_client_that_is_told_otherwise_is_a_failed_run() {
+    let server = filled().await;
+    let list = server
+        .plain(Protocol::Http1)
+        .await
+        .get("/api/v1/pods")
+        .await;
+    let text = String::from_utf8(list.body.to_vec()).expect("JSON");
+    let count = |of: &str| text.matches(of).count();
+    let otherwise = Lie {
+        truth: r#""resourceVersion":"1"#,
+        lie: r#""resourceVersion":"7"#,
+        after: count(r#""resourceVersion":"1"#) + 3,
+    };
+    let unnamed = Lie {
+        truth: VERSION,
+        lie: r#""resourceNothing":""#,
+        after: count(VERSION) + 70,
+    };
+    for (lie, by) in [(otherwise, "watch-list"), (unnamed, "list")] {
+        let url = liar::start(server.insecure(), lie);
+        let mut running = command();
+        running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
+        running.args(["--clients=4", "--by", by, "--server", &url]);
+        let (report, stderr) = failed(super::spawn(running)).await;
+        check(
+            &report,
+            &[("answers_complete", json!(4)), ("answers_wrong", json!(1))],
+        );
+        assert!(stderr.contains("1 clients were told of"), "{stderr}");
+    }
+    server.stop().await;
+}
+
+/// A frame of a kind that no watch has, and one that says that the watch is over.
+#[tokio::test]
+async fn a_client_that_is_told_no_state_is_a_failed_run() {
+    let server = filled().await;
+    for (lie, words) in [
+        (r#""type":"OTHER""#, "not a frame of a watch"),
+        (r#""type":"ERROR""#, "it is told"),
+    ] {
+        let lie = Lie {
+            truth: r#""type":"ADDED""#,
+            lie,
+            after: 100,
+        };
+        let url = liar::start(server.insecure(), lie);
+        let mut running = command();
+        running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
+        running.args(["--clients=4", "--server", &url]);
+        let (report, stderr) = failed(super::spawn(running)).await;
+        check(
+            &report,
+            &[("answers_complete", json!(3)), ("answers_failed", json!(1))],
+        );
+        assert!(stderr.contains(words), "{stderr}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_storm_that_takes_too_long_is_a_failed_run() {
+    let server = filled().await;
+    let storm = ["storm", "pods", "--clients=3", "--patience=0.000001"];
+    let running = bench(&server.kubeconfig(), &storm)
+        .spawn()
+        .expect("it starts");
+    let (report, stderr) = failed(running).await;
+    check(&report, &[("answers_failed", json!(3))]);
+    assert!(stderr.contains("no answer within 1µs"), "{stderr}");
+    server.stop().await;
+}
