@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::churn::mix::Mix;
+
 /// The loads.
 #[derive(Debug, Subcommand)]
 pub(super) enum Load {
@@ -25,6 +27,12 @@ pub(super) enum Load {
     /// What happens when a server comes back and all of its informers do. Nothing may change the
     /// objects meanwhile: a client that is not told exactly of what one list had before fails the run.
     Storm(StormArgs),
+    /// Create, update, patch, delete, get, list and watch at the same time
+    ///
+    /// Fails when a watcher is told of a change twice, out of order or not at all, when it ends in
+    /// another state than a list shows, and when a read does not show what its client wrote before. It
+    /// uses the namespace bench-churn for itself and deletes what config maps are in there.
+    Churn(ChurnArgs),
     /// Measure the least that such work can cost: a bare write loop, plain HTTP/1.1
     ///
     /// Starts a process of its own that only writes the same bytes to the same number of sockets,
@@ -324,6 +332,61 @@ pub(super) enum Opening {
     WatchList,
     /// A list, until its last byte
     List,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ChurnArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub load: ChurnLoadArgs,
+    #[command(flatten)]
+    pub answers: AnswerArgs,
+}
+
+/// Who does what in a churn.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Load")]
+pub(super) struct ChurnLoadArgs {
+    /// Connections that send requests at the same time, each to config maps of its own
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub workers: NonZeroU32,
+    /// How many watch all of it
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub watchers: u32,
+    /// How many config maps there are at most
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub objects: NonZeroU32,
+    /// Bytes of JSON of each
+    #[arg(long, value_name = "BYTES", default_value = "1024")]
+    pub size: usize,
+    /// Which requests: what would be changed and is not there is created
+    #[arg(
+        long,
+        value_name = "VERB=WEIGHT,...",
+        default_value = "update=40,patch=20,delete=20,get=15,list=5"
+    )]
+    pub mix: Mix,
+    /// How long
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    pub seconds: f64,
+    /// Instead, how many requests
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub operations: Option<NonZeroU32>,
+    /// Requests a second; 0 is as fast as they are answered
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub rate: f64,
+    /// Every watcher leaves its watch after this many events and resumes where it was; 0 is never
+    #[arg(long, value_name = "N", default_value = "2000")]
+    pub resume: u32,
+    /// Send the same requests as a run that had this seed [default: another each time]
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Seconds to wait for events after the last request
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    pub patience: f64,
 }
 
 #[derive(Debug, Args)]

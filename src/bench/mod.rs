@@ -36,6 +36,7 @@ mod process;
 mod progress;
 mod report;
 
+mod churn;
 mod fill;
 mod floor;
 mod read;

@@ -13,11 +13,15 @@ const TOP: f64 = 20.0;
 const BELOW: f64 = 50.0;
 
 /// Of lines in one plot, told apart also by those who see no colours: the last are dashed.
-const STROKES: [(&str, &str); 4] = [
+const STROKES: [(&str, &str); 8] = [
     ("#1b5e9b", "none"),
     ("#b3541e", "none"),
     ("#3b7d3b", "6 3"),
     ("#7b3f8c", "2 3"),
+    ("#1b5e9b", "8 4"),
+    ("#b3541e", "4 4"),
+    ("#3b7d3b", "1 2"),
+    ("#555555", "none"),
 ];
 
 /// What is drawn.

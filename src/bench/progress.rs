@@ -24,11 +24,18 @@ pub(super) struct Progress {
 impl Progress {
     /// Begins now, with nothing done of `total`, called `what`.
     pub(super) fn begin(what: &'static str, total: u64) -> Self {
+        Self::begin_open(what, Some(total))
+    }
+
+    /// As [`Self::begin`]; nobody may know of how many.
+    pub(super) fn begin_open(what: &'static str, total: Option<u64>) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
-        let style =
-            ProgressStyle::with_template("{prefix:>10} {bar:40} {pos}/{len} {per_sec} {eta}");
-        let bar = ProgressBar::with_draw_target(Some(total), target)
-            .with_style(style.expect("the template is a constant"))
+        let style = ProgressStyle::with_template(match total {
+            Some(_) => "{prefix:>10} {bar:40} {pos}/{len} {per_sec} {eta}",
+            None => "{prefix:>10} {spinner} {pos} {per_sec} {elapsed}",
+        });
+        let bar = ProgressBar::with_draw_target(total, target)
+            .with_style(style.expect("the templates are constants"))
             .with_prefix(what);
         Self {
             bar,

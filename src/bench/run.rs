@@ -18,7 +18,7 @@ use super::floor::{self, Floor, FloorError};
 use super::process::ProcessError;
 use super::report::{Report, UnknownKey};
 use super::target::{Target, TargetError};
-use super::{fill, page, read, storm, watch};
+use super::{churn, fill, page, read, storm, watch};
 
 /// Why there is no report, or none without faults.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,7 @@ pub fn command() -> Command {
              watchet bench list pods --resource-version 0 --pid PID\n  \
              watchet bench watch --watchers 1000 --events 500 --pid PID\n  \
              watchet bench storm pods --clients 20 --accept protobuf --pid PID\n  \
+             watchet bench churn --seconds 30 --pid PID\n  \
              watchet bench floor watch --watchers 1000 --events 500",
         )
         .subcommand_required(true)
@@ -111,6 +112,10 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
         Load::Storm(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
             (in_runtime(storm::run(args, &target))?, how)
+        }
+        Load::Churn(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            (in_runtime(churn::run(args, &target))?, how)
         }
         Load::Floor(FloorLoad::Serve(args)) => return Ok(floor::serve(&args)?),
         Load::Floor(FloorLoad::Watch(args)) => {

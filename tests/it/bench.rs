@@ -1,6 +1,7 @@
 //! `watchet bench`, the real program, against a real server: its reports add up, and it says so when a
 //! server is gone or an event comes twice. How fast anything is, is not asked here.
 
+mod churn;
 mod liar;
 mod storm;
 
@@ -377,6 +378,14 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
             "is none of json, protobuf",
         ),
         (&["storm", "pods", "--clients=0"], "--clients"),
+        (
+            &["churn", "--workers=3", "--objects=2", SERVER],
+            "--objects: each of the workers needs one",
+        ),
+        (&["churn", "--mix=create=1"], "must be VERB=WEIGHT"),
+        (&["churn", "--seconds=1", "--operations=9"], "--operations"),
+        (&["churn", "--rate=-1", SERVER], "--rate: must be a number"),
+        (&["churn", "--patience=-1", SERVER], "--patience: "),
         (&["storm", "pods", "--patience=x", SERVER], "--patience"),
         (&["fill", "secrets"], "is none of configmaps, pods"),
         (&["watch", "--token=t"], "--server <URL> is missing"),

@@ -1,0 +1,237 @@
+//! `bench churn`: what everyone did and saw adds up; and it does not when somebody meddles, or an event is
+//! lost on its way.
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::liar::{self, Lie};
+use super::{bench, check, failed, succeed};
+use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
+
+const MAPS: &str = "/api/v1/namespaces/bench-churn/configmaps";
+
+/// What is 0 in a run without faults.
+const FAULTS: [&str; 9] = [
+    "operations_failed",
+    "reads_stale",
+    "events_lost",
+    "events_duplicate",
+    "events_out_of_order",
+    "events_foreign",
+    "events_mistyped",
+    "objects_differing",
+    "watches_ended",
+];
+
+fn number(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().expect("a number")
+}
+
+fn check_churn(report: &Value, operations: u64, watchers: u64) {
+    for fault in FAULTS {
+        assert_eq!(report[fault], 0, "{fault} of {report:#}");
+    }
+    let count = |verb: &str| number(&report[format!("latency_us_{verb}")], "count");
+    let changes = ["create", "update", "patch", "delete"].map(count);
+    assert!(changes.iter().all(|count| *count > 0), "{report:#}");
+    let changes = changes.iter().sum::<u64>();
+    let reads = count("get") + count("list");
+    assert_eq!(changes + reads, operations, "{report:#}");
+    assert_eq!(number(report, "operations"), operations);
+    assert_eq!(number(report, "changes"), changes);
+    assert_eq!(number(report, "events_delivered"), changes * watchers);
+    assert_eq!(count("watch"), changes * watchers);
+}
+
+#[tokio::test]
+async fn everyone_sees_what_was_done() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let pid = server.pid().to_string();
+    for flags in [
+        "--resume=100",
+        "--resume=0 --http=1.1 --workers=3",
+        "--resume=70 --accept=protobuf --rate=2000",
+    ] {
+        let line = format!(
+            "churn --operations 1200 --watchers 5 --objects 40 --size 600 --pid {pid} {flags}"
+        );
+        let args: Vec<&str> = line.split(' ').collect();
+        let report = succeed(bench(&server.kubeconfig(), &args)).await;
+        check_churn(&report, 1200, 5);
+        // Each of the watchers is told of some 1,000 changes.
+        let resumed = number(&report, "watches_resumed");
+        let least = if flags.contains("=0 ") { 0 } else { 20 };
+        assert!(resumed >= least, "{report:#}");
+        assert!(least > 0 || resumed == 0, "{report:#}");
+        assert!(report["cpu_ms_per_operation"].is_number(), "{report:#}");
+    }
+    let mut wire = server.plain(Protocol::Http1).await;
+    let left = wire.get("/api/v1/configmaps").await.json();
+    assert_eq!(left["items"], json!([]));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn seconds_end_a_run_and_a_seed_repeats_it() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let timed = ["churn", "--seconds=0.5", "--watchers=2", "--rate=400"];
+    let report = succeed(bench(&server.kubeconfig(), &timed)).await;
+    let operations = number(&report, "operations");
+    assert!((20..=201).contains(&operations), "{report:#}");
+
+    // One worker, so that what it does first is all that happens.
+    let seeded = [
+        "churn",
+        "--workers=1",
+        "--operations=300",
+        "--objects=9",
+        "--seed=5",
+    ];
+    let counts = async || {
+        let report = succeed(bench(&server.kubeconfig(), &seeded)).await;
+        let verbs = ["create", "update", "patch", "delete", "get", "list"];
+        verbs.map(|verb| number(&report[format!("latency_us_{verb}")], "count"))
+    };
+    let (one, other) = (counts().await, counts().await);
+    assert_eq!(one, other);
+    server.stop().await;
+}
+
+/// On its way to one watcher a change becomes a bookmark.
+#[tokio::test]
+async fn an_event_that_is_lost_is_a_failed_run() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let lie = Lie {
+        truth: r#""type":"MODIFIED""#,
+        lie: r#""type":"BOOKMARK""#,
+        after: 50,
+    };
+    for load in [
+        &["churn", "--operations=600", "--objects=30"][..],
+        &["watch", "--events=40", "--rate=0"],
+    ] {
+        let url = liar::start(server.insecure(), lie);
+        let mut running = command();
+        running.arg("bench").args(load).args(["--server", &url]);
+        running.args(["--json", "--http=1.1", "--watchers=4", "--patience=1"]);
+        let (report, stderr) = failed(super::spawn(running)).await;
+        check(
+            &report,
+            &[
+                ("events_lost", json!(1)),
+                ("events_duplicate", json!(0)),
+                ("events_out_of_order", json!(0)),
+                ("events_foreign", json!(0)),
+            ],
+        );
+        assert!(stderr.contains("1 events were lost"), "{stderr}");
+    }
+    server.stop().await;
+}
+
+/// The first object of a run, once it is there.
+async fn there(wire: &mut Wire) -> Value {
+    let there = async {
+        loop {
+            let list = wire.get(MAPS).await.json();
+            match list["items"].get(0) {
+                Some(object) => return object.clone(),
+                None => sleep(std::time::Duration::from_millis(2)).await,
+            }
+        }
+    };
+    timeout(PATIENCE, there).await.expect("it writes")
+}
+
+/// Somebody else touches an object, which its watchers are told of as of a change that they know; and
+/// then deletes it, which its worker and its watchers notice.
+#[tokio::test]
+async fn meddling_is_a_failed_run() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let churn = [
+        "churn",
+        "--seconds=3",
+        "--rate=100",
+        "--mix=update=1",
+        "--workers=1",
+        "--objects=1",
+        "--watchers=3",
+    ];
+    let running = bench(&server.kubeconfig(), &churn)
+        .spawn()
+        .expect("it starts");
+    let mut wire = server.plain(Protocol::Http1).await;
+    let object = there(&mut wire).await;
+    let path = format!("{MAPS}/{}", object["metadata"]["name"].as_str().unwrap());
+    let headers = [("content-type", "application/merge-patch+json")];
+    let label = json!({"metadata": {"labels": {"meddled": "true"}}}).to_string();
+    let answer = wire.send(Method::PATCH, &path, &headers, &label).await;
+    assert!(answer.status.is_success());
+    let answer = wire.send(Method::DELETE, &path, &[], "").await;
+    assert!(answer.status.is_success());
+    let (report, stderr) = failed(running).await;
+    check(
+        &report,
+        &[
+            ("events_lost", json!(0)),
+            ("events_duplicate", json!(3)),
+            ("events_foreign", json!(3)),
+            ("operations_failed", json!(1)),
+        ],
+    );
+    for fault in [
+        "3 events were told twice",
+        "3 events tell of what no worker did",
+        "1 requests failed, the first: PUT",
+    ] {
+        assert!(stderr.contains(fault), "{fault}: {stderr}");
+    }
+    server.stop().await;
+}
+
+/// Somebody else makes an object that a worker has not made: it must not be there.
+#[tokio::test]
+async fn a_read_that_shows_something_else_is_a_failed_run() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let churn = [
+        "churn",
+        "--seconds=2",
+        "--rate=100",
+        "--mix=get=1",
+        "--workers=1",
+        "--objects=1",
+        "--watchers=2",
+    ];
+    let running = bench(&server.kubeconfig(), &churn)
+        .spawn()
+        .expect("it starts");
+    let mut wire = server.plain(Protocol::Http1).await;
+    let object = json!({"metadata": {"name": "bench-churn-0"}}).to_string();
+    let headers = [("content-type", "application/json")];
+    let make = async {
+        // As soon as there is a namespace for it, and it has been emptied.
+        sleep(std::time::Duration::from_millis(500)).await;
+        loop {
+            let answer = wire.send(Method::POST, MAPS, &headers, &object).await;
+            if answer.status.is_success() {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, make).await.expect("it is made");
+    let (report, stderr) = failed(running).await;
+    assert!(number(&report, "reads_stale") > 0, "{report:#}");
+    check(
+        &report,
+        &[
+            ("events_foreign", json!(2)),
+            ("operations_failed", json!(0)),
+        ],
+    );
+    assert!(
+        stderr.contains("reads did not show what was written before"),
+        "{stderr}"
+    );
+    server.stop().await;
+}
