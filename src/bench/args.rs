@@ -232,8 +232,6 @@ pub(super) struct SelectionArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct ListQueryArgs {
-    #[command(flatten)]
-    pub selection: SelectionArgs,
     /// Ask for a first page of this many objects
     #[arg(long, value_name = "N")]
     pub limit: Option<NonZeroU32>,
@@ -243,6 +241,9 @@ pub(super) struct ListQueryArgs {
     /// Connections that ask at the same time
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: NonZeroUsize,
+    // Last: its heading would hold for what follows.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -314,10 +315,10 @@ pub(super) struct StormArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct StormLoadArgs {
-    /// How many there are
+    /// How many clients
     #[arg(long, value_name = "N", default_value = "50")]
     pub clients: NonZeroU32,
-    /// What each asks for
+    /// What each of them asks for
     #[arg(long, value_enum, default_value_t = Opening::WatchList)]
     pub by: Opening,
     /// Seconds that they may take
@@ -362,17 +363,17 @@ pub(super) struct ChurnLoadArgs {
     /// Bytes of JSON of each
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
-    /// Which requests: what would be changed and is not there is created
+    /// How often which request is sent; what is to be changed and is not there is created
     #[arg(
         long,
         value_name = "VERB=WEIGHT,...",
         default_value = "update=40,patch=20,delete=20,get=15,list=5"
     )]
     pub mix: Mix,
-    /// How long
+    /// How long requests are sent
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub seconds: f64,
-    /// Instead, how many requests
+    /// How many requests are sent, instead
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub operations: Option<NonZeroU32>,
     /// Requests a second; 0 is as fast as they are answered

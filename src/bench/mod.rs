@@ -6,13 +6,14 @@
 //! ```text
 //! arguments -> Target -> connections, one task each -> what they counted -> Report -> table or JSON
 //!                                 ▲
-//!              Pace: when the next write is due (watch only; other loads ask as fast as they are
-//!              answered)
+//!              Pace: when the next request is due (watch and churn only; other loads ask as fast as
+//!              they are answered)
 //! ```
 //!
 //! A connection is a socket of its own and is read by one task, however many watches it carries.
 //! Nothing is queued for an event: a watcher keeps a bit for each event of the run and its last
-//! version, and what is lost, told twice or out of order falls out of these.
+//! version, and what is lost, told twice or out of order falls out of these. In a churn, where nobody
+//! knows the events before, they are held to a log of what was sent.
 //!
 //! The floor is a child process that speaks just enough HTTP/1.1 to be measured by the same code and
 //! does nothing but write the same bytes to the same number of sockets.

@@ -1,6 +1,8 @@
 //! How many objects a list has, counted while its bytes pass: the lists of a storm together are more than
 //! memory holds. It relies on the other end being a server that one list was already understood from.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
@@ -10,6 +12,8 @@ use crate::bench::decode::{MAGIC, field};
 /// The member that every object has once, and the list itself. Inside of a text its quotes would be
 /// escaped.
 const VERSION: &[u8] = br#""resourceVersion":""#;
+
+static FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(VERSION));
 
 /// The longest key and length of a field.
 const HEADER_BYTES_MAX: usize = 20;
@@ -24,7 +28,6 @@ pub(super) enum Items {
 /// Occurrences of [`VERSION`].
 #[derive(Debug)]
 pub(super) struct Members {
-    finder: memmem::Finder<'static>,
     found: u64,
     /// The last bytes, in which one may have begun.
     tail: Vec<u8>,
@@ -48,7 +51,6 @@ impl Items {
     pub(super) fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Json => Self::Json(Members {
-                finder: memmem::Finder::new(VERSION),
                 found: 0,
                 tail: Vec::new(),
             }),
@@ -87,8 +89,8 @@ impl Members {
         // One that is cut in two: a whole one fits neither into what is kept nor into what is added.
         let begun = bytes.len().min(VERSION.len() - 1);
         self.tail.extend_from_slice(&bytes[..begun]);
-        self.found += self.finder.find_iter(&self.tail).count() as u64;
-        self.found += self.finder.find_iter(bytes).count() as u64;
+        self.found += FINDER.find_iter(&self.tail).count() as u64;
+        self.found += FINDER.find_iter(bytes).count() as u64;
         let last = if bytes.len() < VERSION.len() {
             self.tail.as_slice()
         } else {
