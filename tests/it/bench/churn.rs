@@ -209,26 +209,19 @@ async fn a_read_that_shows_something_else_is_a_failed_run() {
     let mut wire = server.plain(Protocol::Http1).await;
     let object = json!({"metadata": {"name": "bench-churn-0"}}).to_string();
     let headers = [("content-type", "application/json")];
+    // Again and again: the run deletes what it finds when it begins.
     let make = async {
-        // As soon as there is a namespace for it, and it has been emptied.
-        sleep(std::time::Duration::from_millis(500)).await;
         loop {
-            let answer = wire.send(Method::POST, MAPS, &headers, &object).await;
-            if answer.status.is_success() {
-                return;
-            }
+            wire.send(Method::POST, MAPS, &headers, &object).await;
+            sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, make).await.expect("it is made");
-    let (report, stderr) = failed(running).await;
+    let (report, stderr) = tokio::select! {
+        run = failed(running) => run,
+        () = make => unreachable!("it goes on"),
+    };
     assert!(number(&report, "reads_stale") > 0, "{report:#}");
-    check(
-        &report,
-        &[
-            ("events_foreign", json!(2)),
-            ("operations_failed", json!(0)),
-        ],
-    );
+    check(&report, &[("operations_failed", json!(0))]);
     assert!(
         stderr.contains("reads did not show what was written before"),
         "{stderr}"

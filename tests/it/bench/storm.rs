@@ -113,15 +113,24 @@ async fn a_client_that_is_told_no_state_is_a_failed_run() {
     server.stop().await;
 }
 
+/// One client is never told that it has been told of everything.
 #[tokio::test]
-async fn a_storm_that_takes_too_long_is_a_failed_run() {
+async fn a_storm_that_does_not_end_is_a_failed_run() {
     let server = filled().await;
-    let storm = ["storm", "pods", "--clients=3", "--patience=0.000001"];
-    let running = bench(&server.kubeconfig(), &storm)
-        .spawn()
-        .expect("it starts");
-    let (report, stderr) = failed(running).await;
-    check(&report, &[("answers_failed", json!(3))]);
-    assert!(stderr.contains("no answer within 1µs"), "{stderr}");
+    let lie = Lie {
+        truth: "k8s.io/initial-events-end",
+        lie: "k8s.io/initial-events-and",
+        after: 1,
+    };
+    let url = liar::start(server.insecure(), lie);
+    let mut running = command();
+    running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
+    running.args(["--clients=3", "--patience=1.5", "--server", &url]);
+    let (report, stderr) = failed(super::spawn(running)).await;
+    check(
+        &report,
+        &[("answers_complete", json!(2)), ("answers_failed", json!(1))],
+    );
+    assert!(stderr.contains("no answer within 1.5s"), "{stderr}");
     server.stop().await;
 }
