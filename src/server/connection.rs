@@ -298,8 +298,11 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
         let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
         Either::Right(task.map(|joined| match joined {
             Ok(answer) => answer.map(overdue::limited),
-            // Nobody aborts it but who no longer waits for it.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // Nobody aborts it but who no longer waits for it, and the end of the process.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(Response::new(Body::empty())),
+            },
         }))
     }
 }

@@ -18,7 +18,7 @@ const GATHERED_BYTES_MAX: usize = 8 << 10;
 const CORKED_BYTES_MAX: usize = 64 << 10;
 
 /// Clones are the same stream: one for who writes, one for who uncorks. They belong to one task, so
-/// that nobody ever waits for the lock, and one waker serves both.
+/// that nobody ever waits for the lock. Both must poll with the same waker: the stream knows one.
 #[derive(Debug)]
 pub(super) struct Corked<S>(Arc<Mutex<Inner<S>>>);
 
@@ -56,6 +56,15 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
     fn poll_uncork(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Lets go of what is written when it is most of what is there, so that a client that is always a
+    /// little behind does not have all of its answers kept.
+    fn forget_written(&mut self) {
+        if self.written > self.gathered.len() / 2 {
+            self.gathered.drain(..self.written);
+            self.written = 0;
+        }
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -104,6 +113,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         if inner.gathered.len() - inner.written + size > CORKED_BYTES_MAX {
             ready!(inner.poll_drain(cx))?;
         }
+        inner.forget_written();
         inner.gathered.reserve(size);
         for piece in pieces {
             inner.gathered.extend_from_slice(piece);
@@ -196,5 +206,24 @@ mod tests {
             client.read_to_end(&mut bytes).await.unwrap()
         });
         assert_eq!(bytes, vec![7; sent]);
+    }
+
+    /// A backlog that never ends is no reason to keep all that went through it.
+    #[tokio::test]
+    async fn what_is_written_is_let_go_of() {
+        let (ours, mut client) = tokio::io::duplex(1000);
+        let corked = Corked::new(ours);
+        let mut writer = corked.clone();
+        let mut bytes = [0; 1000];
+        writer.write_all(&[7; 5000]).await.unwrap();
+        for _ in 0..1000 {
+            writer.write_all(&[7; 1000]).await.unwrap();
+            assert!(poll!(poll_fn(|cx| corked.poll_uncork(cx))).is_pending());
+            client.read_exact(&mut bytes).await.unwrap();
+            // What was written was written in this turn: the runtime grants only so much in one.
+            tokio::task::yield_now().await;
+        }
+        let kept = corked.0.lock().gathered.capacity();
+        assert!(kept < CORKED_BYTES_MAX, "{kept}");
     }
 }

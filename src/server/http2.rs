@@ -28,8 +28,8 @@ use crate::tasks::{OnCall, Tasks};
 /// refused a stream waits without a word.
 const STREAMS_MAX: u32 = 1000;
 
-/// What a stream buffers for a client that does not read. With [`STREAMS_MAX`] it bounds a connection
-/// at 64 MB, and watch frames seldom fill it.
+/// What a stream buffers for a client that does not read before its body is asked for no more; what a
+/// body says in one go, 256 KiB of a watch or list, may come on top.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// What a client may send on one stream before it is read: request bodies are small, and at most
@@ -193,12 +193,12 @@ where
                 return polled;
             }
             if !self.bells.have_rung() {
-                return self.poll_uncork(cx);
+                return self.poll_uncork();
             }
         }
-        // Others first; what is gathered goes out with the next turn.
+        // Others first. What was said by now does not wait for one that always has more to say.
         cx.waker().wake_by_ref();
-        Poll::Pending
+        self.poll_uncork()
     }
 
     fn poll_streams(&mut self) {
@@ -222,9 +222,12 @@ where
         polled
     }
 
-    /// Sends what was gathered. A stream that cannot be written is the end of the connection.
-    fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        match self.io.poll_uncork(cx) {
+    /// Sends what was gathered. A stream that cannot be written is the end of the connection. A stream
+    /// that can be written again wakes one only, the last who tried: that has to be the connection,
+    /// which may be waiting for the same.
+    fn poll_uncork(&self) -> Poll<hyper::Result<()>> {
+        let mut cx = Context::from_waker(&self.connection_waker);
+        match self.io.poll_uncork(&mut cx) {
             Poll::Ready(Err(error)) => {
                 tracing::debug!(%error, "connection broke: it cannot be written");
                 Poll::Ready(Ok(()))

@@ -55,6 +55,10 @@ impl Fixture {
 
     /// A connection whose client takes next to nothing that it does not ask for.
     async fn connect(&self, protocol: Protocol) -> Client {
+        self.connect_with_window(protocol, 1).await
+    }
+
+    async fn connect_with_window(&self, protocol: Protocol, window: u32) -> Client {
         let (ours, theirs) = tokio::io::duplex(16 << 10);
         let handler = Handler::new(&self.service, PeerCertificate::Absent);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -66,7 +70,9 @@ impl Fixture {
             }
             Protocol::Http2 => {
                 let mut builder = client2::Builder::new(TokioExecutor::new());
-                let builder = builder.initial_stream_window_size(1);
+                let builder = builder
+                    .initial_stream_window_size(window)
+                    .initial_connection_window_size(1 << 30);
                 let (sender, connection) = builder.handshake(io).await.unwrap();
                 (Client::Http2(sender), connection.map(drop).right_future())
             }
@@ -172,5 +178,24 @@ async fn a_web_page_is_refused_by_a_status() {
         (&json!("Status"), &json!("Forbidden"))
     );
     assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
+    fixture.tasks.drain(PATIENCE).await.unwrap();
+}
+
+/// Once, who uncorked took the waker of who wrote: a client that says nothing while it reads, because
+/// its windows are wide, was written to again at the next ping, after 30 s.
+#[tokio::test]
+async fn a_client_that_reads_slowly_and_says_nothing_is_written_on() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect_with_window(Protocol::Http2, 1 << 30).await;
+    let read = async {
+        for _ in 0..5 {
+            let list = client.get("/api/v1/configmaps", &[]).await;
+            let body = list.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.len() > 4 << 20);
+        }
+    };
+    // Less than the time between two pings.
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    read.expect("it is written to without a pause");
     fixture.tasks.drain(PATIENCE).await.unwrap();
 }
