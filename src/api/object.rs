@@ -16,6 +16,7 @@
 //! do not (escaped ones, defaults) are set aside after the frame. The columns are the uid, key and value
 //! of each label, sorted by key, and the fields, by index of the resource's [`ColumnSet`].
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -197,12 +198,18 @@ impl Object {
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        // They are few.
-        let names = (0..self.label_count as usize).map(|number| 1 + 2 * number);
-        let found = names
-            .into_iter()
-            .find(|name| self.bytes[self.column(*name).range()] == *key.as_bytes());
-        found.map(|name| self.text(name + 1))
+        // They are in the order of their names. Most have few, but nothing bounds them.
+        let (mut from, mut to) = (0, self.label_count as usize);
+        while from < to {
+            let middle = from.midpoint(to);
+            let name = 1 + 2 * middle;
+            match self.bytes[self.column(name).range()].cmp(key.as_bytes()) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Some(self.text(name + 1)),
+            }
+        }
+        None
     }
 
     /// Whether the selector selects its labels.

@@ -93,11 +93,17 @@ impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         while let Some((Text(key), Text(value))) = map.next_entry()? {
-            match self.0.binary_search_by(|(other, _)| other.cmp(&key)) {
-                Ok(at) => self.0[at].1 = value,
-                Err(at) => self.0.insert(at, (key, value)),
-            }
+            self.0.push((key, value));
         }
+        // Stable: of those of one name the last counts.
+        self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.0.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
         Ok(self)
     }
 }

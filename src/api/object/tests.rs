@@ -146,3 +146,17 @@ fn what_is_not_an_object_is_refused_by_name() {
         assert!(error.to_string().contains("ns/a"), "{error}");
     }
 }
+
+/// Nothing bounds the labels of an object: each is looked up, and none that is not there is found.
+#[test]
+fn many_labels_are_found_by_their_names() {
+    let label = |n: u32| format!(r#""l{n}":"v{n}""#);
+    let labels: Vec<_> = (0..1000).rev().map(|n| label(2 * n)).collect();
+    let stored = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(","));
+    let object = decode(&stored).unwrap();
+    for n in 0..2000 {
+        let found = object.label(&format!("l{n}")).map(str::to_owned);
+        assert_eq!(found, (n % 2 == 0).then(|| format!("v{n}")), "l{n}");
+    }
+    assert_eq!((object.label(""), object.label("z")), (None, None));
+}
