@@ -89,7 +89,7 @@ impl Embedded {
                 Err(error) => tracing::error!(error = %error, "the store cannot be compacted"),
             }
         }
-        match self.current_revision().await {
+        match self.data.newest().map(ResourceVersion::new) {
             Ok(revision) => Some(revision),
             Err(error) => {
                 tracing::error!(error = %error, "the store's revision cannot be read");

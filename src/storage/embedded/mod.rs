@@ -274,8 +274,13 @@ impl Storage for Embedded {
         Ok(cursor.into_watch())
     }
 
+    /// Read from the tables, and only from a store that can be written: health checks ask it.
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.data.newest().map(ResourceVersion::new)
+        if let Some(failed) = self.status.failed() {
+            return Err(failed);
+        }
+        let revision = self.data.read(|snapshot| Ok(snapshot.revision))?;
+        Ok(ResourceVersion::new(revision))
     }
 
     fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {

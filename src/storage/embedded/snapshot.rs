@@ -134,14 +134,15 @@ impl Snapshot {
     }
 
     /// The revisions of `prefix` from `from` to `to`, found from its keys and not by a walk over what
-    /// everybody else wrote; `None` when there is much of either.
+    /// everybody else wrote; `None` when there is much of either. What it reads is read again for the
+    /// answer, so it is no more than one answer holds.
     pub(super) fn revisions_of_few(
         &self,
         prefix: &StorageKey,
         from: u64,
         to: u64,
     ) -> Result<Option<Vec<u64>>, Fault> {
-        let (mut revisions, mut records) = (Vec::new(), 0);
+        let (mut revisions, mut records, mut bytes_read) = (Vec::new(), 0, 0);
         let keys = (Included(prefix.as_str()), Unbounded);
         for (number, entry) in self.current.range::<&str>(keys)?.enumerate() {
             let (key, head) = entry?;
@@ -155,7 +156,7 @@ impl Snapshot {
             let mut revision = Head::decode(key, head.value())?.modified;
             // What it leads to that is older is perhaps collected.
             while revision >= from {
-                if records == HISTORY_EVENTS_MAX {
+                if records == HISTORY_EVENTS_MAX || bytes_read > HISTORY_BYTES_MAX {
                     return Ok(None);
                 }
                 records += 1;
@@ -164,6 +165,7 @@ impl Snapshot {
                 }
                 let bytes = self.log.get(revision)?;
                 let bytes = bytes.ok_or_else(|| missing(key, revision))?;
+                bytes_read += bytes.value().len();
                 let record = Record::decode(revision, bytes.value())?;
                 if record.key != key {
                     return Err(misplaced(key, revision));

@@ -316,6 +316,32 @@ fn maintain(store: &Arc<Embedded>) {
     tasks.spawn("maintain", async move { maintained.maintain(stop).await });
 }
 
+/// A few large objects with many versions were once read again for each part of their history: for
+/// minutes, until all who came back after a restart were refused.
+#[tokio::test]
+async fn the_history_of_few_large_objects_is_walked() {
+    let store = Embedded::in_memory(Duration::ZERO).unwrap();
+    let mut expect = Expect::Absent;
+    for _ in 0..8 {
+        let put = Put {
+            key: key("/a/ns/large"),
+            value: vec![b'x'; 1 << 20].into(),
+            expect,
+            ttl: None,
+        };
+        let Outcome::Done(revision) = store.put(put).await.unwrap() else {
+            panic!("nobody else writes")
+        };
+        expect = Expect::At(revision);
+    }
+    let found = store.data.read(|snapshot| {
+        let to = snapshot.revision;
+        let few = |from| snapshot.revisions_of_few(&key("/a/"), from, to);
+        Ok((few(1)?.is_some(), few(to - 1)?.map(|found| found.len())))
+    });
+    assert_eq!(found.unwrap(), (false, Some(2)));
+}
+
 /// Lets the paused time go on until `done`, and the writer's thread, which knows nothing of it, work.
 async fn until(done: impl AsyncFn() -> bool) {
     for _ in 0..5000 {
@@ -343,6 +369,8 @@ async fn a_store_goes_on_once_its_disk_works_again() {
     // It is tried in vain.
     tokio::time::sleep(3 * maintain::REOPEN_PAUSE).await;
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+    // Who asks whether it is well hears that it is not.
+    store.current_revision().await.unwrap_err();
     failing.store(false, Ordering::SeqCst);
     until(async || store.get(&key("/pods/ns/a")).await.is_ok()).await;
     let (a, _) = store.get(&key("/pods/ns/a")).await.unwrap();
