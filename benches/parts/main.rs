@@ -8,10 +8,7 @@ mod fixture;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use watchet::api::{
-    EventType, Object, ObjectKey, ResolvedFieldSelector, SelectionPredicate,
-    insert_resource_version,
-};
+use watchet::api::{EventType, Object, ObjectKey, ResolvedFieldSelector, SelectionPredicate};
 use watchet::registry::Resource;
 
 use fixture::Server;
@@ -36,16 +33,7 @@ fn decode(resource: &Resource, pod: usize, stored: &[u8]) -> Object {
 mod splice {
     use super::*;
 
-    /// The resource version into the bytes.
-    #[divan::bench]
-    fn resource_version(bencher: Bencher) {
-        let stored = pods::json(7, 1);
-        bencher
-            .counter(BytesCount::new(stored.len()))
-            .bench(|| insert_resource_version(&stored, FIRST_LIST).expect("it is an object"));
-    }
-
-    /// The same, and the columns out of them.
+    /// The resource version into the bytes, and the columns out of them.
     #[divan::bench]
     fn decode_object(bencher: Bencher) {
         let (server, stored) = (Server::with(1), pods::json(7, 1));
