@@ -116,6 +116,16 @@ impl Driver {
     }
 }
 
+/// Does something over a connection of its own.
+pub(super) async fn alone<T>(
+    target: &Arc<Target>,
+    tasks: &Tasks,
+    work: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let (mut connection, driver) = connect(target, tasks).await?;
+    driver.run(work(&mut connection)).await
+}
+
 /// Runs hyper's own task of an HTTP/2 connection as one of ours.
 #[derive(Clone)]
 struct Executor(Tasks);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::Body;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, Map};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -301,7 +301,11 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
             // Nobody aborts it but who no longer waits for it, and the end of the process.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Ok(Response::new(Body::empty())),
+                Err(_) => {
+                    let mut unanswered = Response::new(Body::empty());
+                    *unanswered.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                    Ok(unanswered)
+                }
             },
         }))
     }

@@ -67,7 +67,7 @@ pub(super) async fn run(args: ChurnArgs, target: &Arc<Target>) -> Result<Report,
     let load = &args.load;
     check(load)?;
     let tasks = Tasks::new();
-    let from = alone(target, &tasks, async |connection| {
+    let from = client::alone(target, &tasks, async |connection| {
         objects::make_namespace(connection, NAMESPACE).await?;
         clean(connection).await?;
         let path = collection(Resource::Configmaps, Some(NAMESPACE));
@@ -86,7 +86,7 @@ pub(super) async fn run(args: ChurnArgs, target: &Arc<Target>) -> Result<Report,
     let seed = load.seed.unwrap_or_else(|| fastrand::u64(..));
     let process = args.report.pid.map(Process::new);
     let outcome = measure(load, &plan, seed, &tasks, process).await;
-    let cleaned = alone(target, &tasks, clean).await;
+    let cleaned = client::alone(target, &tasks, clean).await;
     tasks.cancel();
     let mut report = tell(load, &plan, seed, &outcome?);
     if let Err(error) = cleaned {
@@ -112,16 +112,6 @@ fn check(load: &ChurnLoadArgs) -> Result<(), BenchError> {
         }
     }
     Ok(())
-}
-
-/// Does something over a connection of its own.
-async fn alone<T>(
-    target: &Arc<Target>,
-    tasks: &Tasks,
-    work: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
-) -> Result<T, ClientError> {
-    let (mut connection, driver) = client::connect(target, tasks).await?;
-    driver.run(work(&mut connection)).await
 }
 
 async fn clean(connection: &mut Connection) -> Result<(), ClientError> {
@@ -245,7 +235,7 @@ async fn compare(
     gone: bool,
 ) -> Result<Faults, BenchError> {
     let path = collection(Resource::Configmaps, Some(NAMESPACE));
-    let listed = alone(&plan.target, tasks, async |connection| {
+    let listed = client::alone(&plan.target, tasks, async |connection| {
         list_of(connection, &path).await
     });
     let listed = listed.await;

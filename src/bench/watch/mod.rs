@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
-use super::client::{self, ClientError, Connection, OPENING_MAX};
+use super::client::{self, ClientError, OPENING_MAX};
 use super::objects::collection;
 use super::pace::Pace;
 use super::process::{Process, ProcessError, Usage};
@@ -97,7 +97,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
             Mode::Selective => load.watchers.get(),
         },
     };
-    let from = alone(target, &tasks, async |connection| {
+    let from = client::alone(target, &tasks, async |connection| {
         changes.make(connection).await?;
         let path = format!("{}?limit=1", collection(load.mode.resource(), None));
         Ok(list_of(connection, &path).await?.version)
@@ -117,7 +117,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
     });
     let meter = Meter(args.report.pid.map(Process::new));
     let outcome = measure(load, &plan, changes, &tasks, meter).await;
-    let cleaned = alone(target, &tasks, async |connection| {
+    let cleaned = client::alone(target, &tasks, async |connection| {
         changes.clean(connection).await
     });
     let cleaned = cleaned.await;
@@ -148,16 +148,6 @@ fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchErr
     Duration::try_from_secs_f64(load.patience)
         .map_err(|error| BenchError::Usage(format!("--patience: {error}")))?;
     Ok(connections.get())
-}
-
-/// Does something over a connection of its own.
-async fn alone<T>(
-    target: &Arc<Target>,
-    tasks: &Tasks,
-    work: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
-) -> Result<T, ClientError> {
-    let (mut connection, driver) = client::connect(target, tasks).await?;
-    driver.run(work(&mut connection)).await
 }
 
 type Watching = Vec<JoinHandle<Result<Vec<Tally>, ClientError>>>;
