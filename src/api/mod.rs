@@ -29,8 +29,8 @@ pub use key::{InvalidKey, ObjectKey, StorageKey};
 pub use label_selector::{InvalidLabelSelector, LabelSelector};
 pub use object::{DecodeError, Object};
 pub use options::{
-    DeleteOptions, GetOptions, ListOptions, Preconditions, PropagationPolicy, ResourceVersionMatch,
-    WriteOptions,
+    DeleteOptions, FieldValidation, GetOptions, ListOptions, Preconditions, PropagationPolicy,
+    ResourceVersionMatch, WriteOptions,
 };
 pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};

@@ -1,11 +1,12 @@
 //! Options of the verbs, typed. Reading them from a query or a body, and refusing bad ones, is the
 //! business of `http`; what they mean is told by `cacher` (reads) and `registry` (writes).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector, Warnings};
+use super::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector, UserInfo, Warnings};
 
 /// How a list's `resourceVersion` is meant (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +50,32 @@ pub struct ListOptions {
     pub timeout: Option<Duration>,
 }
 
-/// Options of create, update and patch.
+/// What becomes of fields that a kind does not have, and of fields that are given twice (KEP-2885).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, and the client is told.
+    #[default]
+    Warn,
+    /// They are refused.
+    Strict,
+}
+
+/// Options of create, update and patch, and who writes.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     /// `dryRun=All`: everything but the storage write.
     pub dry_run: bool,
+    /// Who asks for it.
+    pub user: Arc<UserInfo>,
+    /// Under which name the fields that it sets are kept: `fieldManager`, or what the client calls
+    /// itself (§1.4).
+    pub field_manager: String,
+    /// `force`: an apply takes fields from their other managers.
+    pub force: bool,
+    /// `fieldValidation`
+    pub field_validation: FieldValidation,
     /// Where the client's mistakes go that do not stop the write.
     pub warnings: Warnings,
 }

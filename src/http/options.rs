@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{
-    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, GetOptions, InvalidShardSelector,
-    LabelSelector, ListOptions, Preconditions, PropagationPolicy, ResourceVersion,
-    ResourceVersionMatch, StatusCause, Warnings, WriteOptions,
+    DeleteOptions, FieldOperator, FieldSelector, FieldTerm, FieldValidation, GetOptions,
+    InvalidShardSelector, LabelSelector, ListOptions, Preconditions, PropagationPolicy,
+    ResourceVersion, ResourceVersionMatch, StatusCause, WriteOptions,
 };
 
 use super::error::WireError;
 use super::query::Query;
 
 /// The longest field manager, in bytes (upstream's limit).
-const FIELD_MANAGER_BYTES_MAX: usize = 128;
+pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 /// The longest `timeoutSeconds` that is told from "for ever": a year. Clocks cannot add what a
 /// client may ask for (2^63 seconds are more than they hold).
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
@@ -219,8 +219,8 @@ impl WriteFor {
     }
 }
 
-/// Options of a create, an update or a patch. The field manager is checked, and of no use before
-/// managed fields are kept.
+/// Options of a create, an update or a patch. Who writes is for the caller to add, as is the manager
+/// of its fields when the query names none.
 pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOptions, WireError> {
     let mut causes = Vec::new();
     let dry_run: Vec<String> = query
@@ -244,14 +244,17 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
             ));
         }
     }
-    match query.text("fieldValidation") {
-        None | Some("Ignore" | "Warn" | "Strict") => {}
-        Some(other) => causes.push(StatusCause::not_supported(
-            "fieldValidation",
-            other,
-            &["", "Ignore", "Strict", "Warn"],
-        )),
-    }
+    let field_validation = match query.text("fieldValidation") {
+        None | Some("Warn") => FieldValidation::Warn,
+        Some("Ignore") => FieldValidation::Ignore,
+        Some("Strict") => FieldValidation::Strict,
+        Some(other) => {
+            let supported = &["", "Ignore", "Strict", "Warn"];
+            let cause = StatusCause::not_supported("fieldValidation", other, supported);
+            causes.push(cause);
+            FieldValidation::Warn
+        }
+    };
     if purpose == WriteFor::Patch && query.get("force").is_some() {
         causes.push(StatusCause::forbidden(
             "force",
@@ -261,7 +264,9 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
     refuse(purpose.kind(), causes)?;
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
-        warnings: Warnings::default(),
+        field_manager: query.text("fieldManager").unwrap_or_default().to_owned(),
+        field_validation,
+        ..WriteOptions::default()
     })
 }
 

@@ -12,13 +12,16 @@ use axum::response::Response;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::api::{Object, Status, StatusDetails, Warnings, WriteOptions};
+use crate::api::{Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
 use crate::registry::{Deleted, Registry, Resource, Target};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
 use super::monitor::{WatchMeter, scope_of};
-use super::options::{ListFor, WriteFor, delete_options, get_options, list_options, write_options};
+use super::options::{
+    FIELD_MANAGER_BYTES_MAX, ListFor, WriteFor, delete_options, get_options, list_options,
+    write_options,
+};
 use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
@@ -163,10 +166,16 @@ impl<'a> Call<'a> {
     }
 
     fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
-        Ok(WriteOptions {
-            warnings: self.warnings.clone(),
-            ..write_options(&self.query, purpose)?
-        })
+        let mut options = write_options(&self.query, purpose)?;
+        options.warnings = self.warnings.clone();
+        if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
+            options.user = user.clone();
+        }
+        if options.field_manager.is_empty() {
+            let client = self.header(USER_AGENT).unwrap_or_default();
+            options.field_manager = manager_of(client);
+        }
+        Ok(options)
     }
 
     async fn get(&self) -> Result<Response, WireError> {
@@ -352,6 +361,14 @@ impl<'a> Call<'a> {
             .list(renderer, list, selection.shard.as_ref())
             .await
     }
+}
+
+/// Under which name the fields are kept that a client of this user agent sets (§1.4): what is before
+/// its first `/`, as far as it can be printed and is not too long.
+fn manager_of(user_agent: &str) -> String {
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let printable = name.chars().filter(|c| !c.is_control());
+    printable.take(FIELD_MANAGER_BYTES_MAX).collect()
 }
 
 /// Whether a client would talk WebSocket: it cannot read an ordinary stream, and waits for ever.

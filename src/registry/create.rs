@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::write::{Current, Place, encode};
-use super::{ApiError, Registry, Resource, events, metadata, names, namespaces, strategy};
+use super::writing::Writing;
+use super::{ApiError, Registry, Resource, Target, metadata, names, namespaces};
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
 
@@ -30,63 +31,45 @@ pub(super) async fn create(
     if resource.is("", "limitranges") && is_nameless(&body) {
         body["metadata"]["name"] = uuid::Uuid::new_v4().to_string().into();
     }
-    let generated = metadata::text(&body, "name").is_empty();
-    let mut object = complete(resource, body, options)?;
+    let mut target = Target {
+        resource: resource.clone(),
+        namespace: namespace.map(str::to_owned),
+        name: metadata::text(&body, "name").to_owned(),
+        subresource: None,
+    };
+    let draft = Writing::new(registry, &target, options).draft(body).await?;
     if let Some(namespace) = namespace {
-        let name = metadata::text(&object, "name");
-        namespaces::require_active(registry, namespace, resource, name).await?;
+        namespaces::require_active(registry, namespace, resource, &target.name).await?;
     }
-    if !generated {
-        return store(registry, resource, namespace, object, options).await;
+    if !target.name.is_empty() {
+        return store(&Writing::new(registry, &target, options), draft).await;
     }
-    let base = metadata::text(&object, "generateName").to_owned();
+    let base = metadata::text(&draft, "generateName").to_owned();
     for _ in 0..GENERATE_NAME_TRIES_MAX {
-        object["metadata"]["name"] = names::generate(&base).into();
-        strategy::prepare(resource, &mut object);
-        match store(registry, resource, namespace, object.clone(), options).await {
+        target.name = names::generate(&base);
+        let mut named = draft.clone();
+        named["metadata"]["name"] = target.name.clone().into();
+        match store(&Writing::new(registry, &target, options), named).await {
             Err(ApiError::AlreadyExists { .. }) => {}
             other => return other,
         }
     }
     Err(ApiError::NamesExhausted {
         resource: resource.qualified(),
-        base: metadata::text(&object, "name").to_owned(),
+        base: target.name,
     })
-}
-
-/// The stored form of a new object, which is all there but for a generated name.
-pub(super) fn complete(
-    resource: &Resource,
-    mut body: Value,
-    options: &WriteOptions,
-) -> Result<Value, ApiError> {
-    metadata::wipe_system_fields(&mut body);
-    metadata::dedupe_owners(&mut body, &options.warnings);
-    let causes = metadata::problems_of_new(resource, &body);
-    if !causes.is_empty() {
-        let name = metadata::text(&body, "name");
-        return Err(ApiError::invalid(resource, name, causes));
-    }
-    let mut object = events::to_storage(resource, body);
-    strategy::prepare_create(resource, &mut object);
-    metadata::fill_created(resource, &mut object);
-    Ok(object)
 }
 
 fn is_nameless(body: &Value) -> bool {
     metadata::text(body, "name").is_empty() && metadata::text(body, "generateName").is_empty()
 }
 
-/// Writes a complete object where there is none.
-async fn store(
-    registry: &Registry,
-    resource: &Arc<Resource>,
-    namespace: Option<&str>,
-    object: Value,
-    options: &WriteOptions,
-) -> Result<Arc<Object>, ApiError> {
-    let place = Place::new(resource, namespace, metadata::text(&object, "name"))?;
-    let stored = encode(&object);
+/// Completes an object that has its name and writes it where there is none.
+async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiError> {
+    let (registry, options) = (writing.registry, writing.options);
+    let resource = &writing.target.resource;
+    let place = Place::of(writing.target)?;
+    let stored = encode(&writing.complete(draft).await?);
     if !options.dry_run {
         let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
         if let Outcome::Done(at) = outcome {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::write::{Change, Current, Place, Written};
+use super::write::{Change, Current, Decide, Place, Written};
 use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read, strategy};
 use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
 use crate::cacher::ObjectList;
@@ -39,11 +39,9 @@ pub(super) async fn delete(
         return delete_corrupt(registry, &place).await;
     }
     let dry_run = !options.dry_run.is_empty();
+    let mut write = Deleting { target, options };
     let written = registry
-        .guaranteed_update(&place, dry_run, |current| {
-            check_preconditions(resource, &target.name, current, options)?;
-            Ok(decide(resource, &current.value, options, metadata::now()))
-        })
+        .guaranteed_write(&place, dry_run, &mut write)
         .await?;
     Ok(match written {
         Written::Deleted(object) if strategy::returns_deleted(resource) => Deleted::Last(object),
@@ -56,6 +54,22 @@ pub(super) async fn delete(
             Deleted::Pending(object)
         }
     })
+}
+
+/// A DELETE.
+struct Deleting<'a> {
+    target: &'a Target,
+    options: &'a DeleteOptions,
+}
+
+impl Decide for Deleting<'_> {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
+        let Target { resource, name, .. } = self.target;
+        let current = current.ok_or_else(|| ApiError::not_found(resource, name))?;
+        check_preconditions(resource, name, current, self.options)?;
+        let now = metadata::now();
+        Ok(decide(resource, &current.value, self.options, now))
+    }
 }
 
 /// Deletes what cannot be read (§2.6), without a look at preconditions and finalizers, which cannot be

@@ -33,6 +33,7 @@ mod strategic;
 mod strategy;
 mod update;
 mod write;
+mod writing;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::write::{Change, Place};
+use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource, Target, create, delete, metadata, strategy};
 use crate::api::{
     DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, ResourceVersion,
@@ -267,13 +267,21 @@ async fn empty(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         return Ok(false);
     }
     let finalized = registry
-        .guaranteed_update(&place, false, |current| {
-            Ok(finalize(registry, &current.value))
-        })
+        .guaranteed_write(&place, false, &mut Finalizing(registry))
         .await;
     match finalized {
         Err(error) if !error.is_not_found() => Err(error),
         _ => is_forgotten(registry, &place),
+    }
+}
+
+/// Takes the finalizer from a namespace that nothing is left of.
+struct Finalizing<'a>(&'a Registry);
+
+impl Decide for Finalizing<'_> {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
+        let gone = || ApiError::not_found(&self.0.namespaces, "");
+        Ok(finalize(self.0, &current.ok_or_else(gone)?.value))
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::strategic::{self, StrategicError};
-use super::write::{Current, Place, Written};
+use super::write::{Change, Current, Decide, Place, Written};
+use super::writing::Writing;
 use super::{ApiError, Patch, Registry, Target, events, json_patch, update};
 use crate::api::{Object, WriteOptions};
 
@@ -23,12 +24,30 @@ pub(super) async fn patch(
     update::check_subresource(target, "patch")?;
     let place = Place::of(target)?;
     check(patch)?;
-    let written = registry.guaranteed_update(&place, options.dry_run, |current| {
-        let mut patched = apply(target, patch, current)?;
+    let mut write = Patching {
+        writing: Writing::new(registry, target, options),
+        patch,
+    };
+    let written = registry
+        .guaranteed_write(&place, options.dry_run, &mut write)
+        .await;
+    written.map(Written::into_object)
+}
+
+/// A PATCH.
+struct Patching<'a> {
+    writing: Writing<'a>,
+    patch: &'a Patch,
+}
+
+impl Decide for Patching<'_> {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
+        let target = self.writing.target;
+        let current = current.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
+        let mut patched = apply(target, self.patch, current)?;
         update::check_body(target, &mut patched)?;
-        update::succeed(target, current, patched, options)
-    });
-    written.await.map(Written::into_object)
+        self.writing.succeed(current, patched).await
+    }
 }
 
 /// What can be refused without the object.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::write::{Change, Current, Place, Written};
-use super::{ApiError, Registry, Resource, Target, create, events, metadata, namespaces, strategy};
+use super::write::{Change, Current, Decide, Place, Written};
+use super::writing::Writing;
+use super::{ApiError, Registry, Resource, Target, metadata, namespaces, strategy};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
 
 pub(super) async fn update(
@@ -26,25 +27,46 @@ pub(super) async fn update(
         }
         _ => Ok(()),
     };
-    let mut created = false;
+    let mut update = Update {
+        writing: Writing::new(registry, target, options),
+        body,
+        creates: creates.then_some(admitted),
+        created: false,
+    };
     let written = registry
-        .guaranteed_write(&place, options.dry_run, |current| {
-            created = current.is_none();
-            check_uid(resource, &target.name, current, &body)?;
-            match current {
-                Some(current) => {
-                    check_version_given(resource, &target.name, &body)?;
-                    succeed(target, current, body.clone(), options)
-                }
-                None if creates => {
-                    admitted.clone()?;
-                    create::complete(resource, body.clone(), options).map(Change::Put)
-                }
-                None => Err(place.not_found()),
-            }
-        })
+        .guaranteed_write(&place, options.dry_run, &mut update)
         .await;
-    Ok((written.map(Written::into_object)?, created))
+    Ok((written.map(Written::into_object)?, update.created))
+}
+
+/// A PUT.
+struct Update<'a> {
+    writing: Writing<'a>,
+    body: Value,
+    /// Whether its namespace takes a new object, if it makes one where there is none.
+    creates: Option<Result<(), ApiError>>,
+    /// Whether it did so.
+    created: bool,
+}
+
+impl Decide for Update<'_> {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
+        let Target { resource, name, .. } = self.writing.target;
+        self.created = current.is_none();
+        check_uid(resource, name, current, &self.body)?;
+        match (current, &self.creates) {
+            (Some(current), _) => {
+                check_version_given(resource, name, &self.body)?;
+                self.writing.succeed(current, self.body.clone()).await
+            }
+            (None, Some(admitted)) => {
+                admitted.clone()?;
+                let draft = self.writing.draft(self.body.clone()).await?;
+                self.writing.complete(draft).await.map(Change::Put)
+            }
+            (None, None) => Err(ApiError::not_found(resource, name)),
+        }
+    }
 }
 
 /// Refuses a subresource that the resource does not have, or that is not written by `verb`.
@@ -70,42 +92,8 @@ pub(super) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiErr
     metadata::check_namespace(namespace.filter(|_| target.resource.namespaced), body)
 }
 
-/// The successor of `current` that a client asks for with `body`, which was checked against the
-/// URL and is in the form that the client sees.
-///
-/// # Errors
-/// 409 when the body is about another version or another object of that name; 422.
-pub(super) fn succeed(
-    target: &Target,
-    current: &Current,
-    body: Value,
-    options: &WriteOptions,
-) -> Result<Change, ApiError> {
-    let resource = &target.resource;
-    check_uid(resource, &target.name, Some(current), &body)?;
-    check_version(resource, &target.name, current, &body)?;
-    let mut object = events::to_storage(resource, body);
-    let subresource = target.subresource.as_deref();
-    strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
-    metadata::keep_from_stored(&current.value, &mut object);
-    metadata::dedupe_owners(&mut object, &options.warnings);
-    strategy::prepare(resource, &mut object);
-    let causes = metadata::problems_of_update(&current.value, &object);
-    if !causes.is_empty() {
-        return Err(ApiError::invalid(resource, &target.name, causes));
-    }
-    if subresource.is_none() && strategy::desired_state_differs(&current.value, &object) {
-        metadata::bump_generation(&mut object);
-    }
-    // An object that nothing holds any longer goes with the write that let go of it.
-    if strategy::is_finished(resource, &object) && object != current.value {
-        return Ok(Change::Delete(object));
-    }
-    Ok(Change::Put(object))
-}
-
 /// A uid in the body says which object of that name is meant; none has the uid "".
-fn check_uid(
+pub(super) fn check_uid(
     resource: &Resource,
     name: &str,
     current: Option<&Current>,
@@ -121,7 +109,7 @@ fn check_uid(
     Ok(())
 }
 
-fn check_version(
+pub(super) fn check_version(
     resource: &Resource,
     name: &str,
     current: &Current,

@@ -161,35 +161,26 @@ impl Written {
     }
 }
 
-impl Registry {
-    /// Changes the object at `place` as `change` decides, which is asked again for every state that
-    /// the object turns out to be in.
-    ///
-    /// # Errors
-    /// Those of `change` on what storage has; 404; 504 when others win until the deadline.
-    pub(super) async fn guaranteed_update(
-        &self,
-        place: &Place,
-        dry_run: bool,
-        mut change: impl FnMut(&Current) -> Result<Change, ApiError>,
-    ) -> Result<Written, ApiError> {
-        let existing = |current: Option<&Current>| match current {
-            Some(current) => change(current),
-            None => Err(place.not_found()),
-        };
-        self.guaranteed_write(place, dry_run, existing).await
-    }
+/// What a write makes of the object as it is; asked again for every state that the object turns out to
+/// be in.
+pub(super) trait Decide: Send {
+    /// What is to be done about `current`; `None` when there is no object, as storage says.
+    fn decide(
+        &mut self,
+        current: Option<&Current>,
+    ) -> impl Future<Output = Result<Change, ApiError>> + Send;
+}
 
-    /// The same where that there is no object, as storage says, is a state like the others; `change`
-    /// is told `None` and may make one.
+impl Registry {
+    /// Changes the object at `place` as `write` decides.
     ///
     /// # Errors
-    /// As [`Self::guaranteed_update`], except that a 404 is up to `change`.
+    /// Those of `write` on what storage has; 504 when others win until the deadline.
     pub(super) async fn guaranteed_write(
         &self,
         place: &Place,
         dry_run: bool,
-        mut change: impl FnMut(Option<&Current>) -> Result<Change, ApiError>,
+        write: &mut impl Decide,
     ) -> Result<Written, ApiError> {
         let deadline = Instant::now() + WRITE_DEADLINE;
         let suggested = self
@@ -207,7 +198,7 @@ impl Registry {
                     place.name
                 )));
             }
-            let decided = change(current.as_ref());
+            let decided = write.decide(current.as_ref()).await;
             let present = current.as_ref().map(|current| &current.value);
             // A suggestion may be out of date: it neither refuses nor ends a write by itself.
             let settles = matches!(&decided, Ok(Change::Put(value)) if Some(value) != present)

@@ -231,23 +231,32 @@ async fn who_always_loses_is_told_so_in_time() {
     let nodes = registry.resource("", "v1", "nodes").unwrap();
     let place = write::Place::new(&nodes, None, "n").unwrap();
     storage.meddle(Before::Put("/minions/n", named("n"))).await;
-    let mut calls = 0;
-    let lost = registry
-        .guaranteed_update(&place, false, |current| {
-            calls += 1;
-            let mut theirs = current.value.clone();
-            theirs["spec"] = json!({ "theirs": calls });
-            storage
-                .before_writes
-                .lock()
-                .push_back(Before::Put("/minions/n", theirs));
-            let mut mine = current.value.clone();
-            mine["spec"] = json!({ "mine": calls });
-            // Each round takes a while.
-            futures_util::FutureExt::now_or_never(tokio::time::advance(Duration::from_secs(1)));
-            Ok(write::Change::Put(mine))
-        })
-        .await;
+    let mut loser = Loser { storage, calls: 0 };
+    let lost = registry.guaranteed_write(&place, false, &mut loser).await;
     assert!(matches!(lost, Err(ApiError::Timeout(_))), "{lost:?}");
-    assert_eq!(calls, write::WRITE_DEADLINE.as_secs());
+    assert_eq!(loser.calls, write::WRITE_DEADLINE.as_secs());
+}
+
+/// A write that always meets somebody who is faster, a second each time.
+struct Loser {
+    storage: Arc<Meddler>,
+    calls: u64,
+}
+
+impl write::Decide for Loser {
+    async fn decide(
+        &mut self,
+        current: Option<&write::Current>,
+    ) -> Result<write::Change, ApiError> {
+        self.calls += 1;
+        let current = &current.expect("the node is there").value;
+        let mut theirs = current.clone();
+        theirs["spec"] = json!({ "theirs": self.calls });
+        let before = Before::Put("/minions/n", theirs);
+        self.storage.before_writes.lock().push_back(before);
+        let mut mine = current.clone();
+        mine["spec"] = json!({ "mine": self.calls });
+        tokio::time::advance(Duration::from_secs(1)).await;
+        Ok(write::Change::Put(mine))
+    }
 }

@@ -1,0 +1,85 @@
+//! The write pipeline (§1.5): what becomes of a body on its way to storage, in one place for creates,
+//! updates and patches. The order is upstream's. What a step does is told by its module; how the
+//! result gets into storage is the business of `write`.
+
+use serde_json::Value;
+
+use super::write::{Change, Current};
+use super::{ApiError, Registry, Target, events, metadata, strategy, update};
+use crate::api::WriteOptions;
+
+/// One write on its way: of what, in which place, with which options and by whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writing<'a> {
+    pub(super) registry: &'a Registry,
+    /// Its name is empty while the object's is still to be generated.
+    pub(super) target: &'a Target,
+    pub(super) options: &'a WriteOptions,
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(
+        registry: &'a Registry,
+        target: &'a Target,
+        options: &'a WriteOptions,
+    ) -> Self {
+        Self {
+            registry,
+            target,
+            options,
+        }
+    }
+
+    /// The first half of a create: what the client and those who may change it want stored, in stored
+    /// form. `body` was checked for its shape; it is in the form that the client sees.
+    pub(super) async fn draft(&self, mut body: Value) -> Result<Value, ApiError> {
+        let resource = &self.target.resource;
+        metadata::wipe_system_fields(&mut body);
+        metadata::dedupe_owners(&mut body, &self.options.warnings);
+        let causes = metadata::problems_of_new(resource, &body);
+        if !causes.is_empty() {
+            let name = metadata::text(&body, "name");
+            return Err(ApiError::invalid(resource, name, causes));
+        }
+        Ok(events::to_storage(resource, body))
+    }
+
+    /// The second half, once the object has its name: what the server makes of it, and whether it may
+    /// be stored so.
+    pub(super) async fn complete(&self, mut object: Value) -> Result<Value, ApiError> {
+        let resource = &self.target.resource;
+        strategy::prepare_create(resource, &mut object);
+        metadata::fill_created(resource, &mut object);
+        Ok(object)
+    }
+
+    /// The successor of `current` that a client asks for with `body`, which was checked against the
+    /// URL and is in the form that the client sees.
+    ///
+    /// # Errors
+    /// 409 when the body is about another version or another object of that name; 422.
+    pub(super) async fn succeed(&self, current: &Current, body: Value) -> Result<Change, ApiError> {
+        let resource = &self.target.resource;
+        let name = &self.target.name;
+        update::check_uid(resource, name, Some(current), &body)?;
+        update::check_version(resource, name, current, &body)?;
+        let mut object = events::to_storage(resource, body);
+        let subresource = self.target.subresource.as_deref();
+        strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
+        metadata::keep_from_stored(&current.value, &mut object);
+        metadata::dedupe_owners(&mut object, &self.options.warnings);
+        strategy::prepare(resource, &mut object);
+        let causes = metadata::problems_of_update(&current.value, &object);
+        if !causes.is_empty() {
+            return Err(ApiError::invalid(resource, name, causes));
+        }
+        if subresource.is_none() && strategy::desired_state_differs(&current.value, &object) {
+            metadata::bump_generation(&mut object);
+        }
+        // An object that nothing holds any longer goes with the write that let go of it.
+        if strategy::is_finished(resource, &object) && object != current.value {
+            return Ok(Change::Delete(object));
+        }
+        Ok(Change::Put(object))
+    }
+}
