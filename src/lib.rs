@@ -8,6 +8,8 @@ pub mod storage;
 
 pub mod cacher;
 
+pub mod admission;
+
 pub mod registry;
 
 pub mod http;

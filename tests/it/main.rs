@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and prints its seed; helpers are not marked as tests"
 )]
 
+mod admission;
 mod bench;
 mod compose;
 mod conformance;

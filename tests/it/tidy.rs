@@ -11,7 +11,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("reflector", &["api"]),
     ("storage", &["api"]),
     ("cacher", &["reflector", "storage", "api"]),
-    ("registry", &["cacher", "storage", "api"]),
+    ("admission", &["api"]),
+    ("registry", &["admission", "cacher", "storage", "api"]),
     ("http", &["registry", "api"]),
     (
         "server",
@@ -19,6 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "bench",
             "http",
             "registry",
+            "admission",
             "cacher",
             "storage",
             "reflector",

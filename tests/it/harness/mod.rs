@@ -4,6 +4,7 @@
 mod kubectl;
 #[path = "../../../src/metrics/scrape.rs"]
 mod scrape;
+mod webhook;
 mod wire;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 pub(crate) use kubectl::Kubectl;
 pub(crate) use scrape::Scrape;
+pub(crate) use webhook::{Asked, Reply, Webhook};
 pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Wire, full, request};
 
 /// How long anything may take that takes milliseconds on an idle machine.

@@ -1,0 +1,209 @@
+//! `WebhookClientConfig`, the same in admissionregistration.k8s.io and apiextensions.k8s.io: where a
+//! webhook is, and which CA vouches for it. Whether a client may store such a configuration is decided
+//! where it is validated; here is what can be called.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::ServerName;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::WebhookError;
+
+/// The port of a Service reference that names none, and of a URL.
+const HTTPS_PORT: u16 = 443;
+
+/// Where a webhook is and whom to trust there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientConfig {
+    /// Where it is.
+    pub address: Address,
+    /// Certificates in PEM that may have signed the webhook's; `None`: those that the system trusts.
+    pub ca_bundle: Option<Vec<u8>>,
+}
+
+/// Where a webhook is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// By `url`, which is https.
+    Url {
+        /// As it was given.
+        url: String,
+        /// A name or an address, without brackets.
+        host: String,
+        /// 443 unless the URL says another.
+        port: u16,
+    },
+    /// By a reference to a Service of this server.
+    Service {
+        /// Of the Service.
+        namespace: String,
+        /// Of the Service.
+        name: String,
+        /// With the leading slash; `/` when none is given.
+        path: String,
+        /// Of the Service.
+        port: u16,
+    },
+}
+
+#[derive(Deserialize)]
+struct Written {
+    url: Option<String>,
+    service: Option<WrittenService>,
+    #[serde(rename = "caBundle")]
+    ca_bundle: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WrittenService {
+    namespace: String,
+    name: String,
+    path: Option<String>,
+    port: Option<u16>,
+}
+
+impl ClientConfig {
+    /// Reads a `clientConfig` as it is stored.
+    ///
+    /// # Errors
+    /// [`WebhookError::Config`] when nobody can be called by it.
+    pub fn parse(value: &Value) -> Result<Self, WebhookError> {
+        let written = Written::deserialize(value);
+        let written = written.map_err(|error| WebhookError::Config(error.to_string()))?;
+        let ca_bundle = match written.ca_bundle.as_deref() {
+            None | Some("") => None,
+            Some(text) => Some(STANDARD.decode(text).map_err(|error| {
+                WebhookError::Config(format!("unable to load root certificates: {error}"))
+            })?),
+        };
+        let address = match (written.service, written.url) {
+            (Some(service), _) => Address::Service {
+                namespace: service.namespace,
+                name: service.name,
+                path: match service.path.as_deref() {
+                    None | Some("") => "/".to_owned(),
+                    Some(path) if path.starts_with('/') => path.to_owned(),
+                    Some(path) => format!("/{path}"),
+                },
+                port: service.port.unwrap_or(HTTPS_PORT),
+            },
+            (None, Some(url)) => Address::parse(url)?,
+            (None, None) => {
+                let why = "webhook configuration must have either service or URL";
+                return Err(WebhookError::Config(why.to_owned()));
+            }
+        };
+        Ok(Self { address, ca_bundle })
+    }
+
+    /// What is posted to, as errors name it.
+    pub(super) fn url(&self, timeout: Duration) -> String {
+        let seconds = timeout.as_millis().div_ceil(1000);
+        let base = match &self.address {
+            Address::Url { url, .. } => url.clone(),
+            Address::Service { path, .. } => format!("https://{}{path}", self.address.authority()),
+        };
+        format!("{base}?timeout={seconds}s")
+    }
+
+    /// The name that the webhook's certificate must be for.
+    pub(super) fn server_name(&self) -> Result<ServerName<'static>, String> {
+        let host = match &self.address {
+            Address::Url { host, .. } => host.clone(),
+            Address::Service {
+                namespace, name, ..
+            } => format!("{name}.{namespace}.svc"),
+        };
+        ServerName::try_from(host.clone()).map_err(|error| format!("{host:?}: {error}"))
+    }
+}
+
+impl Address {
+    fn parse(url: String) -> Result<Self, WebhookError> {
+        let refuse = |why: &dyn std::fmt::Display| {
+            WebhookError::Config(format!("Unparsable webhook URL: {url:?}: {why}"))
+        };
+        let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| refuse(&e))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(refuse(&"'https' is the only allowed URL scheme"));
+        }
+        let host = uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err(refuse(&"host must be specified"));
+        }
+        Ok(Self::Url {
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(HTTPS_PORT),
+            url,
+        })
+    }
+
+    /// `host:port`, as the header Host has it.
+    pub(super) fn authority(&self) -> String {
+        match self {
+            Self::Url { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Url { host, port, .. } => format!("{host}:{port}"),
+            Self::Service {
+                namespace,
+                name,
+                port,
+                ..
+            } => format!("{name}.{namespace}.svc:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(config: Value, url: &str, name: &str) {
+        let parsed = ClientConfig::parse(&config).unwrap();
+        assert_eq!(parsed.url(Duration::from_secs(10)), url);
+        assert_eq!(parsed.server_name().unwrap().to_str(), name);
+    }
+
+    #[test]
+    fn addresses_are_read_with_their_defaults() {
+        check(
+            json!({"url": "https://127.0.0.1:9443/mutate"}),
+            "https://127.0.0.1:9443/mutate?timeout=10s",
+            "127.0.0.1",
+        );
+        check(
+            json!({"url": "https://[::1]/x"}),
+            "https://[::1]/x?timeout=10s",
+            "::1",
+        );
+        check(
+            json!({"service": {"namespace": "ns", "name": "svc"}, "caBundle": ""}),
+            "https://svc.ns.svc:443/?timeout=10s",
+            "svc.ns.svc",
+        );
+        check(
+            json!({"service": {"namespace": "ns", "name": "svc", "path": "a/b", "port": 9443}}),
+            "https://svc.ns.svc:9443/a/b?timeout=10s",
+            "svc.ns.svc",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_called_is_refused() {
+        for config in [
+            json!({}),
+            json!({"url": "http://127.0.0.1/"}),
+            json!({"url": "https://"}),
+            json!({"url": "https://a b/"}),
+            json!({"url": "https://a/", "caBundle": "*"}),
+            json!({"service": {"name": "a"}}),
+        ] {
+            assert!(ClientConfig::parse(&config).is_err(), "{config}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Why a webhook did not answer, in the words that Go's HTTP and TLS libraries have for it: people
+//! search for these, and tests of operators look for them.
+
+use std::error::Error as _;
+use std::io;
+
+use rustls::{CertificateError, Error as TlsError, InvalidMessage};
+
+/// Why a webhook gave no answer that can be used. The text is what upstream's client would say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookError {
+    /// There is nobody to call: the configuration is wrong.
+    #[error("{0}")]
+    Config(String),
+    /// The exchange failed.
+    #[error("Post {url:?}: {why}")]
+    Post {
+        /// With the parameter `timeout`.
+        url: String,
+        /// In words.
+        why: String,
+    },
+    /// The answer is no success.
+    #[error("{message}")]
+    Status {
+        /// Its HTTP status.
+        code: u16,
+        /// The message of the `Status` in its body, or what the code means.
+        message: String,
+    },
+}
+
+/// What went wrong on a connection.
+pub(super) fn of_io(error: &io::Error) -> String {
+    let inner = error.get_ref();
+    match inner.and_then(|inner| inner.downcast_ref::<TlsError>()) {
+        Some(tls) => of_tls(tls),
+        None => words(error),
+    }
+}
+
+/// What went wrong in an exchange.
+pub(super) fn of_hyper(error: &hyper::Error) -> String {
+    let source = error.source();
+    if let Some(error) = source.and_then(|source| source.downcast_ref::<io::Error>()) {
+        return of_io(error);
+    }
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return "EOF".to_owned();
+    }
+    match source {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "connection reset by peer".to_owned(),
+        io::ErrorKind::BrokenPipe => "broken pipe".to_owned(),
+        io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn of_tls(error: &TlsError) -> String {
+    match error {
+        TlsError::InvalidCertificate(reason) => {
+            format!(
+                "tls: failed to verify certificate: x509: {}",
+                of_certificate(reason)
+            )
+        }
+        TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "http: server gave HTTP response to HTTPS client".to_owned()
+        }
+        TlsError::AlertReceived(alert) => format!("remote error: tls: {alert:?}"),
+        other => format!("tls: {other}"),
+    }
+}
+
+fn of_certificate(reason: &CertificateError) -> String {
+    match reason {
+        // A CA of the same name with another key is as unknown as none.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate signed by unknown authority".to_owned()
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => format!(
+            "certificate is valid for {}, not {}",
+            names(presented),
+            expected.to_str()
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// What a certificate is for, without the words that rustls wraps each name in.
+fn names(presented: &[String]) -> String {
+    let bare = |name: &String| match name.split_once('(') {
+        Some((_, inside)) => inside.trim_end_matches(')').trim_matches('"').to_owned(),
+        None => name.clone(),
+    };
+    presented.iter().map(bare).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,71 @@
+//! The idle connections of one destination. Those of another configuration are never used, so that a
+//! changed CA counts at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
+use rustls::ClientConfig as TlsConfig;
+use rustls_pki_types::ServerName;
+use tokio::time::Instant;
+
+use super::Address;
+
+/// How many connections wait for the next call; a burst's others are closed.
+const IDLE_MAX: usize = 16;
+
+/// How long one does. Servers close theirs after some minutes, and better we than they.
+const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Whom one configuration calls.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) address: Address,
+    pub(super) server_name: ServerName<'static>,
+    pub(super) tls: Arc<TlsConfig>,
+    /// The one that was used last is at the end. At most [`IDLE_MAX`].
+    idle: Mutex<Vec<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    sender: SendRequest<Full<Bytes>>,
+    since: Instant,
+}
+
+impl Destination {
+    pub(super) fn new(
+        address: Address,
+        server_name: ServerName<'static>,
+        tls: Arc<TlsConfig>,
+    ) -> Self {
+        Self {
+            address,
+            server_name,
+            tls,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// A connection that seems to be open.
+    pub(super) fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock();
+        let now = Instant::now();
+        idle.retain(|one| one.sender.is_ready() && now - one.since < IDLE_AGE_MAX);
+        idle.pop().map(|one| one.sender)
+    }
+
+    /// Keeps a connection whose last answer was read to its end.
+    pub(super) fn keep(&self, sender: SendRequest<Full<Bytes>>) {
+        let mut idle = self.idle.lock();
+        if !sender.is_closed() && idle.len() < IDLE_MAX {
+            idle.push(Idle {
+                sender,
+                since: Instant::now(),
+            });
+        }
+    }
+}

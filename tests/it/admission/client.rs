@@ -1,0 +1,219 @@
+//! The client of webhooks against a real HTTPS server: connections, trust, bounds, and the words of
+//! its errors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use watchet::admission::client::{
+    ClientConfig, RESPONSE_BYTES_MAX, ServiceResolver, WebhookClient, WebhookError,
+};
+use watchet::tasks::Tasks;
+
+use crate::harness::{Reply, Webhook};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Every Service is at this port of the loopback.
+#[derive(Debug)]
+struct At(Option<u16>);
+
+#[async_trait]
+impl ServiceResolver for At {
+    async fn resolve(&self, _: &str, name: &str, _: u16) -> Result<(String, u16), String> {
+        let port = self
+            .0
+            .ok_or_else(|| format!("service {name:?} not found"))?;
+        Ok(("127.0.0.1".to_owned(), port))
+    }
+}
+
+fn client() -> WebhookClient {
+    WebhookClient::new(&Tasks::new(), Arc::new(At(None)))
+}
+
+async fn call(client: &WebhookClient, config: &Value) -> Result<Bytes, WebhookError> {
+    let config = ClientConfig::parse(config)?;
+    client
+        .call(&config, Bytes::from_static(b"{\"a\":1}"), TIMEOUT)
+        .await
+}
+
+fn echo(asked: &crate::harness::Asked) -> Reply {
+    Reply::json(&json!({"path": asked.path, "body": asked.body}))
+}
+
+/// A call that must fail, and in which words.
+async fn refused(webhook: &Webhook, config: Value, expect: &str) {
+    let error = call(&client(), &config).await.unwrap_err().to_string();
+    let expect = expect.replace("ADDRESS", &format!("127.0.0.1:{}", webhook.port()));
+    assert_eq!(error, expect);
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let webhook = Webhook::answering(echo).await;
+    let client = client();
+    for _ in 0..5 {
+        let answer = call(&client, &webhook.client_config("/x")).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer, json!({"path": "/x?timeout=10s", "body": {"a": 1}}));
+    }
+    assert_eq!(webhook.connections(), 1);
+    // Another configuration is another trust: its connections are its own.
+    call(&client, &webhook.client_config("/y")).await.unwrap();
+    assert_eq!(webhook.connections(), 2);
+}
+
+#[tokio::test]
+async fn calls_at_the_same_time_do_not_wait_for_each_other() {
+    let webhook = Webhook::start(|_| {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Reply::json(&json!({}))
+        })
+    })
+    .await;
+    let client = client();
+    let config = webhook.client_config("/");
+    let begun = Instant::now();
+    let calls = (0..8).map(|_| call(&client, &config));
+    for answer in futures::future::join_all(calls).await {
+        answer.unwrap();
+    }
+    assert!(
+        begun.elapsed() < Duration::from_millis(1800),
+        "{:?}",
+        begun.elapsed()
+    );
+    call(&client, &config).await.unwrap();
+    assert!(webhook.connections() <= 8, "idle ones are used again");
+}
+
+#[tokio::test]
+async fn only_the_bundle_is_trusted_and_the_name_is_checked() {
+    let webhook = Webhook::answering(echo).await;
+    let other = Webhook::answering(echo).await;
+    let config = json!({"url": webhook.url("/"), "caBundle": other.ca_bundle()});
+    let unknown = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
+                   certificate signed by unknown authority";
+    refused(&webhook, config, unknown).await;
+    // Without a bundle it is the system's CAs that count, and they know nothing of this one.
+    refused(&webhook, json!({"url": webhook.url("/")}), unknown).await;
+
+    let named =
+        Webhook::start_as("hook.ns.svc", |asked| Box::pin(async move { echo(&asked) })).await;
+    let expect = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
+                  certificate is valid for hook.ns.svc, not 127.0.0.1";
+    refused(&named, named.client_config("/"), expect).await;
+
+    let client = WebhookClient::new(&Tasks::new(), Arc::new(At(Some(named.port()))));
+    let service = json!({
+        "service": {"namespace": "ns", "name": "hook", "path": "/p"},
+        "caBundle": named.ca_bundle(),
+    });
+    let answer = call(&client, &service).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["path"], "/p?timeout=10s");
+}
+
+#[tokio::test]
+async fn a_configuration_that_nobody_can_be_called_by_says_so() {
+    let webhook = Webhook::answering(echo).await;
+    let config = json!({"url": webhook.url("/"), "caBundle": "bm8gUEVN"});
+    let expect = "unable to load root certificates: unable to parse bytes as PEM block";
+    refused(&webhook, config, expect).await;
+    let config = json!({"service": {"namespace": "ns", "name": "gone"}});
+    let expect = "Post \"https://gone.ns.svc:443/?timeout=10s\": service \"gone\" not found";
+    refused(&webhook, config, expect).await;
+    let config = json!({"url": "https://127.0.0.1:1/"});
+    let expect = "Post \"https://127.0.0.1:1/?timeout=10s\": dial tcp 127.0.0.1:1: connect: \
+                  connection refused";
+    refused(&webhook, config, expect).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_success_is_told_in_upstreams_words() {
+    let cases = [
+        (
+            404,
+            "nothing here",
+            "the server could not find the requested resource",
+        ),
+        (
+            302,
+            "",
+            "the server responded with the status code 302 but did not return more information",
+        ),
+        (
+            500,
+            "boom\n",
+            "an error on the server (\"boom\") has prevented the request from succeeding",
+        ),
+        (
+            500,
+            r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"conversion failed"}"#,
+            "conversion failed",
+        ),
+    ];
+    for (code, body, expect) in cases {
+        let webhook = Webhook::answering(move |_| Reply::other(code, body)).await;
+        refused(&webhook, webhook.client_config("/"), expect).await;
+        assert_eq!(
+            webhook.asked().len(),
+            1,
+            "no redirect is followed, nothing is tried again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_costs_its_timeout() {
+    let webhook = Webhook::start(|_| Box::pin(std::future::pending())).await;
+    let config = ClientConfig::parse(&webhook.client_config("/slow")).unwrap();
+    let begun = Instant::now();
+    let answer = client()
+        .call(&config, Bytes::new(), Duration::from_secs(1))
+        .await;
+    let expect = format!(
+        "Post \"{}?timeout=1s\": context deadline exceeded",
+        webhook.url("/slow")
+    );
+    assert_eq!(answer.unwrap_err().to_string(), expect);
+    let took = begun.elapsed();
+    assert!(
+        took >= Duration::from_secs(1) && took < Duration::from_secs(5),
+        "{took:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut() {
+    let webhook = Webhook::answering(|_| Reply {
+        code: 200,
+        body: vec![b' '; RESPONSE_BYTES_MAX + 1],
+    })
+    .await;
+    let expect = format!(
+        "Post \"https://ADDRESS/?timeout=10s\": the response is larger than {RESPONSE_BYTES_MAX} bytes"
+    );
+    refused(&webhook, webhook.client_config("/"), &expect).await;
+}
+
+/// A connection that the webhook has closed since is no reason for a call to fail.
+#[tokio::test]
+async fn a_connection_that_was_closed_meanwhile_is_made_anew() {
+    let tasks = Tasks::new();
+    let client = WebhookClient::new(&tasks, Arc::new(At(None)));
+    let webhook = Webhook::answering(echo).await;
+    call(&client, &webhook.client_config("/")).await.unwrap();
+    webhook.close_connections();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    call(&client, &webhook.client_config("/")).await.unwrap();
+    assert_eq!(webhook.connections(), 2);
+    // The connections are tasks of the group, and end with it.
+    tasks.drain(Duration::from_secs(5)).await.unwrap();
+}

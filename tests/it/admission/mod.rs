@@ -1,0 +1,3 @@
+//! Admission on real sockets: webhooks are HTTPS servers inside the test.
+
+mod client;

@@ -1,0 +1,218 @@
+//! A webhook: a real HTTPS server inside the test, with a CA of its own. What it answers is the
+//! test's; what it was asked is kept.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use watchet::tasks::Tasks;
+
+/// What a webhook answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) code: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    /// A success with this body.
+    pub(crate) fn json(body: &Value) -> Self {
+        Self {
+            code: 200,
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    /// Any other answer.
+    pub(crate) fn other(code: u16, body: &str) -> Self {
+        Self {
+            code,
+            body: body.as_bytes().to_vec(),
+        }
+    }
+}
+
+/// One call that a webhook got.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// With the query.
+    pub(crate) path: String,
+    pub(crate) body: Value,
+}
+
+/// A reply that takes its time.
+pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+type Handler = dyn Fn(Asked) -> Replying + Send + Sync;
+
+/// A running webhook; it ends when this is dropped.
+pub(crate) struct Webhook {
+    address: SocketAddr,
+    ca: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    connections: Arc<AtomicUsize>,
+    tasks: Tasks,
+    /// Each cancels the connections that there are.
+    open: Arc<Mutex<tokio_util::sync::CancellationToken>>,
+}
+
+impl Webhook {
+    /// One that answers at once.
+    pub(crate) async fn answering(
+        answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(move |asked| {
+            let reply = answer(&asked);
+            Box::pin(async move { reply })
+        })
+        .await
+    }
+
+    /// One whose answers are futures, with a certificate for 127.0.0.1.
+    pub(crate) async fn start(handler: impl Fn(Asked) -> Replying + Send + Sync + 'static) -> Self {
+        Self::start_as("127.0.0.1", handler).await
+    }
+
+    /// One with a certificate for `name`.
+    pub(crate) async fn start_as(
+        name: &str,
+        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+    ) -> Self {
+        let (tls, ca) = certificate(name);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let tasks = Tasks::new();
+        let webhook = Self {
+            address,
+            ca,
+            asked: Arc::default(),
+            connections: Arc::default(),
+            tasks: tasks.clone(),
+            open: Arc::default(),
+        };
+        let open = webhook.open.clone();
+        let (asked, connections) = (webhook.asked.clone(), webhook.connections.clone());
+        let handler: Arc<Handler> = Arc::new(handler);
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        tasks.clone().spawn("webhook", async move {
+            let stop = tasks.token();
+            while let Some(Ok((stream, _))) = stop.run_until_cancelled(listener.accept()).await {
+                let (asked, handler) = (asked.clone(), handler.clone());
+                let (acceptor, connections) = (acceptor.clone(), connections.clone());
+                let stop = open.lock().clone();
+                tasks.spawn("webhook-connection", async move {
+                    let serve = async move {
+                        // A client that does not trust it goes away, which is what some tests are about.
+                        let Ok(stream) = acceptor.accept(stream).await else {
+                            return;
+                        };
+                        connections.fetch_add(1, Ordering::SeqCst);
+                        let service = service_fn(move |request| {
+                            reply(request, asked.clone(), handler.clone())
+                        });
+                        let http = hyper::server::conn::http1::Builder::new();
+                        drop(http.serve_connection(TokioIo::new(stream), service).await);
+                    };
+                    stop.run_until_cancelled(serve).await;
+                });
+            }
+        });
+        webhook
+    }
+
+    /// A `clientConfig` that finds and trusts it.
+    pub(crate) fn client_config(&self, path: &str) -> Value {
+        json!({"url": self.url(path), "caBundle": self.ca_bundle()})
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Its CA, as configurations have it.
+    pub(crate) fn ca_bundle(&self) -> String {
+        STANDARD.encode(&self.ca)
+    }
+
+    /// What it was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().clone()
+    }
+
+    /// Closes the connections that it has.
+    pub(crate) fn close_connections(&self) {
+        std::mem::take(&mut *self.open.lock()).cancel();
+    }
+
+    /// How many connections it had.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        self.tasks.cancel();
+        self.close_connections();
+    }
+}
+
+async fn reply(
+    request: http::Request<Incoming>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    handler: Arc<Handler>,
+) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
+    let path = request.uri().to_string();
+    let body = request.into_body().collect().await?.to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let one = Asked { path, body };
+    asked.lock().push(one.clone());
+    let reply = handler(one).await;
+    Ok(http::Response::builder()
+        .status(reply.code)
+        .header("content-type", "application/json")
+        .header("location", "https://127.0.0.1:1/elsewhere")
+        .body(Full::new(reply.body.into()))
+        .expect("a response"))
+}
+
+/// A certificate for `name`, and the CA that signed it, in PEM.
+fn certificate(name: &str) -> (ServerConfig, String) {
+    let ca_key = KeyPair::generate().expect("a key");
+    let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).expect("a CA").pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let key = KeyPair::generate().expect("a key");
+    let leaf = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    let leaf = leaf.signed_by(&key, &issuer).expect("a certificate");
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], key)
+        .expect("a certificate that can be served");
+    (tls, ca_pem)
+}
