@@ -1,8 +1,10 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
-// In reading order: the words, the shared heart, the truth, the cache, the resources, the wire, the
-// load on it, the process.
+// In reading order: the words, the types, the shared heart, the truth, the cache, the resources, the
+// wire, the load on it, the process.
 pub mod api;
+pub mod schema;
+
 pub mod reflector;
 pub mod storage;
 

@@ -1,19 +1,11 @@
 //! Protobuf bodies as JSON values (§1.3): the envelope that Go's clients put around built-in objects,
-//! and what is in it by a table of fields. The way back, to answers, is in `encode` and `answer`.
-//!
-//! # The table
-//!
-//! `protobuf/schema.txt` has a line for each message: its name, then `number=name:type` for each
-//! field, with the names of JSON. Types are `s`tring, `b`oolean, `i`nteger, `d`ouble, `B`ytes, another
-//! message, or a special form (`!time`, `!raw`, …); `*` makes a list of it and `%` a map from strings.
-//! A name after `^` stands for members that are the outer object's own in JSON. A trailing `?` says
-//! that the empty value means "not given": Go always writes such a field, and its JSON never has it.
+//! and what is in it by the types of `schema`. The way back, to answers, is in `encode` and `answer`.
 
 mod answer;
 mod encode;
 mod wire;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,6 +13,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::encode::Unencodable;
 use self::wire::{Reader, Wire};
+use crate::schema::{Field, Node, ObjectId, Scalar, Types};
 
 /// What every body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -46,77 +39,12 @@ pub(crate) enum InvalidProtobuf {
 
 /// The known messages.
 #[derive(Debug)]
-pub(crate) struct Schema {
-    messages: Vec<Message>,
-    by_name: HashMap<Box<str>, usize>,
-}
-
-#[derive(Debug)]
-struct Message {
-    name: Box<str>,
-    fields: Vec<Field>,
-}
-
-#[derive(Debug)]
-struct Field {
-    number: u32,
-    name: Box<str>,
-    inline: bool,
-    shape: Shape,
-    kind: Kind,
-    /// The empty value means that it is not given.
-    drop_empty: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    One,
-    List,
-    Map,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    String,
-    Bool,
-    Integer,
-    Double,
-    Bytes,
-    Message(usize),
-    /// A message of which JSON shows the one member that is given.
-    Union(usize),
-    Time,
-    MicroTime,
-    Quantity,
-    IntOrString,
-    /// JSON in a message.
-    Raw,
-    /// A list of strings in a message.
-    Items,
-}
+pub(crate) struct Schema(Arc<Types>);
 
 impl Schema {
-    /// The table of this crate.
-    pub(crate) fn new() -> Self {
-        let lines: Vec<&str> = include_str!("protobuf/schema.txt").lines().collect();
-        let name_of = |line: &str| line.split(' ').next().unwrap_or_default().into();
-        let by_name: HashMap<Box<str>, usize> = lines
-            .iter()
-            .enumerate()
-            .map(|(at, line)| (name_of(line), at))
-            .collect();
-        let messages = lines.iter().map(|line| Message {
-            name: name_of(line),
-            fields: line
-                .split(' ')
-                .skip(1)
-                .filter_map(|text| Field::parse(text, &by_name))
-                .collect(),
-        });
-        Self {
-            messages: messages.collect(),
-            by_name,
-        }
+    /// The messages of these types.
+    pub(crate) fn new(types: Arc<Types>) -> Self {
+        Self(types)
     }
 
     /// The object in `body`, with its kind and apiVersion.
@@ -130,7 +58,8 @@ impl Schema {
         }
         let (api_version, kind) = (envelope.api_version, envelope.kind);
         let message =
-            self.message_of(&api_version, &kind)
+            self.0
+                .object_of(&api_version, &kind)
                 .ok_or_else(|| InvalidProtobuf::UnknownKind {
                     api_version: api_version.clone(),
                     kind: kind.clone(),
@@ -142,21 +71,10 @@ impl Schema {
         Ok(Value::Object(object))
     }
 
-    /// `apps/v1` and `Deployment` are `apps.v1.Deployment`; the first word of a group names it.
-    fn message_of(&self, api_version: &str, kind: &str) -> Option<usize> {
-        if let "DeleteOptions" | "Status" = kind {
-            return self.by_name.get(&*format!("meta.v1.{kind}")).copied();
-        }
-        let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-        let group = group.split('.').next().unwrap_or_default();
-        let name = format!("{group}.{version}.{kind}");
-        self.by_name.get(&*name).copied()
-    }
-
-    /// Reads the message numbered `message` into the members of `object`.
+    /// Reads the message into the members of `object`.
     fn read(
         &self,
-        message: usize,
+        message: ObjectId,
         bytes: &[u8],
         depth: usize,
         object: &mut Map<String, Value>,
@@ -164,15 +82,19 @@ impl Schema {
         if depth > DEPTH_MAX {
             return Err(InvalidProtobuf::TooDeep);
         }
-        let message = &self.messages[message];
+        let fields = self.0.object_fields(message);
         let mut reader = Reader(bytes);
         while let Some((number, wire)) = reader.field()? {
             // A field of a newer version is dropped, as Go's servers do.
-            let Some(field) = message.fields.iter().find(|f| f.number == number) else {
+            let Some(field) = fields.iter().find(|f| f.number() == Some(number)) else {
                 continue;
             };
-            if let (Kind::Message(inner), true) = (field.kind, field.inline) {
-                let bytes = wire.bytes().ok_or_else(|| message.wire_type(number))?;
+            if let (Node::Object { object: inner, .. }, true) =
+                (self.node(field), field.is_inline())
+            {
+                let bytes = wire
+                    .bytes()
+                    .ok_or_else(|| self.wire_type(message, number))?;
                 self.read(inner, bytes, depth + 1, object)?;
                 continue;
             }
@@ -181,24 +103,27 @@ impl Schema {
         Ok(())
     }
 
+    fn node(&self, field: &Field) -> Node {
+        self.0.node(field.node())
+    }
+
     fn read_field(
         &self,
-        message: &Message,
+        message: ObjectId,
         field: &Field,
         wire: Wire<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
     ) -> Result<(), InvalidProtobuf> {
-        let wrong = || message.wire_type(field.number);
-        let name = || field.name.to_string();
-        match field.shape {
-            Shape::One => {
-                let value = self.value(field, wire, depth)?.ok_or_else(wrong)?;
-                if !(field.drop_empty && is_empty(&value)) {
-                    object.insert(name(), value);
-                }
-            }
-            Shape::List => {
+        let wrong = || self.wire_type(message, field.number().unwrap_or_default());
+        let name = || field.name().to_owned();
+        match self.node(field) {
+            Node::List {
+                item,
+                wrapped: false,
+                ..
+            } => {
+                let item = self.0.node(item);
                 let list = object
                     .entry(name())
                     .or_insert_with(|| Value::Array(Vec::new()));
@@ -206,16 +131,18 @@ impl Schema {
                     return Err(wrong());
                 };
                 // Numbers may come packed: several in one field.
-                if let (Kind::Integer, Wire::Bytes(packed)) = (field.kind, wire) {
+                if let (Node::Scalar(Scalar::Int32 | Scalar::Int64), Wire::Bytes(packed)) =
+                    (item, wire)
+                {
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {
                         list.push(integer(reader.varint()?));
                     }
                     return Ok(());
                 }
-                list.push(self.value(field, wire, depth)?.ok_or_else(wrong)?);
+                list.push(self.value(field, item, wire, depth)?.ok_or_else(wrong)?);
             }
-            Shape::Map => {
+            Node::Map { value, .. } => {
                 let map = object
                     .entry(name())
                     .or_insert_with(|| Value::Object(Map::new()));
@@ -223,8 +150,14 @@ impl Schema {
                     return Err(wrong());
                 };
                 let entry = wire.bytes().ok_or_else(wrong)?;
-                let (key, value) = self.entry(field, entry, depth)?;
+                let (key, value) = self.entry(field, self.0.node(value), entry, depth)?;
                 map.insert(key, value.ok_or_else(wrong)?);
+            }
+            node => {
+                let value = self.value(field, node, wire, depth)?.ok_or_else(wrong)?;
+                if !(field.drops_empty() && is_empty(&value)) {
+                    object.insert(name(), value);
+                }
             }
         }
         Ok(())
@@ -234,6 +167,7 @@ impl Schema {
     fn entry(
         &self,
         field: &Field,
+        value: Node,
         bytes: &[u8],
         depth: usize,
     ) -> Result<(String, Option<Value>), InvalidProtobuf> {
@@ -243,52 +177,58 @@ impl Schema {
         let mut reader = Reader(bytes);
         while let Some((number, part)) = reader.field()? {
             match number {
-                1 => key = text(&field.name, part.bytes().unwrap_or_default())?,
+                1 => key = text(field.name(), part.bytes().unwrap_or_default())?,
                 2 => wire = part,
                 _ => {}
             }
         }
-        Ok((key, self.value(field, wire, depth)?))
+        Ok((key, self.value(field, value, wire, depth)?))
     }
 
     /// One value; `None` when its wire type is not that of the field.
     fn value(
         &self,
         field: &Field,
+        node: Node,
         wire: Wire<'_>,
         depth: usize,
     ) -> Result<Option<Value>, InvalidProtobuf> {
-        let name = &*field.name;
-        Ok(Some(match (field.kind, wire) {
-            (Kind::String, Wire::Bytes(bytes)) => text(name, bytes)?.into(),
-            (Kind::Bool, Wire::Varint(number)) => (number != 0).into(),
-            (Kind::Integer, Wire::Varint(number)) => integer(number),
-            (Kind::Double, Wire::Fixed64(bits)) => f64::from_bits(bits).into(),
-            (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-            (Kind::Message(message), Wire::Bytes(bytes)) => {
+        let name = field.name();
+        Ok(Some(match (node, wire) {
+            (Node::Scalar(Scalar::String), Wire::Bytes(bytes)) => text(name, bytes)?.into(),
+            (Node::Scalar(Scalar::Bool), Wire::Varint(number)) => (number != 0).into(),
+            (Node::Scalar(Scalar::Int32 | Scalar::Int64), Wire::Varint(number)) => integer(number),
+            (Node::Scalar(Scalar::Number), Wire::Fixed64(bits)) => f64::from_bits(bits).into(),
+            (Node::Scalar(Scalar::Bytes), Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            (
+                Node::Object {
+                    object: message, ..
+                },
+                Wire::Bytes(bytes),
+            ) => {
                 let mut object = Map::new();
                 self.read(message, bytes, depth + 1, &mut object)?;
                 Value::Object(object)
             }
-            (Kind::Union(message), Wire::Bytes(bytes)) => {
+            (Node::Union(message), Wire::Bytes(bytes)) => {
                 let mut object = Map::new();
                 self.read(message, bytes, depth + 1, &mut object)?;
                 let given = ["schema", "jSONSchemas", "property", "allows"];
                 let given = given.iter().find_map(|name| object.remove(*name));
                 given.unwrap_or(Value::Null)
             }
-            (Kind::Time, Wire::Bytes(bytes)) => time(name, bytes, 0)?,
-            (Kind::MicroTime, Wire::Bytes(bytes)) => time(name, bytes, 6)?,
-            (Kind::Quantity, Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
+            (Node::Scalar(Scalar::Time), Wire::Bytes(bytes)) => time(name, bytes, 0)?,
+            (Node::Scalar(Scalar::MicroTime), Wire::Bytes(bytes)) => time(name, bytes, 6)?,
+            (Node::Scalar(Scalar::Quantity), Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
                 Some(Wire::Bytes(quantity)) => text(name, quantity)?.into(),
                 _ => "0".into(),
             },
-            (Kind::IntOrString, Wire::Bytes(bytes)) => int_or_string(name, bytes)?,
-            (Kind::Raw, Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
+            (Node::Scalar(Scalar::IntOrString), Wire::Bytes(bytes)) => int_or_string(name, bytes)?,
+            (Node::Raw, Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
                 Some(Wire::Bytes(raw)) if !raw.is_empty() => raw_json(name, raw)?,
                 _ => Value::Null,
             },
-            (Kind::Items, Wire::Bytes(bytes)) => {
+            (Node::List { wrapped: true, .. }, Wire::Bytes(bytes)) => {
                 let mut items = Vec::new();
                 let mut reader = Reader(bytes);
                 while let Some((_, item)) = reader.field()? {
@@ -299,56 +239,12 @@ impl Schema {
             _ => return Ok(None),
         }))
     }
-}
 
-impl Message {
-    fn wire_type(&self, field: u32) -> InvalidProtobuf {
+    fn wire_type(&self, message: ObjectId, field: u32) -> InvalidProtobuf {
         InvalidProtobuf::WireType {
-            message: self.name.to_string(),
+            message: self.0.object_name(message).to_owned(),
             field,
         }
-    }
-}
-
-impl Field {
-    /// Reads `number=name:type`; `None` for what the table cannot have (a test reads all of it).
-    fn parse(text: &str, messages: &HashMap<Box<str>, usize>) -> Option<Self> {
-        let (number, rest) = text.split_once('=')?;
-        let (name, kind) = rest.split_once(':')?;
-        let (shape, kind) = match kind.as_bytes().first()? {
-            b'*' => (Shape::List, &kind[1..]),
-            b'%' => (Shape::Map, &kind[1..]),
-            _ => (Shape::One, kind),
-        };
-        let (drop_empty, kind) = match kind.strip_suffix('?') {
-            Some(kind) => (true, kind),
-            None => (false, kind),
-        };
-        let kind = match kind {
-            "s" => Kind::String,
-            "b" => Kind::Bool,
-            "i" => Kind::Integer,
-            "d" => Kind::Double,
-            "B" => Kind::Bytes,
-            "!time" => Kind::Time,
-            "!micro" => Kind::MicroTime,
-            "!quantity" => Kind::Quantity,
-            "!intstr" => Kind::IntOrString,
-            "!raw" => Kind::Raw,
-            "!items" => Kind::Items,
-            _ => match kind.strip_prefix('|') {
-                Some(union) => Kind::Union(*messages.get(union)?),
-                None => Kind::Message(*messages.get(kind)?),
-            },
-        };
-        Some(Self {
-            number: number.parse().ok()?,
-            name: name.trim_start_matches('^').into(),
-            inline: name.starts_with('^'),
-            shape,
-            kind,
-            drop_empty,
-        })
     }
 }
 

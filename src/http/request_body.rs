@@ -156,7 +156,11 @@ mod tests {
     }
 
     fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, WireError> {
-        super::object(&Schema::new(), content_type, body)
+        super::object(
+            &Schema::new(crate::schema::Types::builtins()),
+            content_type,
+            body,
+        )
     }
 
     #[tokio::test]
@@ -204,7 +208,7 @@ mod tests {
             told.starts_with("400 ") && told.contains("line 2 column 3"),
             "{told}"
         );
-        let told = optional_object(&Schema::new(), None, b" \n");
+        let told = optional_object(&Schema::new(crate::schema::Types::builtins()), None, b" \n");
         assert_eq!(told.unwrap(), None);
     }
 

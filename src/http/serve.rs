@@ -72,9 +72,9 @@ impl Wire {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
             failing: Failing::default(),
+            protobuf: Arc::new(Schema::new(registry.types().clone())),
             registry,
             config,
-            protobuf: Arc::new(Schema::new()),
         }
     }
 

@@ -57,6 +57,7 @@ pub use crate::cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
 };
 use crate::metrics::Metrics;
+use crate::schema::Types;
 pub use crate::storage::StorageError;
 use crate::storage::{Metered, Storage};
 use crate::tasks::Tasks;
@@ -216,6 +217,8 @@ pub struct Registry {
     /// The storage as each prefix's resource uses it, likewise.
     stores: Mutex<BTreeMap<String, Arc<Metered>>>,
     terminating: namespaces::Terminating,
+    /// The types of the built-in kinds.
+    types: Arc<Types>,
 }
 
 impl Registry {
@@ -249,6 +252,7 @@ impl Registry {
             caches: Mutex::default(),
             stores: Mutex::default(),
             terminating: namespaces::Terminating::default(),
+            types: Types::builtins(),
         });
         registry
             .cache(&registry.namespaces)
@@ -261,6 +265,11 @@ impl Registry {
     /// Makes what must exist before the first request: the four system namespaces.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await
+    }
+
+    /// The types of the built-in kinds.
+    pub fn types(&self) -> &Arc<Types> {
+        &self.types
     }
 
     /// The resource of this group (empty for core), version and plural name.

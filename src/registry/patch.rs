@@ -11,6 +11,7 @@ use super::write::{Change, Current, Decide, Place, Written};
 use super::writing::Writing;
 use super::{ApiError, Patch, Registry, Target, events, json_patch, update};
 use crate::api::{Object, WriteOptions};
+use crate::schema::Types;
 
 /// How many operations a JSON patch may have (§8.3).
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
@@ -44,7 +45,8 @@ impl Decide for Patching<'_> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
         let target = self.writing.target;
         let current = current.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
-        let mut patched = apply(target, self.patch, current)?;
+        let types = self.writing.registry.types();
+        let mut patched = apply(target, types, self.patch, current)?;
         update::check_body(target, &mut patched)?;
         self.writing.succeed(current, patched).await
     }
@@ -67,15 +69,21 @@ fn check(patch: &Patch) -> Result<(), ApiError> {
     }
 }
 
-fn apply(target: &Target, patch: &Patch, current: &Current) -> Result<Value, ApiError> {
+fn apply(
+    target: &Target,
+    types: &Types,
+    patch: &Patch,
+    current: &Current,
+) -> Result<Value, ApiError> {
     let mut object = events::from_storage(&target.resource, current.value.clone());
     object["metadata"]["resourceVersion"] = current.at.to_string().into();
     match patch {
         Patch::Json(operations) => json_patch::apply(&mut object, operations)?,
         Patch::Merge(patch) => ::json_patch::merge(&mut object, patch),
         Patch::Strategic(patch) => {
-            let schema = strategic::schema(&target.resource);
-            strategic::merge(&mut object, patch, schema).map_err(|error| match error {
+            let resource = &target.resource;
+            let root = types.root(&resource.api_version(), &resource.kind);
+            strategic::merge(&mut object, patch, root).map_err(|error| match error {
                 StrategicError::Malformed(_) => ApiError::BadRequest(error.to_string()),
                 StrategicError::Inapplicable(_) => ApiError::Unprocessable(error.to_string()),
             })?;

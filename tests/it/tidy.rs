@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 /// The rooms and what each may name. Adding to this list is a decision; see `src/ARCHITECTURE.md`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("api", &[]),
+    ("schema", &["api"]),
     ("reflector", &["api"]),
     ("storage", &["api"]),
     ("cacher", &["reflector", "storage", "api"]),
     ("admission", &["api"]),
-    ("registry", &["admission", "cacher", "storage", "api"]),
-    ("http", &["registry", "api"]),
+    (
+        "registry",
+        &["admission", "cacher", "storage", "schema", "api"],
+    ),
+    ("http", &["registry", "schema", "api"]),
     (
         "server",
         &[
@@ -24,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cacher",
             "storage",
             "reflector",
+            "schema",
             "api",
         ],
     ),

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Field, Kind, MAGIC, Schema, Shape};
+use super::{Field, MAGIC, Node, ObjectId, Scalar, Schema};
 
 /// Wire types.
 const VARINT: u64 = 0;
@@ -110,7 +110,7 @@ impl Schema {
         kind: &str,
         object: &Value,
     ) -> Result<(), Unencodable> {
-        match (object.as_object(), self.message_of(api_version, kind)) {
+        match (object.as_object(), self.0.object_of(api_version, kind)) {
             (Some(members), Some(message)) => self
                 .write(message, members, &mut Nowhere)
                 .map_err(|error| error.within(object)),
@@ -120,7 +120,7 @@ impl Schema {
 
     /// Whether objects of this kind can be written.
     pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
-        self.message_of(api_version, kind).is_some()
+        self.0.object_of(api_version, kind).is_some()
     }
 
     /// Appends the message of `object`, without an envelope.
@@ -135,7 +135,7 @@ impl Schema {
         out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new("kind", &kind.into());
-        let message = self.message_of(api_version, kind).ok_or_else(unfit)?;
+        let message = self.0.object_of(api_version, kind).ok_or_else(unfit)?;
         let members = object.as_object().ok_or_else(unfit)?;
         self.write(message, members, out)
             .map_err(|error| error.within(object))
@@ -143,14 +143,19 @@ impl Schema {
 
     fn write(
         &self,
-        message: usize,
+        message: ObjectId,
         object: &Map<String, Value>,
         out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
-        for field in &self.messages[message].fields {
-            if let (Kind::Message(inner), true) = (field.kind, field.inline) {
+        for field in self.0.object_fields(message) {
+            let Some(number) = field.number() else {
+                continue;
+            };
+            if let (Node::Object { object: inner, .. }, true) =
+                (self.node(field), field.is_inline())
+            {
                 let before = out.put_so_far();
-                let begin = open(field.number, out);
+                let begin = open(number, out);
                 self.write(inner, object, out)?;
                 match out.put_so_far() == begin {
                     true => out.take_back(before),
@@ -158,9 +163,9 @@ impl Schema {
                 }
                 continue;
             }
-            match object.get(&*field.name) {
+            match object.get(field.name()) {
                 None | Some(Value::Null) => {}
-                Some(value) => self.write_field(field, value, out)?,
+                Some(value) => self.write_field(field, number, value, out)?,
             }
         }
         Ok(())
@@ -169,27 +174,34 @@ impl Schema {
     fn write_field(
         &self,
         field: &Field,
+        number: u32,
         value: &Value,
         out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(&field.name, value);
-        match field.shape {
-            Shape::One => self.write_value(field, field.number, value, out),
-            Shape::List => {
+        let unfit = || Unencodable::new(field.name(), value);
+        match self.node(field) {
+            Node::List {
+                item,
+                wrapped: false,
+                ..
+            } => {
+                let item = self.0.node(item);
                 let list = value.as_array().ok_or_else(unfit)?;
                 list.iter()
-                    .try_for_each(|item| self.write_value(field, field.number, item, out))
+                    .try_for_each(|value| self.write_value(field, item, number, value, out))
             }
-            Shape::Map => {
+            Node::Map { value: node, .. } => {
+                let node = self.0.node(node);
                 let map = value.as_object().ok_or_else(unfit)?;
                 for (key, value) in map {
-                    let begin = open(field.number, out);
+                    let begin = open(number, out);
                     bytes(1, key.as_bytes(), out);
-                    self.write_value(field, 2, value, out)?;
+                    self.write_value(field, node, 2, value, out)?;
                     close(begin, out);
                 }
                 Ok(())
             }
+            node => self.write_value(field, node, number, value, out),
         }
     }
 
@@ -197,35 +209,43 @@ impl Schema {
     fn write_value(
         &self,
         field: &Field,
+        node: Node,
         number: u32,
         value: &Value,
         out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(&field.name, value);
-        match (field.kind, value) {
-            (Kind::String, Value::String(text)) => bytes(number, text.as_bytes(), out),
-            (Kind::Bool, Value::Bool(flag)) => varint_field(number, (*flag).into(), out),
-            (Kind::Integer, Value::Number(integer)) => {
+        let unfit = || Unencodable::new(field.name(), value);
+        match (node, value) {
+            (Node::Scalar(Scalar::String), Value::String(text)) => {
+                bytes(number, text.as_bytes(), out)
+            }
+            (Node::Scalar(Scalar::Bool), Value::Bool(flag)) => {
+                varint_field(number, (*flag).into(), out)
+            }
+            (Node::Scalar(size @ (Scalar::Int32 | Scalar::Int64)), Value::Number(integer)) => {
                 let integer = integer.as_i64().ok_or_else(unfit)?;
+                if size == Scalar::Int32 && i32::try_from(integer).is_err() {
+                    return Err(unfit());
+                }
                 varint_field(number, integer as u64, out);
             }
-            (Kind::Double, Value::Number(double)) => {
+            (Node::Scalar(Scalar::Number), Value::Number(double)) => {
                 let double = double.as_f64().ok_or_else(unfit)?;
                 varint(u64::from(number) << 3 | FIXED64, out);
                 out.put(&double.to_bits().to_le_bytes());
             }
-            (Kind::Bytes, Value::String(text)) => {
+            (Node::Scalar(Scalar::Bytes), Value::String(text)) => {
                 let decoded = STANDARD.decode(text).map_err(|_| unfit())?;
                 bytes(number, &decoded, out);
             }
-            (Kind::Raw, value) => {
+            (Node::Raw, value) => {
                 let begin = open(number, out);
                 bytes(1, value.to_string().as_bytes(), out);
                 close(begin, out);
             }
-            (kind, value) => {
+            (node, value) => {
                 let begin = open(number, out);
-                self.write_message(field, kind, value, out)?;
+                self.write_message(field, node, value, out)?;
                 close(begin, out);
             }
         }
@@ -236,36 +256,41 @@ impl Schema {
     fn write_message(
         &self,
         field: &Field,
-        kind: Kind,
+        node: Node,
         value: &Value,
         out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(&field.name, value);
-        match (kind, value) {
+        let unfit = || Unencodable::new(field.name(), value);
+        match (node, value) {
             // An element of a list may be null, and is then the empty message.
             (_, Value::Null) => {}
-            (Kind::Message(message), Value::Object(members)) => {
+            (
+                Node::Object {
+                    object: message, ..
+                },
+                Value::Object(members),
+            ) => {
                 self.write(message, members, out)?;
             }
-            (Kind::Union(message), value) => self.write_union(message, value, out)?,
-            (Kind::Time | Kind::MicroTime, Value::String(text)) => {
+            (Node::Union(message), value) => self.write_union(message, value, out)?,
+            (Node::Scalar(Scalar::Time | Scalar::MicroTime), Value::String(text)) => {
                 let time: jiff::Timestamp = text.parse().map_err(|_| unfit())?;
                 varint_field(1, time.as_second() as u64, out);
                 varint_field(2, time.subsec_nanosecond() as u64, out);
             }
-            (Kind::Quantity, Value::String(text)) => bytes(1, text.as_bytes(), out),
-            (Kind::Quantity, Value::Number(number)) => {
+            (Node::Scalar(Scalar::Quantity), Value::String(text)) => bytes(1, text.as_bytes(), out),
+            (Node::Scalar(Scalar::Quantity), Value::Number(number)) => {
                 bytes(1, number.to_string().as_bytes(), out);
             }
-            (Kind::IntOrString, Value::String(text)) => {
+            (Node::Scalar(Scalar::IntOrString), Value::String(text)) => {
                 varint_field(1, 1, out);
                 bytes(3, text.as_bytes(), out);
             }
-            (Kind::IntOrString, Value::Number(number)) => {
+            (Node::Scalar(Scalar::IntOrString), Value::Number(number)) => {
                 varint_field(1, 0, out);
                 varint_field(2, number.as_i64().ok_or_else(unfit)? as u64, out);
             }
-            (Kind::Items, Value::Array(items)) => {
+            (Node::List { wrapped: true, .. }, Value::Array(items)) => {
                 for item in items {
                     bytes(1, item.as_str().ok_or_else(unfit)?.as_bytes(), out);
                 }
@@ -278,12 +303,15 @@ impl Schema {
     /// The alternatives of CRD schemas: a schema, a list of them or of names, or a flag.
     fn write_union(
         &self,
-        message: usize,
+        message: ObjectId,
         value: &Value,
         out: &mut impl Sink,
     ) -> Result<(), Unencodable> {
-        let fields = &self.messages[message].fields;
-        let named = |name: &str| fields.iter().find(|field| &*field.name == name);
+        let fields = self.0.object_fields(message);
+        let named = |name: &str| {
+            let field = fields.iter().find(|field| field.name() == name)?;
+            Some((field, field.number()?))
+        };
         let allows = named("allows");
         let chosen = match value {
             Value::Bool(_) => allows,
@@ -291,11 +319,11 @@ impl Schema {
             _ => named("schema"),
         };
         // Go's reader of JSON sets the flag beside a schema.
-        if let (Some(allows), Value::Object(_)) = (allows, value) {
-            varint_field(allows.number, 1, out);
+        if let (Some((_, number)), Value::Object(_)) = (allows, value) {
+            varint_field(number, 1, out);
         }
         match chosen {
-            Some(field) => self.write_field(field, value, out),
+            Some((field, number)) => self.write_field(field, number, value, out),
             None => Err(Unencodable::new("schema", value)),
         }
     }

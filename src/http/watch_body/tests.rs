@@ -302,7 +302,9 @@ async fn what_cannot_be_sent_follows_what_came_before_it() {
         Arc::new(bad.unwrap()),
     )));
     let renderer = Renderer::unconverted(config_maps(), Form::Object);
-    let renderer = renderer.in_protobuf(Arc::new(crate::http::protobuf::Schema::new()));
+    let renderer = renderer.in_protobuf(Arc::new(crate::http::protobuf::Schema::new(
+        crate::schema::Types::builtins(),
+    )));
     let batch = vec![modified("a", 7), modified("b", 8), bad, modified("c", 10)];
     let writes = writes(vec![batch], renderer, false).await;
     assert_eq!(

@@ -6,18 +6,17 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::schema::{Rule, Schema};
-use super::{Inapplicable, Malformed, PATCH, StrategicError};
-use super::{merge_map, unknown_directive, without_directives, without_directives_in};
+use super::{Fields, merge_map, unknown_directive, without_directives, without_directives_in};
+use super::{Inapplicable, Malformed, PATCH, Rule, StrategicError};
 
 /// `old` after the patch list `new`, by the member's rule.
 pub(super) fn merge(
     old: Vec<Value>,
     new: Vec<Value>,
-    rule: Option<Rule>,
+    rule: Option<Rule<'_>>,
 ) -> Result<Vec<Value>, StrategicError> {
     match rule {
-        Some(Rule::List(key, schema)) => merge_by_key(old, new, key, schema),
+        Some(Rule::List(key, items)) => merge_by_key(old, new, key, items),
         Some(Rule::Set) => Ok(merge_set(old, new)),
         _ => Ok(new.into_iter().filter_map(without_directives).collect()),
     }
@@ -33,8 +32,8 @@ fn merge_set(old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
 fn merge_by_key(
     old: Vec<Value>,
     new: Vec<Value>,
-    key: &'static str,
-    schema: &'static Schema,
+    key: &str,
+    items: Option<Fields<'_>>,
 ) -> Result<Vec<Value>, StrategicError> {
     let mut live = old.clone();
     let mut replaced = false;
@@ -89,14 +88,14 @@ fn merge_by_key(
             id.clone(),
         )])));
         match places.get(&id).map(|place| &mut live[*place]) {
-            Some(Value::Object(item)) => merge_map(item, patch, schema)?,
+            Some(Value::Object(item)) => merge_map(item, patch, items)?,
             _ => {
                 places.insert(id, live.len());
                 live.push(Value::Object(without_directives_in(patch)));
             }
         }
     }
-    Ok(ordered(live, &order, &old, Some(Rule::List(key, schema))))
+    Ok(ordered(live, &order, &old, Some(Rule::List(key, items))))
 }
 
 fn key_of(item: &Map<String, Value>, key: &str) -> Result<Value, StrategicError> {
@@ -128,7 +127,7 @@ pub(super) fn delete_primitives(
 }
 
 /// What tells an item apart from its neighbours.
-fn identity(item: &Value, rule: Option<Rule>) -> &Value {
+fn identity<'a>(item: &'a Value, rule: Option<Rule<'_>>) -> &'a Value {
     match rule {
         Some(Rule::List(key, _)) => &item[key],
         _ => item,
@@ -138,11 +137,11 @@ fn identity(item: &Value, rule: Option<Rule>) -> &Value {
 /// Where each item of a list is first.
 struct Places<'a> {
     places: HashMap<&'a Value, usize>,
-    rule: Option<Rule>,
+    rule: Option<Rule<'a>>,
 }
 
 impl<'a> Places<'a> {
-    fn new(list: &'a [Value], rule: Option<Rule>) -> Self {
+    fn new(list: &'a [Value], rule: Option<Rule<'a>>) -> Self {
         let mut places = HashMap::with_capacity(list.len());
         for (place, item) in list.iter().enumerate() {
             places.entry(identity(item, rule)).or_insert(place);
@@ -155,7 +154,7 @@ impl<'a> Places<'a> {
     }
 }
 
-fn position(list: &[Value], item: &Value, rule: Option<Rule>) -> Option<usize> {
+fn position(list: &[Value], item: &Value, rule: Option<Rule<'_>>) -> Option<usize> {
     let wanted = identity(item, rule);
     list.iter()
         .position(|other| identity(other, rule) == wanted)
@@ -165,7 +164,7 @@ fn position(list: &[Value], item: &Value, rule: Option<Rule>) -> Option<usize> {
 pub(super) fn check_order(
     new: &[Value],
     order: &[Value],
-    rule: Option<Rule>,
+    rule: Option<Rule<'_>>,
 ) -> Result<(), StrategicError> {
     let mut from = 0;
     for item in new.iter().filter(|item| item.get(PATCH).is_none()) {
@@ -189,7 +188,7 @@ pub(super) fn ordered(
     merged: Vec<Value>,
     order: &[Value],
     before: &[Value],
-    rule: Option<Rule>,
+    rule: Option<Rule<'_>>,
 ) -> Vec<Value> {
     let (order, before) = (Places::new(order, rule), Places::new(before, rule));
     let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged

@@ -1,5 +1,5 @@
 //! Strategic merge patch: a merge patch that knows which lists are maps in disguise. It works on
-//! JSON and a [`mod@schema`]; it knows no resource beyond that, and no storage.
+//! JSON and a type's merge rules; it knows no resource beyond that, and no storage.
 //!
 //! # Definitions
 //!
@@ -8,14 +8,12 @@
 //!   `$retainKeys`, `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`.
 
 mod list;
-mod schema;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-pub(crate) use schema::schema;
-use schema::{Rule, Schema, rule};
+use crate::schema::{Fields, Shape, TypeRef};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -34,25 +32,58 @@ pub(crate) enum StrategicError {
 }
 use StrategicError::{Inapplicable, Malformed};
 
-/// Merges `patch` into `object`.
+/// How one member is merged.
+#[derive(Debug, Clone, Copy)]
+enum Rule<'a> {
+    /// An object, whose members are known or not.
+    Map(Option<Fields<'a>>),
+    /// An object that a patch replaces.
+    ReplaceMap,
+    /// A list of objects, told apart by this member.
+    List(&'a str, Option<Fields<'a>>),
+    /// A list of primitives, merged as a set.
+    Set,
+}
+
+/// The members of an object type; those of a map are not known by name.
+fn fields_of(of: TypeRef<'_>) -> Option<Fields<'_>> {
+    match of.shape() {
+        Shape::Object { fields, .. } => Some(fields),
+        _ => None,
+    }
+}
+
+/// The rule of one member; `None`: a list is replaced, an object is merged.
+fn rule<'a>(fields: Option<Fields<'a>>, member: &str) -> Option<Rule<'a>> {
+    let member = fields?.get(member)?;
+    let rule = member.merge_rule();
+    match (member.shape(), rule.key) {
+        (Shape::List { item, .. }, Some(key)) => Some(Rule::List(key, fields_of(item))),
+        (Shape::List { .. }, None) => rule.merge.then_some(Rule::Set),
+        _ if rule.replace => Some(Rule::ReplaceMap),
+        _ => Some(Rule::Map(fields_of(member))),
+    }
+}
+
+/// Merges `patch` into `object`, which is of the type `of` if anybody knows.
 ///
 /// # Errors
 /// [`StrategicError`]; `object` may then be changed in part.
 pub(crate) fn merge(
     object: &mut Value,
     patch: &Value,
-    schema: &Schema,
+    of: Option<TypeRef<'_>>,
 ) -> Result<(), StrategicError> {
     let (Value::Object(object), Value::Object(patch)) = (object, patch) else {
         return Err(Malformed("the patch must be an object".to_owned()));
     };
-    merge_map(object, patch.clone(), schema)
+    merge_map(object, patch.clone(), of.and_then(fields_of))
 }
 
 fn merge_map(
     object: &mut Map<String, Value>,
     mut patch: Map<String, Value>,
-    schema: &Schema,
+    fields: Option<Fields<'_>>,
 ) -> Result<(), StrategicError> {
     match patch.remove(PATCH) {
         None => {}
@@ -71,14 +102,14 @@ fn merge_map(
         Some(other) => return Err(unknown_directive(&other.to_string())),
     }
     retain_keys(object, &mut patch)?;
-    merge_ordered_lists(object, &mut patch, schema)?;
+    merge_ordered_lists(object, &mut patch, fields)?;
     for (member, value) in patch {
         if let Some(list) = member.strip_prefix(DELETE_FROM_PRIMITIVE_LIST) {
             list::delete_primitives(object, list, &value)?;
         } else if value.is_null() {
             object.remove(&member);
         } else {
-            merge_member(object, member, value, schema)?;
+            merge_member(object, member, value, fields)?;
         }
     }
     Ok(())
@@ -88,14 +119,14 @@ fn merge_member(
     object: &mut Map<String, Value>,
     member: String,
     value: Value,
-    schema: &Schema,
+    fields: Option<Fields<'_>>,
 ) -> Result<(), StrategicError> {
-    let rule = rule(schema, &member);
+    let rule = rule(fields, &member);
     match (object.get_mut(&member), value) {
         (Some(Value::Object(old)), Value::Object(new)) => match rule {
-            Some(Rule::Map(schema)) => merge_map(old, new, schema)?,
+            Some(Rule::Map(fields)) => merge_map(old, new, fields)?,
             Some(Rule::ReplaceMap) => *old = without_directives_in(new),
-            _ => merge_map(old, new, &[])?,
+            _ => merge_map(old, new, None)?,
         },
         (Some(Value::Array(old)), Value::Array(new)) => {
             *old = list::merge(std::mem::take(old), new, rule)?;
@@ -137,7 +168,7 @@ fn retain_keys(
 fn merge_ordered_lists(
     object: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
-    schema: &Schema,
+    fields: Option<Fields<'_>>,
 ) -> Result<(), StrategicError> {
     let directives: Vec<String> = patch
         .keys()
@@ -151,7 +182,7 @@ fn merge_ordered_lists(
             Some(Value::Array(order)) => order,
             _ => return Err(bad()),
         };
-        let rule = rule(schema, &name);
+        let rule = rule(fields, &name);
         let new = match patch.get(&name) {
             Some(Value::Array(_)) => match patch.remove(&name) {
                 Some(Value::Array(list)) => Some(list),

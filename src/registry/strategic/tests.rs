@@ -7,27 +7,25 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::json;
 
 use super::*;
-
-fn schema_of(group: &str, plural: &str) -> &'static Schema {
-    let resources = crate::registry::builtins::resources();
-    let resource = resources.iter().find(|r| r.is(group, plural));
-    schema(resource.unwrap_or_else(|| panic!("no {plural}.{group}")))
-}
+use crate::schema::Types;
 
 fn merged_as(
-    plural: (&str, &str),
+    (api_version, kind): (&str, &str),
     mut object: Value,
     patch: Value,
 ) -> Result<Value, StrategicError> {
-    merge(&mut object, &patch, schema_of(plural.0, plural.1)).map(|()| object)
+    let types = Types::builtins();
+    let root = types.root(api_version, kind);
+    assert!(root.is_some(), "no {kind}");
+    merge(&mut object, &patch, root).map(|()| object)
 }
 
 fn check(object: Value, patch: Value, wanted: Value) {
-    assert_eq!(merged_as(("", "pods"), object, patch), Ok(wanted));
+    assert_eq!(merged_as(("v1", "Pod"), object, patch), Ok(wanted));
 }
 
 fn check_malformed(object: Value, patch: Value) {
-    let refused = merged_as(("", "pods"), object, patch);
+    let refused = merged_as(("v1", "Pod"), object, patch);
     assert!(matches!(refused, Err(Malformed(_))), "{refused:?}");
 }
 
@@ -62,7 +60,7 @@ fn long_lists_are_merged_in_time() {
     };
     let set = |from| names(from).map(Value::from).collect::<Value>();
     let half = ITEMS / 2;
-    let merged = |object: Value, patch: Value| merged_as(("", "pods"), object, patch).unwrap();
+    let merged = |object: Value, patch: Value| merged_as(("v1", "Pod"), object, patch).unwrap();
 
     let pod = merged(containers(keyed(0)), containers(keyed(half)));
     assert_eq!(
@@ -111,7 +109,7 @@ fn lists_of_objects_are_merged_by_key_and_others_replaced() {
 fn a_rule_belongs_to_its_place() {
     let ports = |list: Value| json!({"spec": {"ports": list}});
     let patched = merged_as(
-        ("", "services"),
+        ("v1", "Service"),
         ports(json!([{"port": 80, "name": "a"}])),
         ports(json!([{"port": 80, "targetPort": 8080}])),
     );
@@ -129,7 +127,7 @@ fn a_rule_belongs_to_its_place() {
     );
     let ports = |list: Value| json!({"subsets": [], "ports": list});
     let patched = merged_as(
-        ("discovery.k8s.io", "endpointslices"),
+        ("discovery.k8s.io/v1", "EndpointSlice"),
         ports(json!([{"port": 80}])),
         ports(json!([{"port": 81}])),
     );
@@ -139,14 +137,14 @@ fn a_rule_belongs_to_its_place() {
         json!({"spec": {"jobTemplate": {"spec": {"template": pod}}}})
     };
     let patched = merged_as(
-        ("batch", "cronjobs"),
+        ("batch/v1", "CronJob"),
         template("1", "a"),
         template("2", "a"),
     );
     assert_eq!(patched, Ok(template("2", "a")));
     let selector = |labels: Value| json!({"spec": {"selector": {"matchLabels": labels}}});
     let patched = merged_as(
-        ("policy", "poddisruptionbudgets"),
+        ("policy/v1", "PodDisruptionBudget"),
         selector(json!({"a": "1"})),
         selector(json!({"b": "2"})),
     );
@@ -196,7 +194,7 @@ fn the_patch_directive() {
     );
     check_malformed(containers(list.clone()), containers(json!(["a"])));
     let keyless = merged_as(
-        ("", "pods"),
+        ("v1", "Pod"),
         containers(list),
         containers(json!([{"image": "x"}])),
     );
@@ -280,7 +278,7 @@ fn element_order() {
 fn retained_keys() {
     let strategy = |s: Value| json!({"spec": {"strategy": s}});
     let patched = merged_as(
-        ("apps", "deployments"),
+        ("apps/v1", "Deployment"),
         strategy(json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}})),
         strategy(json!({"$retainKeys": ["type"], "type": "Recreate"})),
     );
@@ -350,7 +348,7 @@ fn a_merge_is_what_it_says() {
     let pods = (a_pod(), a_pod());
     let outcome = runner.run(&pods, |((pod, before), (patch, wanted))| {
         let patched = |pod: &Value, patch: &Value| {
-            merged_as(("", "pods"), pod.clone(), patch.clone()).unwrap()
+            merged_as(("v1", "Pod"), pod.clone(), patch.clone()).unwrap()
         };
         prop_assert_eq!(&patched(&pod, &json!({})), &pod);
         prop_assert_eq!(&patched(&pod, &pod), &pod);

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::schema::Types;
 
 fn round_trip(schema: &Schema, object: &Value) -> Value {
     let text = |name: &str| object[name].as_str().unwrap();
@@ -20,65 +21,83 @@ fn round_trip(schema: &Schema, object: &Value) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// A value of a field's type, made of `seed`; small and never empty, since some empty values are
-/// dropped when they are read.
-fn value_of(schema: &Schema, field: &Field, depth: usize, seed: &mut u64) -> Value {
+/// A value of a type, made of `seed`; small and never empty, since some empty values are dropped when they
+/// are read.
+fn value_of(schema: &Schema, node: Node, depth: usize, seed: &mut u64) -> Value {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let number = (*seed >> 33) as i64;
-    match field.kind {
-        Kind::String => format!("s{number}").into(),
-        Kind::Bool => true.into(),
-        Kind::Integer if number % 2 == 0 => (1 + number).into(),
-        Kind::Integer => (-1 - number).into(),
-        Kind::Double => (number as f64 + 0.5).into(),
-        Kind::Bytes => STANDARD.encode(number.to_be_bytes()).into(),
-        Kind::Message(message) => object_of(schema, message, depth + 1, seed),
-        Kind::Union(message) => {
-            let fields = &schema.messages[message].fields;
-            let schema_field = fields.iter().find(|f| &*f.name == "schema").unwrap();
-            value_of(schema, schema_field, depth + 1, seed)
+    match node {
+        Node::Scalar(scalar) => match scalar {
+            Scalar::String => format!("s{number}").into(),
+            Scalar::Bool => true.into(),
+            Scalar::Int32 | Scalar::Int64 if number % 2 == 0 => (1 + number).into(),
+            Scalar::Int32 | Scalar::Int64 => (-1 - number).into(),
+            Scalar::Number => (number as f64 + 0.5).into(),
+            Scalar::Bytes => STANDARD.encode(number.to_be_bytes()).into(),
+            Scalar::Time => "2026-11-21T10:00:00Z".into(),
+            Scalar::MicroTime => "2026-11-21T10:00:00.123456Z".into(),
+            Scalar::Quantity => format!("{number}m").into(),
+            Scalar::IntOrString if number % 2 == 0 => number.into(),
+            Scalar::IntOrString => format!("{number}%").into(),
+        },
+        Node::List { wrapped: true, .. } => json!([format!("i{number}")]),
+        Node::List { item, .. } => {
+            let item = schema.0.node(item);
+            let mut value = || value_of(schema, item, depth, seed);
+            json!([value(), value()])
         }
-        Kind::Time => "2026-11-21T10:00:00Z".into(),
-        Kind::MicroTime => "2026-11-21T10:00:00.123456Z".into(),
-        Kind::Quantity => format!("{number}m").into(),
-        Kind::IntOrString if number % 2 == 0 => number.into(),
-        Kind::IntOrString => format!("{number}%").into(),
-        Kind::Raw => json!({"raw": number}),
-        Kind::Items => json!([format!("i{number}")]),
+        Node::Map { value, .. } => {
+            let node = schema.0.node(value);
+            let mut value = || value_of(schema, node, depth, seed);
+            json!({"a": value(), "b": value()})
+        }
+        Node::Object { object, .. } => object_of(schema, object, depth + 1, seed),
+        Node::Union(message) => {
+            let fields = schema.0.object_fields(message);
+            let field = fields.iter().find(|f| f.name() == "schema").unwrap();
+            value_of(schema, schema.node(field), depth + 1, seed)
+        }
+        Node::Raw => json!({"raw": number}),
+        Node::Any => unreachable!("no built-in type is untyped"),
     }
 }
 
-fn object_of(schema: &Schema, message: usize, depth: usize, seed: &mut u64) -> Value {
+fn object_of(schema: &Schema, message: ObjectId, depth: usize, seed: &mut u64) -> Value {
     let mut object = Map::new();
     fill(schema, message, depth, seed, &mut object);
     Value::Object(object)
 }
 
+/// Whether values of a type hold others.
+fn holds(schema: &Schema, node: Node) -> bool {
+    match node {
+        Node::Object { .. } | Node::Union(_) => true,
+        Node::List { item: inner, .. } | Node::Map { value: inner, .. } => {
+            holds(schema, schema.0.node(inner))
+        }
+        _ => false,
+    }
+}
+
 fn fill(
     schema: &Schema,
-    message: usize,
+    message: ObjectId,
     depth: usize,
     seed: &mut u64,
     object: &mut Map<String, Value>,
 ) {
-    // Schemas hold schemas: deep down, only what holds nothing.
-    let fields = &schema.messages[message].fields;
-    for field in fields {
-        let holds = matches!(field.kind, Kind::Message(_) | Kind::Union(_));
-        if depth > 4 && holds {
+    for field in schema.0.object_fields(message) {
+        let node = schema.node(field);
+        // Schemas hold schemas: deep down, only what holds nothing.
+        if field.number().is_none() || (depth > 4 && holds(schema, node)) {
             continue;
         }
-        if let (Kind::Message(inner), true) = (field.kind, field.inline) {
+        if let (Node::Object { object: inner, .. }, true) = (node, field.is_inline()) {
             fill(schema, inner, depth + 1, seed, object);
             continue;
         }
-        let mut value = || value_of(schema, field, depth, seed);
-        let value = match field.shape {
-            Shape::One => value(),
-            Shape::List => json!([value(), value()]),
-            Shape::Map => json!({"a": value(), "b": value()}),
-        };
-        object.insert(field.name.to_string(), value);
+        let value = value_of(schema, node, depth, seed);
+        object.insert(field.name().to_owned(), value);
     }
 }
 
@@ -88,21 +107,10 @@ proptest! {
     /// Every kind with every field survives being written and read.
     #[test]
     fn what_is_written_can_be_read(seed: u64) {
-        let schema = Schema::new();
+        let schema = Schema::new(Types::builtins());
         let mut kinds = 0;
-        for (message, name) in schema.messages.iter().map(|m| &m.name).enumerate() {
-            let parts: Vec<&str> = name.split('.').collect();
-            let has_metadata = schema.messages[message].fields.first()
-                .is_some_and(|field| &*field.name == "metadata");
-            let [group, version, kind] = parts[..] else { continue };
-            if !has_metadata || kind.ends_with("Template") || kind.ends_with("TemplateSpec") {
-                continue;
-            }
+        for (api_version, kind, message) in schema.0.kinds() {
             let mut object = object_of(&schema, message, 0, &mut seed.clone());
-            let api_version = match group {
-                "core" => version.to_owned(),
-                _ => format!("{group}/{version}"),
-            };
             object["apiVersion"] = api_version.into();
             object["kind"] = kind.into();
             prop_assert!(schema.check_object(object["apiVersion"].as_str().unwrap(), kind, &object).is_ok());
@@ -116,7 +124,7 @@ proptest! {
 #[test]
 fn the_bytes_are_those_of_go() {
     // The fields of a Time, and the envelope, as the generated code of apimachinery writes them.
-    let schema = Schema::new();
+    let schema = Schema::new(Types::builtins());
     let object = json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05Z"}});
     let mut message = Vec::new();
     schema
@@ -137,7 +145,7 @@ fn the_bytes_are_those_of_go() {
 
 #[test]
 fn values_that_do_not_fit_are_named() {
-    let schema = Schema::new();
+    let schema = Schema::new(Types::builtins());
     let mut out = Vec::new();
     let object = json!({
         "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": "three"},
