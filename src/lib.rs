@@ -1,7 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 // In reading order: the words, the types, the shared heart, the truth, the cache, the resources, the
-// wire, the load on it, the process.
+// wire, the load on it, the process, one within a test.
 pub mod api;
 pub mod schema;
 
@@ -19,6 +19,7 @@ pub mod http;
 pub mod bench;
 
 pub mod server;
+pub mod testing;
 
 pub mod metrics;
 pub mod tasks;

@@ -46,5 +46,7 @@ mod signals;
 mod socket;
 
 mod main;
+mod within;
 
 pub use main::main;
+pub(crate) use within::{Within, WithinError};

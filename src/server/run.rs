@@ -41,6 +41,11 @@ pub(super) struct Running {
 impl Server {
     /// Starts to serve. Must be called in a Tokio runtime.
     pub(super) fn spawn(self) -> Running {
+        self.spawn_with_router().0
+    }
+
+    /// As [`Self::spawn`]; also returns what the ports serve, for whoever needs no connection.
+    pub(super) fn spawn_with_router(self) -> (Running, axum::Router) {
         let (ports, connections) = (Tasks::new(), Tasks::new());
         let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
         let storage = self.storage;
@@ -71,13 +76,13 @@ impl Server {
         spawn_secure(self.secure, router.clone(), &ports, &connections);
         if let Some(listener) = self.insecure {
             let service = Service {
-                router,
+                router: router.clone(),
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             };
             let accept = listen::accept(listener, None, Arc::new(service), connections.clone());
             ports.spawn("accept http", accept);
         }
-        Running {
+        let running = Running {
             done: self.done,
             ports,
             connections,
@@ -86,7 +91,8 @@ impl Server {
             bootstrapped: bootstrap_seen,
             shutdown_grace: self.shutdown_grace,
             _data_dir: self.data_dir,
-        }
+        };
+        (running, router)
     }
 }
 
@@ -121,8 +127,17 @@ impl Running {
     /// # Errors
     /// The caches or the storage had not ended in time; everything was tried.
     pub(super) async fn drain(self) -> Result<(), DrainTimeout> {
+        self.drain_within(None).await
+    }
+
+    /// As [`Self::drain`], with another grace period than the configured one.
+    pub(super) async fn drain_within(self, grace: Option<Duration>) -> Result<(), DrainTimeout> {
         let started = Instant::now();
-        if let Err(error) = self.connections.drain(self.shutdown_grace).await {
+        if let Err(error) = self
+            .connections
+            .drain(grace.unwrap_or(self.shutdown_grace))
+            .await
+        {
             tracing::warn!(%error, "connections are cut off");
         }
         let ports = self.ports.drain(FLUSH_MAX).await;

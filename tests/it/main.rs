@@ -18,4 +18,5 @@ mod kubectl;
 mod metrics;
 mod serve;
 mod storage;
+mod testing;
 mod tidy;

@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "api",
         ],
     ),
+    ("testing", &["server", "api"]),
     ("informer", &["reflector", "api"]),
     ("bench", &["api"]),
     ("tasks", &[]),

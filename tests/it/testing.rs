@@ -1,0 +1,189 @@
+//! `watchet::testing::Server` as the users of the library have it: through kube-rs, kubectl and a
+//! second server, on memory, a kept directory and etcd.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{ListParams, Patch, PatchParams, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt as _};
+use serde_json::json;
+use tokio::time::timeout;
+use watchet::testing::Server;
+
+use crate::harness::{Kubectl, PATIENCE};
+use crate::storage::etcd::EtcdProcess;
+
+const MANIFESTS: &str = "
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: shop
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata:
+    name: settings
+    namespace: shop
+  data:
+    colour: red
+";
+
+async fn config(server: &Server) -> Config {
+    let kubeconfig = Kubeconfig::from_yaml(server.kubeconfig()).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    config.expect("a configuration")
+}
+
+async fn client(server: &Server) -> Client {
+    Client::try_from(config(server).await).expect("a client")
+}
+
+#[tokio::test]
+async fn servers_are_apart_and_hold_what_they_were_given() {
+    let with = Server::builder()
+        .manifests(MANIFESTS)
+        .start()
+        .await
+        .unwrap();
+    let without = Server::start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client(&with).await, "shop");
+    let settings = maps.get("settings").await.unwrap();
+    assert_eq!(settings.data.unwrap()["colour"], "red");
+    let maps: Api<ConfigMap> = Api::all(client(&without).await);
+    let found = maps.list(&ListParams::default()).await.unwrap();
+    let found: Vec<String> = found.iter().map(|map| map.namespace().unwrap()).collect();
+    assert!(!found.contains(&"shop".to_owned()), "{found:?}");
+    with.stop().await.unwrap();
+    without.stop().await.unwrap();
+}
+
+/// The test's only thread waits for kubectl: the server must go on.
+#[tokio::test]
+async fn a_test_may_block_its_thread() {
+    let server = Server::builder()
+        .manifests(MANIFESTS)
+        .start()
+        .await
+        .unwrap();
+    let binary = std::env::var_os("WATCHET_TEST_KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let home = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(binary)
+        .env("KUBECONFIG", server.kubeconfig_path())
+        .env("HOME", home.path())
+        .args(["get", "configmaps", "-n", "shop", "-o", "name"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("configmap/settings\n"), "{output:?}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_is_its_users() {
+    let server = Server::builder()
+        .token("s3cret,\"", "jane, \"the\" user", &["dev", "ops"])
+        .start()
+        .await
+        .unwrap();
+    let with = |token: &str| {
+        let token = token.to_owned();
+        let config = config(&server);
+        async move {
+            let mut config = config.await;
+            config.auth_info = kube::config::AuthInfo {
+                token: Some(token.into()),
+                ..Default::default()
+            };
+            let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+            namespaces.list(&ListParams::default()).await
+        }
+    };
+    assert!(with("s3cret,\"").await.is_ok());
+    let refused = with("s3cret").await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 401),
+        "{refused}"
+    );
+    server.stop().await.unwrap();
+}
+
+/// Stops and starts it at the same port, as a cluster's upgrade would look to an operator.
+async fn survives_a_restart(builder: watchet::testing::Builder) {
+    let first = builder.clone().manifests(MANIFESTS).start().await.unwrap();
+    let client = client(&first).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "shop");
+    let version = maps
+        .get("settings")
+        .await
+        .unwrap()
+        .resource_version()
+        .unwrap();
+    let port = first.url().rsplit(':').next().unwrap().to_owned();
+    first.stop().await.unwrap();
+
+    let second = builder.set("secure-port", port).start().await.unwrap();
+    let merge = Patch::Merge(json!({"data": {"colour": "blue"}}));
+    let patched = maps
+        .patch("settings", &PatchParams::default(), &merge)
+        .await;
+    assert_eq!(patched.unwrap().data.unwrap()["colour"], "blue");
+    // The client resumes its watch where it was.
+    let events = maps.watch(&WatchParams::default(), &version).await.unwrap();
+    let mut events = events.boxed();
+    let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap();
+    let kube::api::WatchEvent::Modified(map) = event.unwrap() else {
+        panic!("it was modified");
+    };
+    assert_eq!(map.data.unwrap()["colour"], "blue");
+    second.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kept_directory_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    survives_a_restart(Server::builder().data_dir(directory.path())).await;
+}
+
+#[tokio::test]
+async fn etcd_survives_a_restart() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let builder = Server::builder().etcd(&[etcd.url()]);
+    survives_a_restart(builder.data_dir(directory.path())).await;
+}
+
+/// An end does not wait for those who watch, however it comes.
+#[tokio::test]
+async fn watches_do_not_hold_up_an_end() {
+    for dropped in [true, false] {
+        let server = Server::start().await.unwrap();
+        let namespaces: Api<Namespace> = Api::all(client(&server).await);
+        let events = namespaces.watch(&WatchParams::default(), "0").await;
+        let mut events = events.unwrap().boxed();
+        let first = timeout(PATIENCE, events.next()).await.unwrap();
+        assert!(first.unwrap().is_ok());
+        let begun = tokio::time::Instant::now();
+        match dropped {
+            true => drop(server),
+            false => server.stop().await.unwrap(),
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{dropped} {took:?}");
+        let rest = events.collect::<Vec<_>>();
+        timeout(PATIENCE, rest).await.expect("the watch ends");
+    }
+}
+
+#[tokio::test]
+async fn kubectl_uses_its_kubeconfig() {
+    let server = Server::start().await.unwrap();
+    let kubectl = Kubectl::new(server.kubeconfig_path());
+    let output = kubectl.run(&["create", "namespace", "shop"]).await;
+    assert_eq!(output, "namespace/shop created\n");
+    server.stop().await.unwrap();
+}
