@@ -17,6 +17,7 @@
 //!    before the deletion may still land behind that pass, as upstream; then it waits for the next
 //!    namespace of that name.
 
+mod builtin;
 mod builtins;
 mod create;
 mod delete;

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::Resource;
 use super::names::NameRule;
+use super::{Resource, builtin};
 
 /// How long an event is kept (§2.5).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -168,16 +168,9 @@ pub(super) fn returns_deleted(resource: &Resource) -> bool {
     )
 }
 
-/// Gives a new object the status that it begins with.
+/// Gives a new object, which has its identity, what the server decides of it.
 pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
-    if has_status(resource) {
-        object["status"] = match &*resource.plural {
-            "pods" => json!({"phase": "Pending"}),
-            "persistentvolumes" | "persistentvolumeclaims" => json!({"phase": "Pending"}),
-            "namespaces" => json!({"phase": "Active"}),
-            _ => json!({}),
-        };
-    }
+    builtin::prepare_create(resource, object, has_status(resource));
     if resource.is("", "namespaces") {
         add_namespace_finalizer(object);
     }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::write::{Change, Current};
-use super::{ApiError, Registry, Target, events, metadata, strategy, update};
+use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
 use crate::api::WriteOptions;
 
 /// One write on its way: of what, in which place, with which options and by whom.
@@ -41,15 +41,17 @@ impl<'a> Writing<'a> {
             let name = metadata::text(&body, "name");
             return Err(ApiError::invalid(resource, name, causes));
         }
-        Ok(events::to_storage(resource, body))
+        let mut object = events::to_storage(resource, body);
+        builtin::default(resource, &mut object);
+        Ok(object)
     }
 
     /// The second half, once the object has its name: what the server makes of it, and whether it may
     /// be stored so.
     pub(super) async fn complete(&self, mut object: Value) -> Result<Value, ApiError> {
         let resource = &self.target.resource;
-        strategy::prepare_create(resource, &mut object);
         metadata::fill_created(resource, &mut object);
+        strategy::prepare_create(resource, &mut object);
         Ok(object)
     }
 
@@ -64,6 +66,7 @@ impl<'a> Writing<'a> {
         update::check_uid(resource, name, Some(current), &body)?;
         update::check_version(resource, name, current, &body)?;
         let mut object = events::to_storage(resource, body);
+        builtin::default(resource, &mut object);
         let subresource = self.target.subresource.as_deref();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
         metadata::keep_from_stored(&current.value, &mut object);

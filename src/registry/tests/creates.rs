@@ -25,7 +25,8 @@ async fn a_created_object_has_an_identity_of_the_servers() {
     );
     assert!(metadata["deletionTimestamp"].is_null());
     assert_eq!(metadata["generation"], 1);
-    assert_eq!(created["status"], json!({"phase": "Pending"}));
+    let status = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    assert_eq!(created["status"], status);
     assert_eq!(
         (&created["apiVersion"], &created["kind"]),
         (&json!("v1"), &json!("Pod"))
