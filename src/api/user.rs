@@ -1,6 +1,8 @@
 //! Who makes a request. `server` finds out and attaches it to the request; what a user may do is
 //! not said here.
 
+use std::collections::BTreeMap;
+
 /// The group of whoever may do everything.
 pub const SYSTEM_MASTERS: &str = "system:masters";
 /// The group of everybody who showed a valid credential.
@@ -21,6 +23,8 @@ pub struct UserInfo {
     pub uid: String,
     /// The groups, among them one that tells whether the user was authenticated.
     pub groups: Vec<String>,
+    /// What else the credential tells, by keys such as `authentication.kubernetes.io/pod-name`.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
@@ -29,7 +33,12 @@ impl UserInfo {
         if !groups.iter().any(|group| group == SYSTEM_AUTHENTICATED) {
             groups.push(SYSTEM_AUTHENTICATED.to_owned());
         }
-        Self { name, uid, groups }
+        Self {
+            name,
+            uid,
+            groups,
+            extra: BTreeMap::new(),
+        }
     }
 
     /// Somebody without a credential.
@@ -38,6 +47,7 @@ impl UserInfo {
             name: SYSTEM_ANONYMOUS.to_owned(),
             uid: String::new(),
             groups: vec![SYSTEM_UNAUTHENTICATED.to_owned()],
+            extra: BTreeMap::new(),
         }
     }
 

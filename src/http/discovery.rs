@@ -146,8 +146,10 @@ fn legacy_resource(resource: &Resource) -> Value {
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": resource.verbs,
-        "storageVersionHash": storage_version_hash(resource),
     });
+    if resource.is_stored() {
+        value["storageVersionHash"] = storage_version_hash(resource).into();
+    }
     add_names(&mut value, resource);
     value
 }
@@ -162,7 +164,7 @@ fn add_names(value: &mut Value, resource: &Resource) {
 }
 
 fn legacy_subresource(resource: &Resource, subresource: &Subresource) -> Value {
-    let (group, version, kind) = subresource_kind(resource, subresource.name);
+    let (group, version, kind) = subresource_kind(resource, subresource);
     let mut value = json!({
         "name": format!("{}/{}", resource.plural, subresource.name),
         "singularName": "",
@@ -170,18 +172,21 @@ fn legacy_subresource(resource: &Resource, subresource: &Subresource) -> Value {
         "kind": kind,
         "verbs": subresource.verbs,
     });
-    if (group, version) != (&*resource.group, &*resource.version) {
+    if (group, version) != (&resource.group, &resource.version) {
         value["group"] = group.into();
         value["version"] = version.into();
     }
     value
 }
 
-/// What a subresource's bodies are: the resource itself, except for `scale`.
-fn subresource_kind<'a>(resource: &'a Resource, subresource: &str) -> (&'a str, &'a str, &'a str) {
-    match subresource {
-        "scale" => ("autoscaling", "v1", "Scale"),
-        _ => (&resource.group, &resource.version, &resource.kind),
+/// The group, version and kind of a subresource's bodies.
+fn subresource_kind<'a>(
+    resource: &'a Resource,
+    subresource: &Subresource,
+) -> (&'a str, &'a str, &'a str) {
+    match subresource.body {
+        Some(body) => (body.group, body.version, body.kind),
+        None => (&resource.group, &resource.version, &resource.kind),
     }
 }
 
@@ -248,7 +253,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .map(|subresource| {
             json!({
                 "subresource": subresource.name,
-                "responseKind": kind(subresource_kind(resource, subresource.name)),
+                "responseKind": kind(subresource_kind(resource, subresource)),
                 "verbs": subresource.verbs,
             })
         })

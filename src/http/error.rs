@@ -229,6 +229,7 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::BadRequest(_) => Status::failure(400, "BadRequest", text),
         ApiError::Unprocessable(_) => Status::failure(422, "Invalid", text),
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
+        ApiError::NotImplemented(_) => Status::failure(501, "NotImplemented", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
         ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
             .with_details(StatusDetails::default()),

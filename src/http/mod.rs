@@ -4,6 +4,7 @@
 
 // In reading order: what is asked, how it is answered, in which bytes, and about what else.
 mod config;
+mod place;
 mod query;
 mod request_info;
 

@@ -133,6 +133,10 @@ impl RequestInfo {
             [resource] => (resource, None, None),
             [resource, name] => (resource, Some(*name), None),
             [resource, name, subresource] => (resource, Some(*name), Some(*subresource)),
+            // What is below is a path of whoever the request would be passed on to.
+            [resource, name, subresource @ "proxy", ..] => {
+                (resource, Some(*name), Some(*subresource))
+            }
             _ => return Err(InvalidPath::NoSuchPath),
         };
         let empty = |word: Option<&str>| word.is_some_and(str::is_empty);
@@ -255,6 +259,8 @@ mod tests {
         check("DELETE", pods, "deletecollection /v1 ns pods - -");
         let status = "/apis/apps/v1/namespaces/ns/deployments/d/status";
         check("PATCH", status, "patch apps/v1 ns deployments d status");
+        let proxied = "/api/v1/namespaces/ns/services/https:s:443/proxy/x//y";
+        check("POST", proxied, "create /v1 ns services https:s:443 proxy");
         check(
             "GET",
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aadmin",
@@ -296,7 +302,7 @@ mod tests {
         check("GET", "/apis/apps/v1", "path apis|apps|v1");
         check("GET", "/readyz/ping", "path readyz|ping");
         let gone = "the server could not find the requested resource";
-        check("GET", "/api/v1/namespaces/ns/pods/a/proxy/x", gone);
+        check("GET", "/api/v1/namespaces/ns/pods/a/log/x", gone);
         check("GET", "/api/v1//pods", gone);
         check("GET", "/apis//v1/pods", gone);
         check("DELETE", "/apis//v1/namespaces/ns/pods", gone);

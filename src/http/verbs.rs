@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
-use crate::registry::{Deleted, Registry, Resource, Target};
+use crate::registry::{Deleted, Registry, Resource, Subresource, Target};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
@@ -22,6 +22,7 @@ use super::options::{
     FIELD_MANAGER_BYTES_MAX, ListFor, WriteFor, delete_options, get_options, list_options,
     write_options,
 };
+use super::place::check_place;
 use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
@@ -39,6 +40,8 @@ pub(crate) struct Call<'a> {
     parts: &'a Parts,
     query: Query,
     resource: Arc<Resource>,
+    /// What is in the bodies: objects of the resource, or of its subresource.
+    bodies: Arc<Resource>,
     verb: Verb,
     namespace: Option<String>,
     name: Option<String>,
@@ -79,6 +82,7 @@ impl<'a> Call<'a> {
             wire,
             parts,
             query: Query::parse(parts.uri.query().unwrap_or_default())?,
+            bodies: resource.of_bodies(subresource.as_deref()),
             resource,
             verb: verb.ok_or(WireError::MethodNotAllowed)?,
             namespace,
@@ -110,6 +114,8 @@ impl<'a> Call<'a> {
         // Boxed: what is awaited here is copied several times, by each layer around it, on its way to
         // where it runs, and the largest of them is some thousand bytes.
         let answer = match self.verb {
+            _ if self.needs_kubelet() => Err(self.registry().connect(&self.target()).await.into()),
+            Verb::Create if self.is_post() => Box::pin(self.post(body)).await,
             Verb::Get => Box::pin(self.get()).await,
             Verb::List => Box::pin(self.list()).await,
             Verb::Watch => Box::pin(self.watch()).await,
@@ -134,9 +140,9 @@ impl<'a> Call<'a> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
         let schema = &self.wire.protobuf;
-        let known = || schema.knows(&self.resource.api_version(), &self.resource.kind);
+        let known = || schema.knows(&self.bodies.api_version(), &self.bodies.kind);
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
-        let renderer = Renderer::new(&self.wire.registry, self.resource.clone(), negotiated.form);
+        let renderer = Renderer::new(&self.wire.registry, self.bodies.clone(), negotiated.form);
         let renderer = match negotiated.media {
             Media::Protobuf => renderer.in_protobuf(schema.clone()),
             Media::Json | Media::Yaml => renderer,
@@ -243,6 +249,29 @@ impl<'a> Call<'a> {
         }
     }
 
+    fn needs_kubelet(&self) -> bool {
+        let named = self.subresource.as_deref();
+        let part = named.and_then(|name| self.resource.subresource(name));
+        part.is_some_and(Subresource::needs_kubelet)
+    }
+
+    /// Whether what is created is no object of the resource.
+    fn is_post(&self) -> bool {
+        self.subresource.is_some() || !self.resource.is_stored()
+    }
+
+    async fn post(&self, body: Body) -> Result<Response, WireError> {
+        let target = self.target();
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let options = self.write_options(WriteFor::Create)?;
+        let body = body_of::read(body).await?;
+        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        self.check_types(&object)?;
+        let answer = self.registry().post(&target, object, &options).await?;
+        self.outgoing(negotiated)
+            .object(StatusCode::CREATED, &renderer, &answer)
+    }
+
     async fn create(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
@@ -260,7 +289,7 @@ impl<'a> Call<'a> {
     /// Whether the members of a whole object are of the types that its kind has, where that is known. One
     /// that is not would be a surprise for all who read it, and could not be sent as protobuf.
     fn check_types(&self, object: &Value) -> Result<(), WireError> {
-        let (version, kind) = (self.resource.api_version(), &self.resource.kind);
+        let (version, kind) = (self.bodies.api_version(), &self.bodies.kind);
         let checked = self.wire.protobuf.check_object(&version, kind, object);
         checked.map_err(|error| {
             let what = error.what();
@@ -397,102 +426,4 @@ pub(crate) fn accept_of(parts: &Parts) -> Result<Option<String>, WireError> {
         }
     }
     Ok(all)
-}
-
-/// Whether `verb` can be done to `resource` in this place: 404 where there is nothing, 405 where
-/// there is something else to do.
-fn check_place(
-    resource: &Resource,
-    verb: Option<Verb>,
-    namespaced: bool,
-    named: bool,
-    subresource: Option<&str>,
-) -> Result<(), WireError> {
-    let misplaced = match resource.namespaced {
-        true => named && !namespaced,
-        false => namespaced,
-    };
-    let found = subresource.map(|name| resource.subresource(name));
-    if misplaced || found == Some(None) {
-        return Err(WireError::NoSuchPath);
-    }
-    let verb = verb.ok_or(WireError::MethodNotAllowed)?;
-    let served = match found.flatten() {
-        Some(found) => found.verbs.contains(&verb.as_str()),
-        None => resource.verbs.iter().any(|served| served == verb.as_str()),
-    };
-    let fits = match verb {
-        // A list of all namespaces can be read; to write, one must be named.
-        Verb::Create | Verb::DeleteCollection => !named && namespaced == resource.namespaced,
-        Verb::Update | Verb::Patch => named,
-        Verb::Get | Verb::List | Verb::Watch | Verb::Delete => true,
-    };
-    match served && fits {
-        true => Ok(()),
-        false => Err(WireError::MethodNotAllowed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::registry::Subresource;
-
-    fn pods(namespaced: bool) -> Resource {
-        Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            plural: "pods".to_owned(),
-            singular: "pod".to_owned(),
-            short_names: vec![],
-            categories: vec![],
-            namespaced,
-            subresources: vec![Subresource::STATUS, Subresource::FINALIZE],
-            verbs: ["create", "deletecollection", "get", "list", "update"]
-                .map(str::to_owned)
-                .to_vec(),
-            storage_prefix: "pods".to_owned(),
-            columns: Arc::default(),
-            triggers: vec![],
-        }
-    }
-
-    /// `place` has an `n` when a namespace is named, an `o` when an object is.
-    fn check(resource: &Resource, verb: Verb, place: &str, subresource: Option<&str>, code: u16) {
-        let (namespaced, named) = (place.contains('n'), place.contains('o'));
-        let told = check_place(resource, Some(verb), namespaced, named, subresource);
-        let told = told.map_or_else(|error| error.status().code, |()| 200);
-        assert_eq!(told, code, "{verb:?} {place:?} {subresource:?}");
-    }
-
-    #[test]
-    fn places_and_verbs() {
-        let pods_ = pods(true);
-        check(&pods_, Verb::Get, "no", None, 200);
-        check(&pods_, Verb::Get, "o", None, 404);
-        check(&pods_, Verb::List, "", None, 200);
-        check(&pods_, Verb::List, "n", None, 200);
-        check(&pods_, Verb::Create, "n", None, 200);
-        check(&pods_, Verb::Create, "", None, 405);
-        check(&pods_, Verb::Create, "no", None, 405);
-        check(&pods_, Verb::Update, "n", None, 405);
-        check(&pods_, Verb::DeleteCollection, "", None, 405);
-        check(&pods_, Verb::DeleteCollection, "n", None, 200);
-        check(&pods_, Verb::Patch, "no", None, 405);
-        check(&pods_, Verb::Update, "no", Some("status"), 200);
-        check(&pods_, Verb::Patch, "no", Some("status"), 200);
-        check(&pods_, Verb::Delete, "no", Some("status"), 405);
-        check(&pods_, Verb::Get, "no", Some("log"), 404);
-        check(&pods_, Verb::Update, "no", Some("finalize"), 200);
-        check(&pods_, Verb::Patch, "no", Some("finalize"), 405);
-        check(&pods_, Verb::Get, "no", Some("finalize"), 405);
-        let nodes = pods(false);
-        check(&nodes, Verb::Get, "o", None, 200);
-        check(&nodes, Verb::Get, "no", None, 404);
-        check(&nodes, Verb::Create, "", None, 200);
-        check(&nodes, Verb::DeleteCollection, "", None, 200);
-        let told = check_place(&nodes, None, false, true, None);
-        assert_eq!(told.unwrap_err().status().code, 405);
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Resource, Subresource};
+use super::{Resource, subresources};
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
 
 /// One line of the table.
@@ -249,13 +249,6 @@ fn resource(group: &Group, row: &Row) -> Resource {
     if row.plural == "namespaces" {
         verbs.retain(|verb| *verb != "deletecollection");
     }
-    let mut subresources = Vec::new();
-    if row.plural == "namespaces" {
-        subresources.push(Subresource::FINALIZE);
-    }
-    if has(Status) {
-        subresources.push(Subresource::STATUS);
-    }
     let categories = [(All, "all"), (ApiExtensions, "api-extensions")];
     Resource {
         group: group.name.to_owned(),
@@ -270,7 +263,7 @@ fn resource(group: &Group, row: &Row) -> Resource {
             .map(|(_, category)| (*category).to_owned())
             .collect(),
         namespaced: !has(Cluster),
-        subresources,
+        subresources: subresources::of_builtin(group.name, row.plural, has(Status)),
         verbs: verbs.into_iter().map(str::to_owned).collect(),
         storage_prefix: storage_prefix(group.name, row.plural, has(GroupInPrefix)),
         columns: Arc::new(columns),

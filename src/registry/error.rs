@@ -84,6 +84,9 @@ pub enum ApiError {
     /// 405
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// 501
+    #[error("{0}")]
+    NotImplemented(String),
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -17,6 +17,7 @@
 //!    before the deletion may still land behind that pass, as upstream; then it waits for the next
 //!    namespace of that name.
 
+pub mod authorization;
 mod builtin;
 mod builtins;
 mod create;
@@ -32,6 +33,7 @@ pub mod printers;
 mod read;
 mod strategic;
 mod strategy;
+mod subresources;
 mod update;
 mod write;
 mod writing;
@@ -46,6 +48,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 pub use error::ApiError;
+pub use subresources::{BodyKind, Subresource};
 pub use write::WRITE_DEADLINE;
 
 use crate::api::{
@@ -94,28 +97,6 @@ pub struct Resource {
     pub triggers: Vec<FieldRef>,
 }
 
-/// A part of an object that has a path of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subresource {
-    /// `status`, …
-    pub name: &'static str,
-    /// As of [`Resource::verbs`].
-    pub verbs: &'static [&'static str],
-}
-
-impl Subresource {
-    /// What controllers report.
-    pub const STATUS: Self = Self {
-        name: "status",
-        verbs: &["get", "patch", "update"],
-    };
-    /// The finalizers of a namespace.
-    pub const FINALIZE: Self = Self {
-        name: "finalize",
-        verbs: &["update"],
-    };
-}
-
 impl Resource {
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<Subresource> {
@@ -138,6 +119,11 @@ impl Resource {
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+
+    /// Whether its objects are stored; a review is answered and forgotten.
+    pub fn is_stored(&self) -> bool {
+        !self.storage_prefix.is_empty()
     }
 
     /// Whether this is that resource; the empty group is the core group.
@@ -209,6 +195,8 @@ pub struct Registry {
     tasks: Tasks,
     config: CacherConfig,
     resources: Vec<Arc<Resource>>,
+    /// Resources that are asked and never stored.
+    questions: Vec<Arc<Resource>>,
     /// The namespaces themselves, which every write into one asks for.
     namespaces: Arc<Resource>,
     /// Where in the columns of a namespace its phase is.
@@ -249,6 +237,7 @@ impl Registry {
             tasks: tasks.clone(),
             config,
             resources,
+            questions: subresources::questions(),
             namespaces,
             caches: Mutex::default(),
             stores: Mutex::default(),
@@ -275,15 +264,15 @@ impl Registry {
 
     /// The resource of this group (empty for core), version and plural name.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.resources
-            .iter()
-            .find(|r| r.is(group, plural) && r.version == version)
+        let mut all = self.resources.iter().chain(&self.questions);
+        all.find(|r| r.is(group, plural) && r.version == version)
             .cloned()
     }
 
-    /// Every served resource, groups in discovery order, preferred version of a group first.
+    /// Every served resource, groups in discovery order, preferred version of a group first. Those with
+    /// the verb `create` alone are stored nowhere.
     pub fn resources(&self) -> Vec<Arc<Resource>> {
-        self.resources.clone()
+        subresources::among(&self.resources, &self.questions)
     }
 
     /// Each started cache, by the name of its resource, and why it is not ready if it is not; for
@@ -367,6 +356,21 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         create::create(self, resource, namespace, body, options).await
+    }
+
+    /// A POST to a subresource, or of a question, which stores no object of that kind.
+    pub async fn post(
+        &self,
+        target: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Arc<Object>, ApiError> {
+        subresources::post(target, body, options)
+    }
+
+    /// Why a subresource that [needs a kubelet](Subresource::needs_kubelet) cannot be had.
+    pub async fn connect(&self, target: &Target) -> ApiError {
+        subresources::connect(self, target).await
     }
 
     /// Replaces an object (PUT); also says whether it was created by that.

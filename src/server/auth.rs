@@ -1,5 +1,5 @@
-//! Authentication: whose request is this? A client certificate or a bearer token says; only health
-//! checks and the question for the version may come without. There is no authorization yet: whoever is authenticated may do anything.
+//! Authentication: whose request is this? A client certificate or a bearer token says; only what anybody
+//! may do can be asked without. What that is, `registry::authorization` says, here and to reviews.
 
 use std::sync::Arc;
 
@@ -12,10 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::token_file::TokenFile;
 use crate::api::{Status, UserInfo};
 use crate::http as http_room;
-
-/// Paths that anybody may ask; upstream's bootstrap policy allows the same to
-/// `system:unauthenticated`, and nothing below them.
-const ANONYMOUS_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+use crate::registry::authorization::{Action, authorize};
 
 /// Tells whose a request is.
 #[derive(Debug)]
@@ -113,10 +110,11 @@ impl Authenticator {
             return Ok(Arc::new(user.clone()));
         }
         let silent = matches!(peer, PeerCertificate::Absent) && authorization.is_none();
-        if silent && ANONYMOUS_PATHS.contains(&path) {
-            return Ok(Arc::new(UserInfo::anonymous()));
+        let anonymous = UserInfo::anonymous();
+        match silent && authorize(&anonymous, Action::Path(path)).allowed {
+            true => Ok(Arc::new(anonymous)),
+            false => Err(Unauthorized),
         }
-        Err(Unauthorized)
     }
 }
 

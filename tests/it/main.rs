@@ -18,5 +18,6 @@ mod kubectl;
 mod metrics;
 mod serve;
 mod storage;
+mod subresources;
 mod testing;
 mod tidy;

@@ -33,10 +33,7 @@ fn resources() -> Vec<Arc<Resource>> {
         ..resource("", "v1", "Node", "nodes")
     };
     let deployments = Resource {
-        subresources: vec![Subresource {
-            name: "scale",
-            ..Subresource::STATUS
-        }],
+        subresources: vec![Subresource::SCALE],
         ..resource("apps", "v1", "Deployment", "deployments")
     };
     let old = resource("apps", "v1beta1", "Deployment", "deployments");

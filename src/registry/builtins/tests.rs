@@ -4,6 +4,7 @@ use k8s_openapi::api::*;
 
 use super::*;
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion};
+use crate::registry::Subresource;
 
 fn find(group: &str, plural: &str) -> Arc<Resource> {
     resources()

@@ -1,0 +1,119 @@
+//! The places of verbs: whether a resource has something in the place that a path names, and whether
+//! that can be done to it which is asked. What is done then is the business of `verbs`.
+
+use crate::registry::Resource;
+
+use super::error::WireError;
+use super::request_info::Verb;
+
+/// Whether `verb` can be done to `resource` in this place: 404 where there is nothing, 405 where
+/// there is something else to do.
+pub(crate) fn check_place(
+    resource: &Resource,
+    verb: Option<Verb>,
+    namespaced: bool,
+    named: bool,
+    subresource: Option<&str>,
+) -> Result<(), WireError> {
+    let misplaced = match resource.namespaced {
+        true => named && !namespaced,
+        false => namespaced,
+    };
+    let found = subresource.map(|name| resource.subresource(name));
+    if misplaced || found == Some(None) {
+        return Err(WireError::NoSuchPath);
+    }
+    let verb = verb.ok_or(WireError::MethodNotAllowed)?;
+    let served = match found.flatten() {
+        Some(found) => found.verbs.contains(&verb.as_str()),
+        None => resource.verbs.iter().any(|served| served == verb.as_str()),
+    };
+    let fits = match verb {
+        // A list of all namespaces can be read; to write, one must be named.
+        Verb::Create if subresource.is_some() => named,
+        Verb::Create | Verb::DeleteCollection => !named && namespaced == resource.namespaced,
+        Verb::Update | Verb::Patch => named,
+        Verb::Get | Verb::List | Verb::Watch | Verb::Delete => true,
+    };
+    match served && fits {
+        true => Ok(()),
+        false => Err(WireError::MethodNotAllowed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::registry::Subresource;
+
+    fn pods(namespaced: bool) -> Resource {
+        Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: vec![],
+            categories: vec![],
+            namespaced,
+            subresources: vec![
+                Subresource::STATUS,
+                Subresource::FINALIZE,
+                Subresource {
+                    name: "eviction",
+                    verbs: &["create"],
+                    body: None,
+                },
+            ],
+            verbs: ["create", "deletecollection", "get", "list", "update"]
+                .map(str::to_owned)
+                .to_vec(),
+            storage_prefix: "pods".to_owned(),
+            columns: Arc::default(),
+            triggers: vec![],
+        }
+    }
+
+    /// `place` has an `n` when a namespace is named, an `o` when an object is.
+    fn check(resource: &Resource, verb: Verb, place: &str, subresource: Option<&str>, code: u16) {
+        let (namespaced, named) = (place.contains('n'), place.contains('o'));
+        let told = check_place(resource, Some(verb), namespaced, named, subresource);
+        let told = told.map_or_else(|error| error.status().code, |()| 200);
+        assert_eq!(told, code, "{verb:?} {place:?} {subresource:?}");
+    }
+
+    #[test]
+    fn places_and_verbs() {
+        let pods_ = pods(true);
+        check(&pods_, Verb::Get, "no", None, 200);
+        check(&pods_, Verb::Get, "o", None, 404);
+        check(&pods_, Verb::List, "", None, 200);
+        check(&pods_, Verb::List, "n", None, 200);
+        check(&pods_, Verb::Create, "n", None, 200);
+        check(&pods_, Verb::Create, "", None, 405);
+        check(&pods_, Verb::Create, "no", None, 405);
+        check(&pods_, Verb::Update, "n", None, 405);
+        check(&pods_, Verb::DeleteCollection, "", None, 405);
+        check(&pods_, Verb::DeleteCollection, "n", None, 200);
+        check(&pods_, Verb::Patch, "no", None, 405);
+        check(&pods_, Verb::Update, "no", Some("status"), 200);
+        check(&pods_, Verb::Patch, "no", Some("status"), 200);
+        check(&pods_, Verb::Delete, "no", Some("status"), 405);
+        check(&pods_, Verb::Get, "no", Some("log"), 404);
+        check(&pods_, Verb::Update, "no", Some("finalize"), 200);
+        check(&pods_, Verb::Patch, "no", Some("finalize"), 405);
+        check(&pods_, Verb::Get, "no", Some("finalize"), 405);
+        check(&pods_, Verb::Create, "no", Some("eviction"), 200);
+        check(&pods_, Verb::Get, "no", Some("eviction"), 405);
+        check(&pods_, Verb::Create, "no", Some("status"), 405);
+        let nodes = pods(false);
+        check(&nodes, Verb::Get, "o", None, 200);
+        check(&nodes, Verb::Get, "no", None, 404);
+        check(&nodes, Verb::Create, "", None, 200);
+        check(&nodes, Verb::DeleteCollection, "", None, 200);
+        let told = check_place(&nodes, None, false, true, None);
+        assert_eq!(told.unwrap_err().status().code, 405);
+    }
+}

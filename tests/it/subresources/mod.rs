@@ -1,0 +1,94 @@
+//! What has a path of its own beside an object, and what is only asked: through kubectl and clients of
+//! the real binary, on the embedded store and on etcd.
+
+mod kubelet;
+mod reviews;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Kubectl, Server};
+use crate::storage::etcd::EtcdProcess;
+
+/// Runs a case, a function of a [`Cluster`], on both back ends.
+macro_rules! on_both {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test] async fn $name() {
+                super::$module::$name(&super::Cluster::embedded().await).await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test] async fn $name() {
+                super::$module::$name(&super::Cluster::etcd().await).await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    kubelet::what_needs_a_kubelet_says_so,
+    reviews::kubectl_asks_who_and_what,
+    reviews::others_are_asked_about,
+);
+
+/// A server and a kubectl for it.
+struct Cluster {
+    server: Server,
+    kubectl: Kubectl,
+    _etcd: Option<EtcdProcess>,
+}
+
+impl Cluster {
+    async fn embedded() -> Self {
+        Self::of(Server::start(&[]).await, None)
+    }
+
+    async fn etcd() -> Self {
+        let etcd = EtcdProcess::start(&[]).await;
+        let servers = format!("--etcd-servers={}", etcd.url());
+        let server = Server::start(&["--storage=etcd", &servers]).await;
+        Self::of(server, Some(etcd))
+    }
+
+    fn of(server: Server, etcd: Option<EtcdProcess>) -> Self {
+        Self {
+            kubectl: Kubectl::new(&server.kubeconfig()),
+            server,
+            _etcd: etcd,
+        }
+    }
+
+    /// Makes an object.
+    async fn create(&self, object: &Value) {
+        let output = self
+            .kubectl
+            .run_with(&["create", "-f", "-"], &object.to_string())
+            .await;
+        assert!(output.ends_with(" created\n"), "{output}");
+    }
+
+    /// Sends a body to a path as kubectl does; the answer.
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        let output = self
+            .kubectl
+            .run_with(&["create", "--raw", path, "-f", "-"], &body.to_string())
+            .await;
+        serde_json::from_str(&output).expect("JSON")
+    }
+
+    /// The same for what is refused; what kubectl says of it.
+    async fn refused(&self, path: &str, body: &Value) -> String {
+        self.kubectl
+            .run_failing_with(&["create", "--raw", path, "-f", "-"], &body.to_string())
+            .await
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+    })
+}
