@@ -39,7 +39,7 @@ mod write;
 mod writing;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,15 +205,15 @@ pub struct Registry {
     caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
     /// The storage as each prefix's resource uses it, likewise.
     stores: Mutex<BTreeMap<String, Arc<Metered>>>,
-    terminating: namespaces::Terminating,
+    /// Namespaces that were deleted just now.
+    deleted: namespaces::Deleted,
     /// The types of the built-in kinds.
     types: Arc<Types>,
 }
 
 impl Registry {
     /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
-    /// the namespaces at once, because deleted ones are emptied whether or not anybody asks. What they
-    /// do is counted in `metrics`.
+    /// the namespaces at once, because every write into one asks it. What they do is counted in `metrics`.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
@@ -241,14 +241,12 @@ impl Registry {
             namespaces,
             caches: Mutex::default(),
             stores: Mutex::default(),
-            terminating: namespaces::Terminating::default(),
+            deleted: namespaces::Deleted::default(),
             types: Types::builtins(),
         });
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");
-        let emptier = namespaces::empty_deleted(registry.clone());
-        registry.tasks.spawn("namespace-deletion", emptier);
         registry
     }
 
@@ -411,6 +409,26 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<ObjectList, ApiError> {
         delete::delete_collection(self, resource, namespace, selection, options).await
+    }
+
+    /// The resource of the namespaces themselves.
+    pub(crate) fn namespaces(&self) -> &Arc<Resource> {
+        &self.namespaces
+    }
+
+    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
+    /// after `after`; and whether there are more. What cannot be read is among them.
+    ///
+    /// # Errors
+    /// Storage's; 400 for what is no namespace.
+    pub(crate) async fn stored_names(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool), ApiError> {
+        read::stored_names(self, resource, namespace, after, limit).await
     }
 
     /// The cache of `resource`, started if it was not yet.
