@@ -19,6 +19,7 @@ mod shard_selector;
 mod status;
 mod user;
 mod warnings;
+mod written_selector;
 
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::strategic::{self, StrategicError};
-use super::write::{Change, Current, Decide, Place, Written};
+use super::subresources::{self, scale};
+use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
 use super::{ApiError, Patch, Registry, Target, events, json_patch, update};
 use crate::api::{Object, WriteOptions};
@@ -31,8 +32,8 @@ pub(super) async fn patch(
     };
     let written = registry
         .guaranteed_write(&place, options.dry_run, &mut write)
-        .await;
-    written.map(Written::into_object)
+        .await?;
+    subresources::shown(target, written.into_object())
 }
 
 /// A PATCH.
@@ -75,13 +76,16 @@ fn apply(
     patch: &Patch,
     current: &Current,
 ) -> Result<Value, ApiError> {
-    let mut object = events::from_storage(&target.resource, current.value.clone());
+    let mut object = match scale::is_of(target) {
+        true => scale::of(&target.resource, &current.value, current.at)?,
+        false => events::from_storage(&target.resource, current.value.clone()),
+    };
     object["metadata"]["resourceVersion"] = current.at.to_string().into();
     match patch {
         Patch::Json(operations) => json_patch::apply(&mut object, operations)?,
         Patch::Merge(patch) => ::json_patch::merge(&mut object, patch),
         Patch::Strategic(patch) => {
-            let resource = &target.resource;
+            let resource = target.of_bodies();
             let root = types.root(&resource.api_version(), &resource.kind);
             strategic::merge(&mut object, patch, root).map_err(|error| match error {
                 StrategicError::Malformed(_) => ApiError::BadRequest(error.to_string()),

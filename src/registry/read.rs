@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::write::Place;
-use super::{ApiError, Registry, Resource, Target};
+use super::{ApiError, Registry, Resource, Target, subresources};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
@@ -18,10 +18,9 @@ pub(super) async fn get(
     let namespace = target.namespace.as_deref();
     let key = Place::key_of(&target.resource, namespace, &target.name)?;
     let cache = registry.cache(&target.resource)?;
-    cache
-        .get(&key, options)
-        .await?
-        .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
+    let found = cache.get(&key, options).await?;
+    let object = found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
+    subresources::shown(target, object)
 }
 
 pub(super) async fn list(

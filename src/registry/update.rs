@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::write::{Change, Current, Decide, Place, Written};
+use super::subresources::{self, scale};
+use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
 use super::{ApiError, Registry, Resource, Target, metadata, namespaces, strategy};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
@@ -36,7 +37,8 @@ pub(super) async fn update(
     let written = registry
         .guaranteed_write(&place, options.dry_run, &mut update)
         .await;
-    Ok((written.map(Written::into_object)?, update.created))
+    let object = subresources::shown(target, written?.into_object())?;
+    Ok((object, update.created))
 }
 
 /// A PUT.
@@ -56,7 +58,9 @@ impl Decide for Update<'_> {
         check_uid(resource, name, current, &self.body)?;
         match (current, &self.creates) {
             (Some(current), _) => {
-                check_version_given(resource, name, &self.body)?;
+                if !scale::is_of(self.writing.target) {
+                    check_version_given(resource, name, &self.body)?;
+                }
                 self.writing.succeed(current, self.body.clone()).await
             }
             (None, Some(admitted)) => {
@@ -86,7 +90,7 @@ pub(super) fn check_subresource(target: &Target, verb: &str) -> Result<(), ApiEr
 
 /// Checks what a client wants stored against the URL.
 pub(super) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiError> {
-    metadata::check_shape(&target.resource, body)?;
+    metadata::check_shape(&target.of_bodies(), body)?;
     metadata::check_name(&target.name, body)?;
     let namespace = target.namespace.as_deref();
     metadata::check_namespace(namespace.filter(|_| target.resource.namespaced), body)

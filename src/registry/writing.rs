@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::subresources::scale;
 use super::write::{Change, Current};
 use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
 use crate::api::WriteOptions;
@@ -65,7 +66,10 @@ impl<'a> Writing<'a> {
         let name = &self.target.name;
         update::check_uid(resource, name, Some(current), &body)?;
         update::check_version(resource, name, current, &body)?;
-        let mut object = events::to_storage(resource, body);
+        let mut object = match scale::is_of(self.target) {
+            true => scale::applied(self.target, &current.value, &body)?,
+            false => events::to_storage(resource, body),
+        };
         builtin::default(resource, &mut object);
         let subresource = self.target.subresource.as_deref();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
@@ -76,7 +80,7 @@ impl<'a> Writing<'a> {
         if !causes.is_empty() {
             return Err(ApiError::invalid(resource, name, causes));
         }
-        if subresource.is_none() && strategy::desired_state_differs(&current.value, &object) {
+        if strategy::desired_state_differs(&current.value, &object) {
             metadata::bump_generation(&mut object);
         }
         // An object that nothing holds any longer goes with the write that let go of it.

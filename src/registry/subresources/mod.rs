@@ -3,6 +3,7 @@
 //! the whole object (`status`, `finalize`) are the business of the verbs and of `strategy`.
 
 mod reviews;
+pub(super) mod scale;
 
 use std::sync::Arc;
 
@@ -112,6 +113,10 @@ const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
         "services",
         &[connection("proxy", PROXIED, "ServiceProxyOptions")],
     ),
+    ("", "replicationcontrollers", &[Subresource::SCALE]),
+    ("apps", "deployments", &[Subresource::SCALE]),
+    ("apps", "replicasets", &[Subresource::SCALE]),
+    ("apps", "statefulsets", &[Subresource::SCALE]),
 ];
 
 /// The subresources of a built-in, by name as discovery lists them.
@@ -240,21 +245,28 @@ async fn found(registry: &Registry, target: &Target) -> Result<(), ApiError> {
     registry.get(&object, GetOptions::default()).await.map(drop)
 }
 
+/// The object as a client is shown it who asks for the subresource of `target`.
+pub(super) fn shown(target: &Target, object: Arc<Object>) -> Result<Arc<Object>, ApiError> {
+    match scale::is_of(target) {
+        true => scale::shown(target, &object),
+        false => Ok(object),
+    }
+}
+
 /// An object that is stored nowhere, as an answer.
 fn answer(target: &Target, value: &Value) -> Result<Arc<Object>, ApiError> {
+    answer_at(target, value, ResourceVersion::ZERO)
+}
+
+/// The same of what is part of an object that is stored at `at`.
+fn answer_at(target: &Target, value: &Value, at: ResourceVersion) -> Result<Arc<Object>, ApiError> {
     let key = match target.name.as_str() {
         "" => ObjectKey::new(target.namespace.as_deref(), "-"),
         name => ObjectKey::new(target.namespace.as_deref(), name),
     };
     let bytes = super::write::encode(value);
     let columns = ColumnSet::default();
-    let object = Object::decode(
-        key,
-        ResourceVersion::ZERO,
-        EventType::Modified,
-        &bytes,
-        &columns,
-    )?;
+    let object = Object::decode(key, at, EventType::Modified, &bytes, &columns)?;
     Ok(Arc::new(object))
 }
 
@@ -277,7 +289,7 @@ impl Resource {
 
 impl Target {
     /// See [`Resource::of_bodies`].
-    fn of_bodies(&self) -> Arc<Resource> {
+    pub(super) fn of_bodies(&self) -> Arc<Resource> {
         self.resource.of_bodies(self.subresource.as_deref())
     }
 }

@@ -3,7 +3,10 @@
 
 mod kubelet;
 mod reviews;
+mod scale;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use crate::harness::{Kubectl, Server};
@@ -29,6 +32,9 @@ on_both!(
     kubelet::what_needs_a_kubelet_says_so,
     reviews::kubectl_asks_who_and_what,
     reviews::others_are_asked_about,
+    scale::kubectl_scales,
+    scale::a_scale_is_written_on_conditions,
+    scale::kube_scales,
 );
 
 /// A server and a kubectl for it.
@@ -65,6 +71,23 @@ impl Cluster {
             .run_with(&["create", "-f", "-"], &object.to_string())
             .await;
         assert!(output.ends_with(" created\n"), "{output}");
+    }
+
+    /// An object, as it is now.
+    async fn get(&self, args: &[&str]) -> Value {
+        let output = self
+            .kubectl
+            .run(&[&["get", "-o", "json"], args].concat())
+            .await;
+        serde_json::from_str(&output).expect("JSON")
+    }
+
+    /// A client in Rust, of the admin.
+    async fn client(&self) -> Client {
+        let file = Kubeconfig::read_from(self.server.kubeconfig()).expect("a kubeconfig");
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(file, &options).await;
+        Client::try_from(config.expect("it is whole")).expect("a client")
     }
 
     /// Sends a body to a path as kubectl does; the answer.

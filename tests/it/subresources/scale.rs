@@ -1,0 +1,207 @@
+//! `scale`: how many there are to be, through kubectl, kube-rs and bare requests.
+
+use http::Method;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::Cluster;
+use crate::harness::Protocol;
+
+fn workload(api_version: &str, kind: &str, name: &str) -> Value {
+    let labels = json!({"app": name});
+    let selector = match kind {
+        "ReplicationController" => labels.clone(),
+        _ => json!({"matchLabels": labels}),
+    };
+    let mut spec = json!({
+        "replicas": 2, "selector": selector,
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+        },
+    });
+    if kind == "StatefulSet" {
+        spec["serviceName"] = name.into();
+    }
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+pub(super) async fn kubectl_scales(cluster: &Cluster) {
+    let kubectl = &cluster.kubectl;
+    for (api_version, kind, resource) in [
+        ("apps/v1", "Deployment", "deployment"),
+        ("apps/v1", "ReplicaSet", "replicaset"),
+        ("apps/v1", "StatefulSet", "statefulset"),
+        ("v1", "ReplicationController", "rc"),
+    ] {
+        let name = kind.to_lowercase();
+        cluster.create(&workload(api_version, kind, &name)).await;
+        let object = cluster.get(&[resource, &name]).await;
+        let scale = cluster.get(&[resource, &name, "--subresource=scale"]).await;
+        assert_eq!(scale["kind"], "Scale");
+        assert_eq!(scale["apiVersion"], "autoscaling/v1");
+        assert_eq!(scale["spec"]["replicas"], 2);
+        assert_eq!(scale["status"]["selector"], format!("app={name}"));
+        for member in [
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+            "name",
+            "namespace",
+        ] {
+            let (told, own) = (&scale["metadata"][member], &object["metadata"][member]);
+            assert!(told.is_string() && told == own, "{kind} {member}: {told}");
+        }
+        let told = kubectl
+            .run(&["scale", resource, &name, "--replicas=5"])
+            .await;
+        assert!(told.ends_with("scaled\n"), "{told}");
+        let now = cluster.get(&[resource, &name]).await;
+        assert_eq!(now["spec"]["replicas"], 5, "{kind}");
+        let generation = |object: &Value| object["metadata"]["generation"].as_i64();
+        assert_eq!(
+            generation(&now),
+            generation(&object).map(|g| g + 1),
+            "{kind}"
+        );
+        let current = [
+            "scale",
+            resource,
+            &name,
+            "--replicas=1",
+            "--current-replicas=4",
+        ];
+        let told = kubectl.run_failing(&current).await;
+        assert!(told.contains("Expected replicas to be 4, was 5"), "{told}");
+        let current = [
+            "scale",
+            resource,
+            &name,
+            "--replicas=0",
+            "--current-replicas=5",
+        ];
+        kubectl.run(&current).await;
+        assert_eq!(cluster.get(&[resource, &name]).await["spec"]["replicas"], 0);
+    }
+}
+
+pub(super) async fn a_scale_is_written_on_conditions(cluster: &Cluster) {
+    cluster
+        .create(&workload("apps/v1", "Deployment", "d"))
+        .await;
+    let path = "/apis/apps/v1/namespaces/default/deployments/d/scale";
+    let mut wire = cluster.server.admin(Protocol::Http2).await;
+    let json = [("content-type", "application/json")];
+    let first = wire.get(path).await.json();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut scale = first.clone();
+        change(&mut scale);
+        scale.to_string()
+    };
+    let three = with(&|scale| scale["spec"]["replicas"] = 3.into());
+    let dry = format!("{path}?dryRun=All");
+    let answer = wire.send(Method::PUT, &dry, &json, &three).await;
+    assert_eq!(
+        (answer.status.as_u16(), &answer.json()["spec"]["replicas"]),
+        (200, &json!(3))
+    );
+    assert_eq!(
+        wire.get(path).await.json(),
+        first,
+        "a dry run stores nothing"
+    );
+    let answer = wire.send(Method::PUT, path, &json, &three).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    let second = answer.json();
+    assert_eq!(
+        (&second["kind"], &second["spec"]["replicas"]),
+        (&json!("Scale"), &json!(3))
+    );
+    assert_ne!(
+        second["metadata"]["resourceVersion"],
+        first["metadata"]["resourceVersion"]
+    );
+
+    let answer = wire.send(Method::PUT, path, &json, &three).await;
+    assert_eq!(answer.status, 409, "its version is old");
+    let told = answer.json()["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(told.contains("the object has been modified"), "{told}");
+    let other = with(&|scale| {
+        scale["metadata"]["resourceVersion"] = "".into();
+        scale["metadata"]["uid"] = "another".into();
+    });
+    let answer = wire.send(Method::PUT, path, &json, &other).await;
+    assert_eq!(answer.status, 409, "its uid is another's");
+    let negative = with(&|scale| {
+        scale["metadata"]["resourceVersion"] = "".into();
+        scale["spec"]["replicas"] = (-1).into();
+    });
+    let answer = wire.send(Method::PUT, path, &json, &negative).await;
+    assert_eq!(answer.status, 422);
+    assert_eq!(
+        answer.json()["message"],
+        "Scale.autoscaling \"d\" is invalid: spec.replicas: Invalid value: -1: must be greater than \
+         or equal to 0"
+    );
+    for (kind, patch, replicas) in [
+        ("merge-patch", r#"{"spec":{"replicas":4}}"#, 4),
+        ("strategic-merge-patch", r#"{"spec":{"replicas":6}}"#, 6),
+        (
+            "json-patch",
+            r#"[{"op":"replace","path":"/spec/replicas","value":7}]"#,
+            7,
+        ),
+    ] {
+        let kind = format!("application/{kind}+json");
+        let header = [("content-type", kind.as_str())];
+        let answer = wire.send(Method::PATCH, path, &header, patch).await;
+        assert_eq!(answer.status, 200, "{kind}: {:?}", answer.body);
+        assert_eq!(answer.json()["spec"]["replicas"], replicas, "{kind}");
+    }
+    let deployment = wire.get(path.trim_end_matches("/scale")).await.json();
+    assert_eq!(deployment["spec"]["replicas"], 7);
+    assert_eq!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"],
+        "nginx"
+    );
+    assert_eq!(
+        wire.get("/apis/apps/v1/namespaces/default/deployments/e/scale")
+            .await
+            .status,
+        404
+    );
+}
+
+pub(super) async fn kube_scales(cluster: &Cluster) {
+    let sets: Api<StatefulSet> = Api::default_namespaced(cluster.client().await);
+    let set = serde_json::from_value(workload("apps/v1", "StatefulSet", "s")).expect("a set");
+    sets.create(&PostParams::default(), &set)
+        .await
+        .expect("it is made");
+    let mut scale = sets.get_scale("s").await.expect("a scale");
+    assert_eq!(
+        scale.status.expect("a status").selector.as_deref(),
+        Some("app=s")
+    );
+    scale.status = None;
+    scale.spec.as_mut().expect("a spec").replicas = Some(9);
+    let scale = sets
+        .replace_scale("s", &PostParams::default(), &scale)
+        .await;
+    assert_eq!(
+        scale.expect("it is written").spec.expect("a spec").replicas,
+        Some(9)
+    );
+    let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
+    let scale = sets.patch_scale("s", &PatchParams::default(), &patch).await;
+    assert_eq!(
+        scale.expect("it is written").spec.expect("a spec").replicas,
+        Some(1)
+    );
+    let set = sets.get("s").await.expect("it is there");
+    assert_eq!(set.spec.expect("a spec").replicas, Some(1));
+}
