@@ -76,6 +76,8 @@ pub struct WriteOptions {
     pub force: bool,
     /// `fieldValidation`
     pub field_validation: FieldValidation,
+    /// What was noticed when a patch was read: members that it gives twice.
+    pub body_mistakes: Vec<String>,
     /// Where the client's mistakes go that do not stop the write.
     pub warnings: Warnings,
 }

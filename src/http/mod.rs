@@ -21,6 +21,7 @@ mod indent;
 mod list_body;
 mod render;
 mod response;
+mod wanted_kind;
 mod warning;
 mod watch_body;
 

@@ -7,6 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::registry::Patch;
+use crate::schema::{Decoded, KindType, decode_untyped};
 
 use super::error::WireError;
 use super::protobuf::Schema;
@@ -67,40 +68,61 @@ async fn discard(mut body: Body) {
     }
 }
 
-/// The object in a body.
+/// The object in a body, read by its type as far as that is known.
 pub(crate) fn object(
-    schema: &Schema,
+    kind: Option<&KindType>,
+    protobuf: &Schema,
     content_type: Option<&str>,
     body: &[u8],
-) -> Result<Value, WireError> {
+) -> Result<Decoded, WireError> {
     match media_type(content_type).as_str() {
-        "" | "application/json" => json(body),
-        "application/vnd.kubernetes.protobuf" => schema.object(body).map_err(|error| {
-            WireError::BadRequest(format!("the body is not valid protobuf: {error}"))
-        }),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(body),
+        "" | "application/json" => json(kind, body),
+        "application/vnd.kubernetes.protobuf" => {
+            let value = protobuf.object(body).map_err(|error| {
+                WireError::BadRequest(format!("the body is not valid protobuf: {error}"))
+            })?;
+            Ok(Decoded {
+                value,
+                ..Decoded::default()
+            })
+        }
+        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(kind, body),
         other => Err(unsupported(other, OBJECT_TYPES)),
     }
 }
 
-/// The object in a body that may be empty.
-pub(crate) fn optional_object(
-    schema: &Schema,
+/// The options in a body that may be empty.
+pub(crate) fn options(
+    protobuf: &Schema,
     content_type: Option<&str>,
     body: &[u8],
 ) -> Result<Option<Value>, WireError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    object(schema, content_type, body).map(Some)
+    let decoded = object(None, protobuf, content_type, body)?;
+    Ok(Some(decoded.value))
 }
 
-/// The patch in a body.
-pub(crate) fn patch(content_type: Option<&str>, body: &[u8]) -> Result<Patch, WireError> {
+/// The patch in a body, and the members that it gives twice.
+pub(crate) fn patch(
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<(Patch, Vec<String>), WireError> {
+    let whole = || json(None, body).map(|decoded| (decoded.value, decoded.mistakes));
     match media_type(content_type).as_str() {
-        "application/json-patch+json" => json_patch(body).map(Patch::Json),
-        "application/merge-patch+json" => json(body).map(Patch::Merge),
-        "application/strategic-merge-patch+json" => json(body).map(Patch::Strategic),
+        "application/json-patch+json" => {
+            let (operations, mistakes) = whole()?;
+            let mistakes = mistakes.into_iter();
+            let mistakes = mistakes.map(|mistake| format!("json patch {mistake}"));
+            Ok((json_patch(operations).map(Patch::Json)?, mistakes.collect()))
+        }
+        "application/merge-patch+json" => {
+            whole().map(|(patch, mistakes)| (Patch::Merge(patch), mistakes))
+        }
+        "application/strategic-merge-patch+json" => {
+            whole().map(|(patch, mistakes)| (Patch::Strategic(patch), mistakes))
+        }
         apply @ ("application/apply-patch+yaml" | "application/apply-patch+cbor") => {
             Err(WireError::UnsupportedMediaType(format!(
                 "{PATCH_TYPES} (server-side apply, {apply}, is not served by this version)"
@@ -121,25 +143,39 @@ fn unsupported(given: &str, accepted: &str) -> WireError {
     WireError::UnsupportedMediaType(format!("{accepted} (the request has {given:?})"))
 }
 
-fn json(body: &[u8]) -> Result<Value, WireError> {
-    serde_json::from_slice(body)
-        .map_err(|error| WireError::BadRequest(format!("the body is not valid JSON: {error}")))
+fn json(kind: Option<&KindType>, body: &[u8]) -> Result<Decoded, WireError> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let decoded = decode(kind, &mut reader);
+    let decoded = decoded.and_then(|decoded| reader.end().map(|()| decoded));
+    decoded.map_err(|error| WireError::BadRequest(format!("the body is not valid JSON: {error}")))
 }
 
 /// YAML as upstream reads it: version 1.1, where `yes` is true and `017` is fifteen. What JSON has
-/// no word for (infinities, several documents, duplicate keys) is refused, as are alias bombs.
-fn yaml(body: &[u8]) -> Result<Value, WireError> {
+/// no word for (infinities, several documents) is refused, as are alias bombs.
+fn yaml(kind: Option<&KindType>, body: &[u8]) -> Result<Decoded, WireError> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
         with_snippet: false,
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,
     };
-    serde_saphyr::from_slice_with_options(body, options)
+    let read = |reader: serde_saphyr::Deserializer<'_, '_>| decode(kind, reader);
+    serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
         .map_err(|error| WireError::BadRequest(format!("the body is not valid YAML: {error}")))
 }
 
+fn decode<'de, D: serde::Deserializer<'de>>(
+    kind: Option<&KindType>,
+    body: D,
+) -> Result<Decoded, D::Error> {
+    match kind {
+        Some(kind) => kind.decode(body),
+        None => decode_untyped(body),
+    }
+}
+
 /// How long it may be, and what a merge patch may be, is for the registry to say.
-fn json_patch(body: &[u8]) -> Result<json_patch::Patch, WireError> {
-    serde_json::from_slice(body).map_err(|error| {
+fn json_patch(operations: Value) -> Result<json_patch::Patch, WireError> {
+    serde_json::from_value(operations).map_err(|error| {
         WireError::BadRequest(format!("the body is not a JSON patch (RFC 6902): {error}"))
     })
 }
@@ -149,18 +185,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::schema::Types;
 
     fn refusal<T: std::fmt::Debug>(result: Result<T, WireError>) -> String {
         let status = result.unwrap_err().status();
         format!("{} {}", status.code, status.message)
     }
 
+    fn protobuf() -> Schema {
+        Schema::new(Types::builtins())
+    }
+
     fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, WireError> {
-        super::object(
-            &Schema::new(crate::schema::Types::builtins()),
-            content_type,
-            body,
-        )
+        super::object(None, &protobuf(), content_type, body).map(|decoded| decoded.value)
     }
 
     #[tokio::test]
@@ -208,7 +245,12 @@ mod tests {
             told.starts_with("400 ") && told.contains("line 2 column 3"),
             "{told}"
         );
-        let told = optional_object(&Schema::new(crate::schema::Types::builtins()), None, b" \n");
+        let told = options(
+            &protobuf(),
+            None,
+            b" 
+",
+        );
         assert_eq!(told.unwrap(), None);
     }
 
@@ -220,7 +262,7 @@ mod tests {
             "a": 15, "b": 1.5, "c": "017", "d": null, "e": false, "f": 16, "g": 12345678901_u64
         });
         assert_eq!(value.unwrap(), expect);
-        for bad in ["a: 1\na: 2\n", "a: 1\n---\nb: 2\n", "a: .inf\n", "a: [\n"] {
+        for bad in ["a: 1\n---\nb: 2\n", "a: .inf\n", "a: [\n"] {
             let told = refusal(read(bad));
             assert!(
                 told.starts_with("400 the body is not valid YAML"),
@@ -232,14 +274,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_twice_is_noticed() {
+        let noticed = |content_type, body: &[u8]| {
+            let decoded = super::object(None, &protobuf(), content_type, body).unwrap();
+            (decoded.value, decoded.mistakes)
+        };
+        let twice = vec![r#"duplicate field "a[0].b""#.to_owned()];
+        let expect = (json!({"a": [{"b": 2}]}), twice);
+        assert_eq!(noticed(None, br#"{"a":[{"b":1,"b":2}]}"#), expect);
+        let yaml = b"a:\n- b: 1\n  b: 2\n";
+        assert_eq!(noticed(Some("application/yaml"), yaml), expect);
+        let operations = br#"[{"op":"remove","path":"/a","path":"/b"}]"#;
+        let (_, mistakes) = patch(Some("application/json-patch+json"), operations).unwrap();
+        assert_eq!(mistakes, [r#"json patch duplicate field "[0].path""#]);
+    }
+
+    #[test]
     fn patches_by_content_type() {
         let json_patch = r#"[{"op":"remove","path":"/a"}]"#.as_bytes();
         let told = patch(Some("application/json-patch+json"), json_patch);
-        assert!(matches!(told, Ok(Patch::Json(p)) if p.0.len() == 1));
+        assert!(matches!(told, Ok((Patch::Json(p), _)) if p.0.len() == 1));
         let told = patch(Some("application/merge-patch+json"), b"{}");
-        assert!(matches!(told, Ok(Patch::Merge(_))));
+        assert!(matches!(told, Ok((Patch::Merge(_), _))));
         let told = patch(Some("application/strategic-merge-patch+json"), b"{}");
-        assert!(matches!(told, Ok(Patch::Strategic(_))));
+        assert!(matches!(told, Ok((Patch::Strategic(_), _))));
         let told = refusal(patch(Some("application/apply-patch+yaml"), b"{}"));
         assert!(
             told.starts_with("415 ") && told.contains("server-side apply"),

@@ -28,6 +28,7 @@ use super::render::Renderer;
 use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
 use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
+use super::wanted_kind::WantedKind;
 use super::watch_body::{FrameEncoder, watch_body};
 use super::{TakenBy, Wire};
 
@@ -265,8 +266,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
-        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
-        self.check_types(&object)?;
+        let object = self.object(&body, &options)?;
         let answer = self.registry().post(&target, object, &options).await?;
         self.outgoing(negotiated)
             .object(StatusCode::CREATED, &renderer, &answer)
@@ -276,8 +276,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
-        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
-        self.check_types(&object)?;
+        let object = self.object(&body, &options)?;
         let created = self
             .registry()
             .create(&self.resource, self.namespace.as_deref(), object, &options)
@@ -286,25 +285,28 @@ impl<'a> Call<'a> {
             .object(StatusCode::CREATED, &renderer, &created)
     }
 
-    /// Whether the members of a whole object are of the types that its kind has, where that is known. One
-    /// that is not would be a surprise for all who read it, and could not be sent as protobuf.
-    fn check_types(&self, object: &Value) -> Result<(), WireError> {
-        let (version, kind) = (self.bodies.api_version(), &self.bodies.kind);
-        let checked = self.wire.protobuf.check_object(&version, kind, object);
-        checked.map_err(|error| {
-            let what = error.what();
-            WireError::BadRequest(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: {what}"
-            ))
-        })
+    /// The whole object in a body, of the kind that this place takes.
+    fn object(&self, body: &[u8], options: &WriteOptions) -> Result<Value, WireError> {
+        let name = self.subresource.as_deref();
+        let subresource = name.and_then(|name| self.resource.subresource(name));
+        let wanted = match subresource.and_then(|subresource| subresource.body) {
+            Some(body) => WantedKind::part(self.registry(), body),
+            None => WantedKind::whole(self.registry(), &self.resource),
+        };
+        let decoded = body_of::object(
+            wanted.types(),
+            &self.wire.protobuf,
+            self.header(CONTENT_TYPE),
+            body,
+        )?;
+        wanted.accept(decoded, options)
     }
 
     async fn update(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Update)?;
         let body = body_of::read(body).await?;
-        let object = body_of::object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
-        self.check_types(&object)?;
+        let object = self.object(&body, &options)?;
         let (object, created) = self
             .registry()
             .update(&self.target(), object, &options)
@@ -319,8 +321,9 @@ impl<'a> Call<'a> {
     async fn patch(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
-        let patch = body_of::patch(self.header(CONTENT_TYPE), &body)?;
-        let options = self.write_options(WriteFor::Patch)?;
+        let (patch, mistakes) = body_of::patch(self.header(CONTENT_TYPE), &body)?;
+        let mut options = self.write_options(WriteFor::Patch)?;
+        options.body_mistakes = mistakes;
         let object = self
             .registry()
             .patch(&self.target(), &patch, &options)
@@ -332,7 +335,7 @@ impl<'a> Call<'a> {
     async fn delete(&self, body: Body) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
-        let body = body_of::optional_object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = delete_options(&self.query, body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
@@ -375,7 +378,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
         let body = body_of::read(body).await?;
-        let body = body_of::optional_object(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = delete_options(&self.query, body)?;
         let list = self
             .registry()

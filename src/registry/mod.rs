@@ -24,6 +24,7 @@ mod create;
 mod delete;
 mod error;
 mod events;
+mod field_validation;
 mod json_patch;
 mod metadata;
 mod names;
@@ -48,6 +49,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 pub use error::ApiError;
+pub use field_validation::{StrictDecodingError, judge};
 pub use subresources::{BodyKind, Subresource};
 pub use write::WRITE_DEADLINE;
 
@@ -61,7 +63,7 @@ pub use crate::cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
 };
 use crate::metrics::Metrics;
-use crate::schema::Types;
+use crate::schema::{KindType, Types};
 pub use crate::storage::StorageError;
 use crate::storage::{Metered, Storage};
 use crate::tasks::Tasks;
@@ -253,6 +255,11 @@ impl Registry {
     /// Makes what must exist before the first request: the four system namespaces.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await
+    }
+
+    /// The type of a resource's objects, where there is one to tell.
+    pub fn kind_type(&self, resource: &Resource) -> Option<KindType> {
+        KindType::builtin(&self.types, &resource.api_version(), &resource.kind)
     }
 
     /// The types of the built-in kinds.

@@ -10,7 +10,7 @@ use super::strategic::{self, StrategicError};
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
-use super::{ApiError, Patch, Registry, Target, events, json_patch, update};
+use super::{ApiError, Patch, Registry, Target, events, field_validation, json_patch, update};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
 
@@ -49,6 +49,9 @@ impl Decide for Patching<'_> {
         let types = self.writing.registry.types();
         let mut patched = apply(target, types, self.patch, current)?;
         update::check_body(target, &mut patched)?;
+        let registry = self.writing.registry;
+        let patched =
+            field_validation::conform(registry, &target.resource, patched, self.writing.options)?;
         self.writing.succeed(current, patched).await
     }
 }

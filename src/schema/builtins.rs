@@ -26,6 +26,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("discovery", "discovery.k8s.io"),
     ("events", "events.k8s.io"),
     ("flowcontrol", "flowcontrol.apiserver.k8s.io"),
+    ("meta", "meta.k8s.io"),
     ("networking", "networking.k8s.io"),
     ("node", "node.k8s.io"),
     ("policy", "policy"),
@@ -69,6 +70,7 @@ impl Types {
             let mut fields = self.object_fields(**object).iter();
             fields.any(|field| field.name == "apiVersion" && field.number == 0)
         });
+        let kinds = kinds.filter(|(name, _)| !name.starts_with("meta."));
         kinds.filter_map(|(name, object)| {
             let (word, rest) = name.split_once('.')?;
             let (version, kind) = rest.split_once('.')?;

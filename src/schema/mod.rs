@@ -25,10 +25,12 @@
 
 mod builtins;
 mod custom;
+mod decode;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
+pub use decode::{Decoded, KindType, decode_untyped};
 pub(crate) use types::{Field, Node, ObjectId};
 pub use types::{Fields, ListKind, MergeRule, Scalar, Shape, TypeRef, Types};

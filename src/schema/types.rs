@@ -196,8 +196,13 @@ pub struct Fields<'a> {
 impl Types {
     /// The type of a built-in kind's objects; `None` for a kind that is not built in.
     pub fn root(&self, api_version: &str, kind: &str) -> Option<TypeRef<'_>> {
+        self.root_node(api_version, kind)
+            .map(|node| self.view(node))
+    }
+
+    pub(super) fn root_node(&self, api_version: &str, kind: &str) -> Option<NodeId> {
         let object = self.object_of(api_version, kind)?;
-        Some(self.view(NodeId(object.0)))
+        Some(NodeId(object.0))
     }
 
     /// The type of a custom resource's objects.
@@ -205,10 +210,14 @@ impl Types {
     /// # Panics
     /// When these are the built-in types, which have many roots.
     pub fn only_root(&self) -> TypeRef<'_> {
-        self.view(self.root.expect("the types of one custom resource"))
+        self.view(self.only_root_node())
     }
 
-    fn view(&self, node: NodeId) -> TypeRef<'_> {
+    pub(super) fn only_root_node(&self) -> NodeId {
+        self.root.expect("the types of one custom resource")
+    }
+
+    pub(super) fn view(&self, node: NodeId) -> TypeRef<'_> {
         let types = self;
         TypeRef {
             types,

@@ -46,78 +46,9 @@ impl Unencodable {
         let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
         Self { object, ..self }
     }
-
-    /// The field and its value, for who knows the object.
-    pub(crate) fn what(&self) -> String {
-        format!("field {:?} cannot hold {}", self.field, self.value)
-    }
-}
-
-/// Where the bytes go.
-pub(crate) trait Sink {
-    /// Appends these.
-    fn put(&mut self, bytes: &[u8]);
-    /// How many have been put.
-    fn put_so_far(&self) -> usize;
-    /// Takes back all but the first so many.
-    fn take_back(&mut self, to: usize);
-    /// Puts `bytes` before what was put after the first so many.
-    fn put_at(&mut self, at: usize, bytes: &[u8]);
-}
-
-impl Sink for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-
-    fn put_so_far(&self) -> usize {
-        self.len()
-    }
-
-    fn take_back(&mut self, to: usize) {
-        self.truncate(to);
-    }
-
-    fn put_at(&mut self, at: usize, bytes: &[u8]) {
-        self.splice(at..at, bytes.iter().copied());
-    }
-}
-
-/// Nowhere: it is only asked whether they can be written.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn put(&mut self, _: &[u8]) {}
-
-    fn put_so_far(&self) -> usize {
-        0
-    }
-
-    fn take_back(&mut self, _: usize) {}
-
-    fn put_at(&mut self, _: usize, _: &[u8]) {}
 }
 
 impl Schema {
-    /// Whether the members of `object` are of the types that its kind has; nobody knows that of a kind
-    /// that is not [known](Self::knows).
-    ///
-    /// # Errors
-    /// A value does not fit its field.
-    pub(crate) fn check_object(
-        &self,
-        api_version: &str,
-        kind: &str,
-        object: &Value,
-    ) -> Result<(), Unencodable> {
-        match (object.as_object(), self.0.object_of(api_version, kind)) {
-            (Some(members), Some(message)) => self
-                .write(message, members, &mut Nowhere)
-                .map_err(|error| error.within(object)),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether objects of this kind can be written.
     pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
         self.0.object_of(api_version, kind).is_some()
@@ -145,7 +76,7 @@ impl Schema {
         &self,
         message: ObjectId,
         object: &Map<String, Value>,
-        out: &mut impl Sink,
+        out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         for field in self.0.object_fields(message) {
             let Some(number) = field.number() else {
@@ -154,11 +85,11 @@ impl Schema {
             if let (Node::Object { object: inner, .. }, true) =
                 (self.node(field), field.is_inline())
             {
-                let before = out.put_so_far();
+                let before = out.len();
                 let begin = open(number, out);
                 self.write(inner, object, out)?;
-                match out.put_so_far() == begin {
-                    true => out.take_back(before),
+                match out.len() == begin {
+                    true => out.truncate(before),
                     false => close(begin, out),
                 }
                 continue;
@@ -176,7 +107,7 @@ impl Schema {
         field: &Field,
         number: u32,
         value: &Value,
-        out: &mut impl Sink,
+        out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(field.name(), value);
         match self.node(field) {
@@ -212,7 +143,7 @@ impl Schema {
         node: Node,
         number: u32,
         value: &Value,
-        out: &mut impl Sink,
+        out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(field.name(), value);
         match (node, value) {
@@ -232,7 +163,7 @@ impl Schema {
             (Node::Scalar(Scalar::Number), Value::Number(double)) => {
                 let double = double.as_f64().ok_or_else(unfit)?;
                 varint(u64::from(number) << 3 | FIXED64, out);
-                out.put(&double.to_bits().to_le_bytes());
+                out.extend_from_slice(&double.to_bits().to_le_bytes());
             }
             (Node::Scalar(Scalar::Bytes), Value::String(text)) => {
                 let decoded = STANDARD.decode(text).map_err(|_| unfit())?;
@@ -258,7 +189,7 @@ impl Schema {
         field: &Field,
         node: Node,
         value: &Value,
-        out: &mut impl Sink,
+        out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(field.name(), value);
         match (node, value) {
@@ -305,7 +236,7 @@ impl Schema {
         &self,
         message: ObjectId,
         value: &Value,
-        out: &mut impl Sink,
+        out: &mut Vec<u8>,
     ) -> Result<(), Unencodable> {
         let fields = self.0.object_fields(message);
         let named = |name: &str| {
@@ -331,7 +262,7 @@ impl Schema {
 
 /// Appends the beginning of an envelope around `length` bytes of an object, which follow.
 pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8>) {
-    out.put(MAGIC);
+    out.extend_from_slice(MAGIC);
     let begin = open(1, out);
     bytes(1, api_version.as_bytes(), out);
     bytes(2, kind.as_bytes(), out);
@@ -341,37 +272,37 @@ pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut V
 }
 
 /// Appends a field of bytes, a string or a message that is encoded already.
-pub(crate) fn bytes(number: u32, value: &[u8], out: &mut impl Sink) {
+pub(crate) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
     key(number, BYTES, out);
     varint(value.len() as u64, out);
-    out.put(value);
+    out.extend_from_slice(value);
 }
 
 /// Begins a message field; returns where its inside begins.
-pub(crate) fn open(number: u32, out: &mut impl Sink) -> usize {
+pub(crate) fn open(number: u32, out: &mut Vec<u8>) -> usize {
     key(number, BYTES, out);
-    out.put_so_far()
+    out.len()
 }
 
 /// Ends a message field: its length goes before what was written since `begin`.
-pub(crate) fn close(begin: usize, out: &mut impl Sink) {
-    let length = (out.put_so_far() - begin) as u64;
+pub(crate) fn close(begin: usize, out: &mut Vec<u8>) {
+    let length = (out.len() - begin) as u64;
     let (head, used) = varint_bytes(length);
-    out.put_at(begin, &head[..used]);
+    out.splice(begin..begin, head[..used].iter().copied());
 }
 
-fn varint_field(number: u32, value: u64, out: &mut impl Sink) {
+fn varint_field(number: u32, value: u64, out: &mut Vec<u8>) {
     key(number, VARINT, out);
     varint(value, out);
 }
 
-fn key(number: u32, wire: u64, out: &mut impl Sink) {
+fn key(number: u32, wire: u64, out: &mut Vec<u8>) {
     varint(u64::from(number) << 3 | wire, out);
 }
 
-fn varint(value: u64, out: &mut impl Sink) {
+fn varint(value: u64, out: &mut Vec<u8>) {
     let (bytes, used) = varint_bytes(value);
-    out.put(&bytes[..used]);
+    out.extend_from_slice(&bytes[..used]);
 }
 
 /// The bytes of a number, and how many of them are used: one for each seven bits.

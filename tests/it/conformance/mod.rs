@@ -20,6 +20,7 @@ mod matrix;
 mod model;
 mod protobuf;
 mod selections;
+mod typing;
 mod watches;
 mod wire;
 mod writes;
@@ -165,6 +166,10 @@ macro_rules! conformance_suite {
                     wc_189_an_exact_list_that_is_not_retained_comes_from_storage,
                     wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
                     storage_that_is_away_is_told_with_a_time_to_come_back,
+                ],
+                typing: [
+                    mistakes_are_dropped_told_or_refused_as_the_client_wants,
+                    patched_objects_are_read_as_their_kind,
                 ],
                 wire: [
                     wc_200_a_watch_is_lines_and_its_head_comes_at_once,
