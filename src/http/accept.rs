@@ -26,6 +26,14 @@ impl Media {
             Self::Protobuf => PROTOBUF,
         }
     }
+
+    /// The Content-Type of a watch.
+    pub(crate) const fn watch_content_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Self::Json | Self::Yaml => self.content_type(),
+        }
+    }
 }
 
 /// What of each object a Table row carries besides its cells.

@@ -7,10 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use crate::metrics::Metrics;
 use crate::registry::WRITE_DEADLINE;
+use crate::tasks::Tasks;
 
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
@@ -57,8 +56,9 @@ impl fmt::Debug for HealthCheck {
 /// How the wire behaves. The defaults are upstream's (§8.3).
 #[derive(Debug, Clone)]
 pub struct WireConfig {
-    /// Cancelled when the server begins to drain: watch bodies end, `/readyz` turns bad.
-    pub shutdown: CancellationToken,
+    /// Where what is served by a connection runs that outlives its request. Cancelled when the server
+    /// begins to drain: watches end, `/readyz` turns bad.
+    pub connections: Tasks,
     /// Checks besides `ping`, `shutdown` and those of the caches; e.g. that storage answers. They
     /// count for `/healthz` and `/readyz`, not for `/livez`: to restart a server because its storage
     /// is away would throw away a cache that can still serve.
@@ -78,7 +78,7 @@ pub struct WireConfig {
 impl Default for WireConfig {
     fn default() -> Self {
         Self {
-            shutdown: CancellationToken::new(),
+            connections: Tasks::new(),
             checks: Vec::new(),
             reads_in_flight_max: 400,
             writes_in_flight_max: 200,

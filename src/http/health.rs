@@ -114,7 +114,7 @@ async fn outcomes(
     if endpoint == Endpoint::Readyz {
         let caches = caches.into_iter();
         outcomes.extend(caches.map(|(name, outcome)| (format!("watchcache/{name}"), outcome)));
-        let draining = config.shutdown.is_cancelled();
+        let draining = config.connections.token().is_cancelled();
         let shutdown = match draining {
             true => Err("the server is shutting down".to_owned()),
             false => Ok(()),
@@ -238,7 +238,7 @@ mod tests {
         );
 
         config.checks.clear();
-        config.shutdown.cancel();
+        config.connections.cancel();
         let draining = "500 [+]ping ok\n[+]watchcache/pods ok\n[-]shutdown failed: reason \
                         withheld\nreadyz check failed\n";
         check(Readyz, "", &config, draining).await;

@@ -24,6 +24,7 @@ mod response;
 mod wanted_kind;
 mod warning;
 mod watch_body;
+mod websocket;
 
 mod discovery;
 mod documents;
@@ -45,6 +46,7 @@ pub use held_body::HeldBody;
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use response::refusal;
 pub use serve::TakenBy;
+pub use websocket::is_asked_for as asks_for_websocket;
 
 use serve::Wire;
 

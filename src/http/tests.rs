@@ -146,7 +146,7 @@ impl Server {
     }
 
     async fn stop(self) {
-        self.wire.shutdown.cancel();
+        self.wire.connections.cancel();
         self.tasks.drain(Duration::from_secs(5)).await.unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, UPGRADE, USER_AGENT};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
@@ -29,7 +29,8 @@ use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
 use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
 use super::wanted_kind::WantedKind;
-use super::watch_body::{FrameEncoder, watch_body};
+use super::watch_body::{FrameEncoder, WatchFrames, watch_body};
+use super::websocket::{self, Opening};
 use super::{TakenBy, Wire};
 
 /// How long after its end a watch waits for a client that has not read up to there.
@@ -206,14 +207,14 @@ impl<'a> Call<'a> {
     }
 
     async fn watch(&self) -> Result<Response, WireError> {
-        if asks_for_websocket(self.parts) {
-            let told = "watching over a WebSocket is not served: ask without an Upgrade";
-            return Err(WireError::BadRequest(told.to_owned()));
-        }
         let meter = self.watch_meter();
         let (negotiated, renderer) = self.negotiate(AnswerKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
         // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
+        let socket = match websocket::is_asked_for(&self.parts.headers) {
+            true => Some(Opening::of(self.parts).await?),
+            false => None,
+        };
         let streamed_list =
             options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
         let gzip = streamed_list && accepts_gzip(&self.parts.headers);
@@ -221,19 +222,19 @@ impl<'a> Call<'a> {
             .registry()
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        let shutdown = self.wire.config.shutdown.clone();
-        watcher.end_with(shutdown.clone());
-        let taken_by = TakenBy {
-            until: watcher.deadline() + WATCH_END_TAKEN_WITHIN,
-            ends: Some(shutdown),
-        };
-        let body = watch_body(watcher, FrameEncoder::new(renderer, meter), gzip);
-        let content_type = match negotiated.media {
-            Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            media => media.content_type(),
-        };
-        let mut response = response(StatusCode::OK, content_type, body);
-        response.extensions_mut().insert(taken_by);
+        let tasks = &self.wire.config.connections;
+        watcher.end_with(tasks.token());
+        let until = watcher.deadline() + WATCH_END_TAKEN_WITHIN;
+        let frames = WatchFrames::new(watcher, FrameEncoder::new(renderer, meter));
+        if let Some(socket) = socket {
+            return Ok(socket.open(frames, negotiated.media, tasks, until));
+        }
+        let content_type = negotiated.media.watch_content_type();
+        let mut response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
+        response.extensions_mut().insert(TakenBy {
+            until,
+            ends: Some(tasks.token()),
+        });
         if gzip {
             mark_gzip(&mut response);
         }
@@ -401,16 +402,6 @@ fn manager_of(user_agent: &str) -> String {
     let name = user_agent.split('/').next().unwrap_or_default();
     let printable = name.chars().filter(|c| !c.is_control());
     printable.take(FIELD_MANAGER_BYTES_MAX).collect()
-}
-
-/// Whether a client would talk WebSocket: it cannot read an ordinary stream, and waits for ever.
-fn asks_for_websocket(parts: &Parts) -> bool {
-    let mut upgrades = parts.headers.get_all(UPGRADE).iter();
-    upgrades.any(|value| {
-        let text = value.to_str().unwrap_or_default();
-        text.split(',')
-            .any(|one| one.trim().eq_ignore_ascii_case("websocket"))
-    })
 }
 
 /// The Accept header of a request; several count as one.

@@ -20,7 +20,7 @@ use super::render::Renderer;
 
 /// A write is at most about this large: a batch of many events goes out in several, so that a slow
 /// client never makes the server hold a whole initial state in encoded form.
-const WRITE_BYTES_MAX: usize = 256 << 10;
+pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 
 /// Where a watch's items come from; the cache's watcher, or a script in tests.
 pub(crate) trait WatchSource: Send + Unpin + 'static {
@@ -185,28 +185,81 @@ fn format_number(renderer: &Renderer) -> u8 {
     form | u8::from(renderer.converts()) << 3 | media << 4
 }
 
-struct WatchBody<W> {
+/// What a watcher says, as frames.
+#[derive(Debug)]
+pub(crate) struct WatchFrames<W> {
     watcher: W,
     encoder: FrameEncoder,
     /// Received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    gzip: bool,
     /// What could not be sent after the last write: it is told in the next, which is the last.
     failure: Option<ChunkError>,
     ended: bool,
 }
 
+impl<W: WatchSource> WatchFrames<W> {
+    /// What `watcher` says, encoded by `encoder`.
+    pub(crate) fn new(watcher: W, encoder: FrameEncoder) -> Self {
+        Self {
+            watcher,
+            encoder,
+            items: Vec::new().into_iter(),
+            failure: None,
+            ended: false,
+        }
+    }
+
+    /// The next frame; `None` at the end. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if let Some(frame) = self.next_ready() {
+                return Some(frame);
+            }
+            std::future::poll_fn(|cx| self.poll_items(cx)).await;
+        }
+    }
+
+    /// The next frame, if one can be had without waiting.
+    pub(crate) fn next_ready(&mut self) -> Option<Bytes> {
+        let item = self.items.next()?;
+        let frame = self.encoder.next(&item);
+        Some(frame.unwrap_or_else(|error| self.fail(&error)))
+    }
+
+    /// Waits until there are items, or the end.
+    fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.items.len() == 0 && self.failure.is_none() && !self.ended {
+            match ready!(self.watcher.poll_next(cx)) {
+                Some(items) => self.items = items.into_iter(),
+                None => self.ended = true,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// The last frame: that an event cannot be sent.
+    fn fail(&mut self, error: &ChunkError) -> Bytes {
+        self.ended = true;
+        self.items = Vec::new().into_iter();
+        tracing::error!(%error, "a watch ends: an event cannot be sent");
+        let status = WireError::Internal(error.to_string()).status();
+        // Our own words can always be written.
+        self.encoder.failure(&status).unwrap_or_default()
+    }
+}
+
+struct WatchBody<W> {
+    frames: WatchFrames<W>,
+    gzip: bool,
+}
+
 /// The body of a watch. With `gzip` each write is a complete gzip member, so that a client can
 /// decode what it has.
-pub(crate) fn watch_body(watcher: impl WatchSource, encoder: FrameEncoder, gzip: bool) -> Body {
-    Body::new(WatchBody {
-        watcher,
-        encoder,
-        items: Vec::new().into_iter(),
-        gzip,
-        failure: None,
-        ended: false,
-    })
+pub(crate) fn watch_body(frames: WatchFrames<impl WatchSource>, gzip: bool) -> Body {
+    Body::new(WatchBody { frames, gzip })
 }
 
 impl<W: WatchSource> http_body::Body for WatchBody<W> {
@@ -225,29 +278,11 @@ impl<W: WatchSource> http_body::Body for WatchBody<W> {
 impl<W: WatchSource> WatchBody<W> {
     /// The next write; `None` ends the body.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.ended {
+        ready!(self.frames.poll_items(cx));
+        if self.frames.ended {
             return Poll::Ready(None);
         }
-        if self.items.len() == 0 && self.failure.is_none() {
-            match ready!(self.watcher.poll_next(cx)) {
-                Some(items) => self.items = items.into_iter(),
-                None => {
-                    self.ended = true;
-                    return Poll::Ready(None);
-                }
-            }
-        }
-        let taken = match self.failure.take() {
-            Some(error) => Err(error),
-            None => self.take_write(),
-        };
-        let chunk = taken.unwrap_or_else(|error| {
-            self.ended = true;
-            tracing::error!(%error, "a watch ends: an event cannot be sent");
-            let status = WireError::Internal(error.to_string()).status();
-            // Our own words can always be written.
-            self.encoder.failure(&status).unwrap_or_default()
-        });
+        let chunk = self.frames.take_write();
         if !self.gzip {
             return Poll::Ready(Some(chunk));
         }
@@ -256,8 +291,19 @@ impl<W: WatchSource> WatchBody<W> {
             .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"));
         Poll::Ready(member.ok())
     }
+}
 
-    fn take_write(&mut self) -> Result<Bytes, ChunkError> {
+impl<W: WatchSource> WatchFrames<W> {
+    /// The frames of what is there, together, or what has kept the last from being sent.
+    fn take_write(&mut self) -> Bytes {
+        let taken = match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.try_take_write(),
+        };
+        taken.unwrap_or_else(|error| self.fail(&error))
+    }
+
+    fn try_take_write(&mut self) -> Result<Bytes, ChunkError> {
         let Some(first) = self.items.next() else {
             return Ok(Bytes::new());
         };

@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate};
 use super::socket::Socket;
-use super::{http2, local, overdue};
+use super::{http2, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::tasks::{OnCall, Tasks};
 
@@ -180,7 +180,8 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_READ_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), handler);
+        .serve_connection(TokioIo::new(stream), handler)
+        .with_upgrades();
     let mut connection = Box::pin(connection);
     let mut stop = OnCall::new(tasks.token().cancelled_owned());
     let exchanges = overdue::in_time(async move {
@@ -233,13 +234,15 @@ impl Handler {
             Authentication::Unsecured(user) => local::check(request)
                 .map(|()| Arc::clone(user))
                 .map_err(|foreign| foreign.response(request)),
-            Authentication::Required(authenticator) => authenticator
-                .authenticate(
-                    &self.certificate,
-                    request.uri().path(),
-                    request.headers(),
-                    UnixTime::now(),
-                )
+            Authentication::Required(authenticator) => protocol_token::take(request.headers_mut())
+                .and_then(|()| {
+                    authenticator.authenticate(
+                        &self.certificate,
+                        request.uri().path(),
+                        request.headers(),
+                        UnixTime::now(),
+                    )
+                })
                 .map_err(|unauthorized| unauthorized.response(request.headers())),
         };
         match user {

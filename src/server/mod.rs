@@ -32,6 +32,7 @@ mod kubeconfig;
 mod open_storage;
 mod overdue;
 mod pki;
+mod protocol_token;
 mod tls;
 mod token_file;
 

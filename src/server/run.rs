@@ -69,7 +69,7 @@ impl Server {
         controllers::spawn(&registry, &controllers, &self.controllers, &self.metrics);
 
         let wire = WireConfig {
-            shutdown: connections.token(),
+            connections: connections.clone(),
             checks: vec![
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),

@@ -21,3 +21,4 @@ mod storage;
 mod subresources;
 mod testing;
 mod tidy;
+mod websocket;

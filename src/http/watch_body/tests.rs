@@ -51,7 +51,7 @@ async fn counted_writes(
     metrics: &Metrics,
 ) -> Vec<Bytes> {
     let encoder = FrameEncoder::new(renderer, meter(metrics));
-    let mut body = watch_body(script(batches), encoder, gzip);
+    let mut body = watch_body(WatchFrames::new(script(batches), encoder), gzip);
     let mut writes = Vec::new();
     while let Some(frame) = body.frame().await {
         writes.push(frame.unwrap().into_data().unwrap());
@@ -247,7 +247,7 @@ async fn an_idle_body_stays_and_a_drop_ends_the_watcher() {
     };
     let dropped = watcher.dropped.clone();
     let encoder = FrameEncoder::new(pods_as(Form::Object), meter(&Metrics::new()));
-    let mut body = watch_body(watcher, encoder, false);
+    let mut body = watch_body(WatchFrames::new(watcher, encoder), false);
     assert!(body.frame().await.unwrap().is_ok());
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(60), body.frame());
     assert!(waiting.await.is_err(), "an idle watch stays open");
@@ -269,7 +269,7 @@ async fn frames_are_counted_as_they_are_sent() {
         vec![modified("a", 8), modified("a", 9), bookmark(false)],
     ];
     let encoder = FrameEncoder::new(pods_as(Form::Object), meter(&metrics));
-    let mut body = watch_body(script(batches), encoder, false);
+    let mut body = watch_body(WatchFrames::new(script(batches), encoder), false);
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         bytes += frame.unwrap().into_data().unwrap().len();

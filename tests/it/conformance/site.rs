@@ -87,7 +87,7 @@ impl Site {
 
     /// Begins to drain, as SIGTERM does: watches end.
     pub(crate) fn drain(&self) {
-        self.wire.shutdown.cancel();
+        self.wire.connections.cancel();
     }
 
     /// Stops the tasks of the caches, while the wire goes on.

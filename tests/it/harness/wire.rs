@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use watchet::tasks::Tasks;
 
 use super::PATIENCE;
@@ -102,35 +103,7 @@ impl Wire {
         identity: Option<&Identity>,
         protocol: Protocol,
     ) -> Self {
-        let cluster = &kubeconfig["clusters"][0]["cluster"];
-        let ca = decoded(&cluster["certificate-authority-data"]);
-        let mut roots = rustls::RootCertStore::empty();
-        let ca = CertificateDer::from_pem_slice(&ca).expect("a CA");
-        roots.add(ca).expect("a CA that can be used");
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("TLS versions")
-            .with_root_certificates(roots);
-        let mut config = match identity {
-            Some(identity) => config
-                .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
-                .expect("a client certificate"),
-            None => config.with_no_client_auth(),
-        };
-        config.alpn_protocols = match protocol {
-            Protocol::Http1 => vec![b"http/1.1".to_vec()],
-            Protocol::Http2 => vec![b"h2".to_vec()],
-        };
-        let name = match cluster["tls-server-name"].as_str() {
-            Some(name) => ServerName::try_from(name.to_owned()).expect("a name"),
-            None => ServerName::from(address.ip()),
-        };
-        let stream = TcpStream::connect(address).await.expect("a connection");
-        let stream = TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .expect("a TLS connection");
+        let stream = tls(address, kubeconfig, identity, protocol).await;
         Self::over(stream, protocol).await
     }
 
@@ -215,6 +188,44 @@ impl Wire {
         self.send(Method::POST, path, &headers, &body.to_string())
             .await
     }
+}
+
+/// A TLS connection, trusting what the kubeconfig says.
+pub(crate) async fn tls(
+    address: SocketAddr,
+    kubeconfig: &Value,
+    identity: Option<&Identity>,
+    protocol: Protocol,
+) -> TlsStream<TcpStream> {
+    let cluster = &kubeconfig["clusters"][0]["cluster"];
+    let ca = decoded(&cluster["certificate-authority-data"]);
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(&ca).expect("a CA");
+    roots.add(ca).expect("a CA that can be used");
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("TLS versions")
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        Some(identity) => config
+            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+            .expect("a client certificate"),
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = match protocol {
+        Protocol::Http1 => vec![b"http/1.1".to_vec()],
+        Protocol::Http2 => vec![b"h2".to_vec()],
+    };
+    let name = match cluster["tls-server-name"].as_str() {
+        Some(name) => ServerName::try_from(name.to_owned()).expect("a name"),
+        None => ServerName::from(address.ip()),
+    };
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .expect("a TLS connection")
 }
 
 /// A body that is all there.

@@ -1,0 +1,323 @@
+//! Watches over WebSockets, by another implementation's client, against the real binary on both back
+//! ends: what an ordinary watch says and how each of both sides ends it.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::harness::{PATIENCE, Protocol, Server, tls};
+use crate::storage::etcd::EtcdProcess;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test] async fn $name() {
+                let server = super::Server::start(&["--storage=memory"]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test] async fn $name() {
+                let etcd = super::EtcdProcess::start(&[]).await;
+                let servers = format!("--etcd-servers={}", etcd.url());
+                let server = super::Server::start(&["--storage=etcd", &servers]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    a_socket_says_what_a_body_says,
+    what_fails_before_and_within,
+    either_side_may_close,
+    who_does_not_read_misses_nothing,
+);
+
+type Refusal = Box<Response<Option<Vec<u8>>>>;
+
+/// Opens a socket over a connection; the head of the answer too.
+async fn open_over<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    path: &str,
+    headers: &[(&'static str, &str)],
+) -> Result<(WebSocketStream<S>, Response<Option<Vec<u8>>>), Refusal> {
+    let mut request = format!("ws://localhost{path}")
+        .into_client_request()
+        .unwrap();
+    for (name, value) in headers {
+        request.headers_mut().append(*name, value.parse().unwrap());
+    }
+    let opened = timeout(PATIENCE, client_async(request, stream)).await;
+    match opened.expect("an answer in time") {
+        Ok(opened) => Ok(opened),
+        Err(Error::Http(refusal)) => Err(refusal),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+async fn open(server: &Server, path: &str, accept: &str) -> WebSocketStream<TcpStream> {
+    let stream = TcpStream::connect(server.insecure()).await.unwrap();
+    let opened = open_over(stream, path, &[("accept", accept)]).await;
+    opened.expect("it opens").0
+}
+
+async fn next<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) -> Message {
+    let next = timeout(PATIENCE, socket.next()).await.expect("in time");
+    next.expect("it goes on").expect("a message")
+}
+
+/// The data of the messages up to the close, its code, and that nothing follows.
+async fn rest<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+) -> (Vec<Message>, CloseCode) {
+    let mut messages = Vec::new();
+    loop {
+        match next(socket).await {
+            Message::Close(frame) => {
+                let end = timeout(PATIENCE, socket.next()).await.expect("in time");
+                // TLS under it may end without a word of its own: the close has said it.
+                let hung_up = matches!(&end, Some(Err(Error::Io(error)))
+                    if error.kind() == ErrorKind::UnexpectedEof);
+                assert!(end.is_none() || hung_up, "{end:?}");
+                return (messages, frame.expect("a code").code);
+            }
+            message => messages.push(message),
+        }
+    }
+}
+
+async fn put(server: &Server, name: &str, text: &str) -> String {
+    let mut wire = server.plain(Protocol::Http1).await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name}, "data": {"text": text},
+    });
+    let answer = wire.post(MAPS, &map).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+    let version = answer.json()["metadata"]["resourceVersion"].clone();
+    version.as_str().unwrap().to_owned()
+}
+
+async fn a_socket_says_what_a_body_says(server: &Server) {
+    let begin = put(server, "a", "ä").await;
+    put(server, "b", "x").await;
+    put(server, "c", "x").await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    for accept in ["*/*", table, metadata, protobuf] {
+        let path = format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={begin}");
+        let mut wire = server.plain(Protocol::Http1).await;
+        let body = wire
+            .send(Method::GET, &path, &[("accept", accept)], "")
+            .await;
+        let mut socket = open(server, &path, accept).await;
+        let (messages, code) = rest(&mut socket).await;
+        assert_eq!(code, CloseCode::Normal);
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        let said: Vec<Bytes> = match accept == protobuf {
+            true => length_prefixed(&messages),
+            false => messages.iter().map(text).collect(),
+        };
+        // The ages of a Table may have moved on in between.
+        if accept != table {
+            assert_eq!(Bytes::from(said.concat()), body.body, "{accept}");
+        }
+    }
+    // The state comes first here too, and bookmarks are events.
+    let path = format!(
+        "{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
+                        &resourceVersionMatch=NotOlderThan"
+    );
+    let mut socket = open(server, &path, "*/*").await;
+    let mut types = Vec::new();
+    while types.last() != Some(&json!("BOOKMARK")) {
+        let event: Value = serde_json::from_slice(&text(&next(&mut socket).await)).unwrap();
+        types.push(event["type"].clone());
+    }
+    assert!(types.len() >= 4 && types[0] == "ADDED", "{types:?}");
+    put(server, "d", "x").await;
+    let event: Value = serde_json::from_slice(&text(&next(&mut socket).await)).unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "d");
+}
+
+fn text(message: &Message) -> Bytes {
+    match message {
+        Message::Text(text) => Bytes::copy_from_slice(text.as_bytes()),
+        other => panic!("{other:?} is no text"),
+    }
+}
+
+fn length_prefixed(messages: &[Message]) -> Vec<Bytes> {
+    let with_length = |message: &Message| match message {
+        Message::Binary(data) => {
+            let length = u32::try_from(data.len()).unwrap().to_be_bytes();
+            Bytes::from([&length[..], data].concat())
+        }
+        other => panic!("{other:?} is not binary"),
+    };
+    messages.iter().map(with_length).collect()
+}
+
+async fn what_fails_before_and_within(server: &Server) {
+    let refused = async |path: &str, headers: &[(&'static str, &str)]| {
+        let stream = TcpStream::connect(server.insecure()).await.unwrap();
+        let refusal = open_over(stream, path, headers).await.expect_err("refused");
+        let body = refusal.body().clone().unwrap_or_default();
+        let status: Value = serde_json::from_slice(&body).expect("a Status");
+        assert_eq!(status["code"], refusal.status().as_u16(), "{status}");
+        (refusal.status().as_u16(), status["message"].to_string())
+    };
+    assert_eq!(refused("/api/v1/sofas?watch=true", &[]).await.0, 404);
+    let wrong = format!("{MAPS}?watch=true&resourceVersion=x");
+    assert_eq!(refused(&wrong, &[]).await.0, 400);
+    let path = format!("{MAPS}?watch=true");
+    let yaml = [("accept", "application/yaml")];
+    assert_eq!(refused(&path, &yaml).await.0, 406);
+    let (code, told) = refused(&path, &[("sec-websocket-protocol", "a, b")]).await;
+    assert!(code == 400 && told.contains("several"), "{code} {told}");
+
+    let future = format!(
+        "{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                          &resourceVersion=99999999"
+    );
+    let (messages, code) = rest(&mut open(server, &future, "*/*").await).await;
+    let event: Value = serde_json::from_slice(&text(&messages[0])).unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(504))
+    );
+    assert_eq!((messages.len(), code), (1, CloseCode::Normal));
+}
+
+async fn either_side_may_close(server: &Server) {
+    let path = format!("{MAPS}?watch=true");
+    let stream = TcpStream::connect(server.insecure()).await.unwrap();
+    let named = [("sec-websocket-protocol", "mine")];
+    let (mut socket, head) = open_over(stream, &path, &named).await.expect("it opens");
+    assert_eq!(head.headers()["sec-websocket-protocol"], "mine");
+    socket.send(Message::text("whatever")).await.unwrap();
+    socket
+        .send(Message::Ping(Bytes::from_static(b"there?")))
+        .await
+        .unwrap();
+    assert_eq!(
+        next(&mut socket).await,
+        Message::Pong(Bytes::from_static(b"there?"))
+    );
+    put(server, "e", "x").await;
+    assert!(matches!(next(&mut socket).await, Message::Text(_)));
+    socket.close(None).await.unwrap();
+    let answer = next(&mut socket).await;
+    assert!(matches!(answer, Message::Close(_)), "{answer:?}");
+    let end = timeout(PATIENCE, socket.next()).await.expect("in time");
+    assert!(end.is_none(), "{end:?}");
+    // One that says more than anybody has to is hung up on.
+    let mut talker = open(server, &path, "*/*").await;
+    let flood = Message::Binary(Bytes::from(vec![0; 64 << 10]));
+    let sent = talker.send(flood).await;
+    let mut ended = sent.is_err();
+    while !ended {
+        let next = timeout(PATIENCE, talker.next()).await.expect("in time");
+        ended = !matches!(next, Some(Ok(Message::Text(_))));
+    }
+}
+
+/// More than sockets hold: the watcher is parked, and reads on when its client does.
+async fn who_does_not_read_misses_nothing(server: &Server) {
+    const WRITES: usize = 60;
+    let path = format!(
+        "{MAPS}?watch=true&resourceVersion=0&sendInitialEvents=false\
+                        &resourceVersionMatch=NotOlderThan"
+    );
+    let mut slow = open(server, &path, "*/*").await;
+    let text_of_one = "x".repeat(256 << 10);
+    for number in 0..WRITES {
+        put(server, &format!("slow-{number:03}"), &text_of_one).await;
+    }
+    for number in 0..WRITES {
+        let event: Value = serde_json::from_slice(&text(&next(&mut slow).await)).unwrap();
+        assert_eq!(
+            event["object"]["metadata"]["name"],
+            format!("slow-{number:03}")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stop_closes_and_waits_for_nobody() {
+    let mut server = Server::start(&["--storage=memory"]).await;
+    let path = format!("{MAPS}?watch=true");
+    let mut reads = open(&server, &path, "*/*").await;
+    let _does_not_read = open(&server, &path, "*/*").await;
+    let text_of_one = "x".repeat(512 << 10);
+    for number in 0..30 {
+        put(&server, &format!("stop-{number:03}"), &text_of_one).await;
+        assert!(matches!(next(&mut reads).await, Message::Text(_)));
+    }
+    let began = tokio::time::Instant::now();
+    server.signal("TERM");
+    let (_, code) = rest(&mut reads).await;
+    assert_eq!(code, CloseCode::Away);
+    let ended = server.wait().await;
+    assert!(ended.success(), "{ended}:\n{}", server.log());
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_secs(15),
+        "{took:?}: it waits for who does not read"
+    );
+}
+
+/// As dashboards in a browser do it.
+#[tokio::test]
+async fn a_token_may_be_a_subprotocol() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens.csv");
+    std::fs::write(&tokens, "s3cret,jane,u1\n").unwrap();
+    let tokens = format!("--token-auth-file={}", tokens.display());
+    let server = Server::start(&["--storage=memory", &tokens]).await;
+    let ask = async |protocols: &str| {
+        let config = server.kubeconfig_value();
+        let stream = tls(server.secure(), &config, None, Protocol::Http1).await;
+        let path = format!("{MAPS}?watch=true&timeoutSeconds=1");
+        let headers = [
+            ("sec-websocket-protocol", protocols),
+            ("origin", "https://a.example"),
+        ];
+        match open_over(stream, &path, &headers).await {
+            Ok((mut socket, head)) => {
+                assert_eq!(rest(&mut socket).await.1, CloseCode::Normal);
+                Ok(head.headers()["sec-websocket-protocol"].clone())
+            }
+            Err(refusal) => Err(refusal.status().as_u16()),
+        }
+    };
+    let token = |token: &str| {
+        let encoded = BASE64_URL_SAFE_NO_PAD.encode(token);
+        format!("base64url.bearer.authorization.k8s.io.{encoded}")
+    };
+    let told = ask(&format!("{}, mine", token("s3cret"))).await;
+    assert_eq!(told.unwrap(), "mine");
+    assert_eq!(ask(&format!("mine,{}", token("wrong"))).await, Err(401));
+    assert_eq!(ask(&token("s3cret")).await, Err(401));
+    assert_eq!(ask("mine").await, Err(401));
+    server.stop().await;
+}
