@@ -9,7 +9,8 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 /// One selectable field besides `metadata.name` and `metadata.namespace`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldColumn {
-    /// The name in a field selector: `spec.nodeName`.
+    /// The name in a field selector: `spec.nodeName`. Empty for a field that only other versions of
+    /// the resource select by.
     pub label: Box<str>,
     /// Another accepted name for it: `spec.host`.
     pub alias: Option<Box<str>>,
@@ -105,7 +106,9 @@ impl ColumnSet {
             _ => self
                 .fields
                 .iter()
-                .position(|f| &*f.label == label || f.alias.as_deref() == Some(label))
+                .position(|f| {
+                    !label.is_empty() && &*f.label == label || f.alias.as_deref() == Some(label)
+                })
                 .map(FieldRef::Column)
                 .ok_or_else(|| UnknownField(label.to_owned())),
         }

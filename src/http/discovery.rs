@@ -145,7 +145,7 @@ fn legacy_resource(resource: &Resource) -> Value {
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": resource.verbs,
+        "verbs": resource.offered(),
     });
     if resource.is_stored() {
         value["storageVersionHash"] = storage_version_hash(resource).into();
@@ -244,7 +244,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "responseKind": kind((&resource.group, &resource.version, &resource.kind)),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": resource.verbs,
+        "verbs": resource.offered(),
     });
     add_names(&mut value, resource);
     let subresources: Vec<Value> = resource

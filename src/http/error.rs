@@ -231,6 +231,9 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
         ApiError::NotImplemented(_) => Status::failure(501, "NotImplemented", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
+        ApiError::NotServed => {
+            Status::failure(404, "NotFound", text).with_details(StatusDetails::default())
+        }
         ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
             .with_details(StatusDetails::default()),
         ApiError::Read(error) => read_status(error),

@@ -73,6 +73,7 @@ mod tests {
             storage_prefix: "pods".to_owned(),
             columns: Arc::default(),
             triggers: vec![],
+            custom: None,
         }
     }
 

@@ -27,6 +27,10 @@ const OBJECT_TYPES: &str =
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
                            application/strategic-merge-patch+json";
 
+/// The same for custom resources.
+const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
+                                  application/apply-patch+yaml";
+
 /// All of `body`.
 pub(crate) async fn read(mut body: Body) -> Result<Bytes, WireError> {
     let too_large = || {
@@ -130,6 +134,11 @@ pub(crate) fn patch(
         }
         other => Err(unsupported(other, PATCH_TYPES)),
     }
+}
+
+/// The refusal of a patch that custom resources do not take.
+pub(crate) fn unsupported_for_custom() -> WireError {
+    WireError::UnsupportedMediaType(PATCH_TYPES_CUSTOM.to_owned())
 }
 
 /// The type without its parameters, lower case.

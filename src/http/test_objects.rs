@@ -24,6 +24,7 @@ pub(super) fn pods() -> Arc<Resource> {
         storage_prefix: "pods".to_owned(),
         columns: Arc::default(),
         triggers: vec![],
+        custom: None,
     })
 }
 

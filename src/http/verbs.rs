@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
-use crate::registry::{Deleted, Registry, Resource, Subresource, Target};
+use crate::registry::{Deleted, Patch, Registry, Resource, Subresource, Target};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
@@ -72,6 +72,13 @@ impl<'a> Call<'a> {
             .registry
             .resource(&group, &version, &request.resource)
             .ok_or(WireError::NoSuchPath)?;
+        let deprecation = resource
+            .custom
+            .as_ref()
+            .and_then(|c| c.deprecation.as_ref());
+        if let Some(deprecation) = deprecation {
+            warnings.add(deprecation.clone());
+        }
         let verb = request.verb;
         check_place(
             &resource,
@@ -323,6 +330,10 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
         let (patch, mistakes) = body_of::patch(self.header(CONTENT_TYPE), &body)?;
+        if matches!(patch, Patch::Strategic(_)) && self.resource.custom.is_some() {
+            // Nothing says how its lists are merged (WC-214).
+            return Err(body_of::unsupported_for_custom());
+        }
         let mut options = self.write_options(WriteFor::Patch)?;
         options.body_mistakes = mistakes;
         let object = self

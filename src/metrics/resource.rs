@@ -4,6 +4,8 @@
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::value::{Counter, Gauge, Histogram};
 
 /// Upper bounds of what a request to storage takes, in seconds.
@@ -136,7 +138,7 @@ pub trait CacheState: Send + Sync + std::fmt::Debug {
 /// The cache to look at.
 #[derive(Debug)]
 struct Cache {
-    state: Weak<dyn CacheState>,
+    state: Mutex<Weak<dyn CacheState>>,
     /// The lists that it answers from its indexes, by their names.
     indexed: Vec<(String, ListCounters)>,
 }
@@ -229,16 +231,15 @@ impl ResourceMetrics {
         }
     }
 
-    /// Says which cache is to be looked at, and what its indexes are called. It is not kept alive; the
-    /// first one counts.
+    /// Says which cache is to be looked at, and what its indexes are called. It is not kept alive. One
+    /// that comes after another takes its place, and counts on where that one ended.
     pub fn look_at(&self, state: Weak<dyn CacheState>, indexes: Vec<String>) {
-        // A second cache of a resource would be a bug of its owner, and no reason to fail.
-        debug_assert!(self.cache.get().is_none());
         let counters = |name| (name, ListCounters::default());
-        self.cache.get_or_init(|| Cache {
-            state,
+        let cache = self.cache.get_or_init(|| Cache {
+            state: Mutex::new(state.clone()),
             indexed: indexes.into_iter().map(counters).collect(),
         });
+        *cache.state.lock() = state;
     }
 
     /// The cache answered a list, from the index of this number if from any.
@@ -300,6 +301,7 @@ impl ResourceMetrics {
 
     /// What the cache is like now, if there is one and it has a state.
     pub(super) fn look_now(&self) -> Option<CacheLook> {
-        self.cache.get()?.state.upgrade()?.look()
+        let state = self.cache.get()?.state.lock().upgrade();
+        state?.look()
     }
 }

@@ -268,6 +268,7 @@ fn resource(group: &Group, row: &Row) -> Resource {
         storage_prefix: storage_prefix(group.name, row.plural, has(GroupInPrefix)),
         columns: Arc::new(columns),
         triggers,
+        custom: None,
     }
 }
 

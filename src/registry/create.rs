@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::write::{Current, Place, encode};
 use super::writing::Writing;
-use super::{ApiError, Registry, Resource, Target, metadata, names, namespaces};
+use super::{ApiError, Registry, Resource, Target, custom, metadata, names, namespaces};
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
 
@@ -21,6 +21,7 @@ pub(super) async fn create(
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
     metadata::check_shape(resource, &mut body)?;
+    custom::check_creatable(resource)?;
     let namespace = namespace.filter(|_| resource.namespaced);
     metadata::check_namespace(namespace, &mut body)?;
     if !metadata::text(&body, "resourceVersion").is_empty() {

@@ -1,5 +1,5 @@
 //! Delete (§1.5): at once, after a grace period, or when the finalizers are done; one object or
-//! what a list selects. What follows from a mark, controllers do.
+//! what a list selects. How a namespace is emptied is in `namespaces`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::write::{Change, Current, Decide, Place, Written};
-use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read, strategy};
+use super::{
+    ApiError, Deleted, Registry, Resource, Target, custom, metadata, namespaces, read, strategy,
+};
 use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
 use crate::cacher::ObjectList;
 use crate::storage::{Outcome, Storage as _};
@@ -43,14 +45,16 @@ pub(super) async fn delete(
     let written = registry
         .guaranteed_write(&place, dry_run, &mut write)
         .await?;
-    if resource.is("", "namespaces") && !dry_run {
-        let (Written::Deleted(object) | Written::Stored(object)) = &written;
-        namespaces::note_deleted(registry, object)?;
-    }
     Ok(match written {
         Written::Deleted(object) if strategy::returns_deleted(resource) => Deleted::Last(object),
         Written::Deleted(object) => Deleted::Gone(object),
-        Written::Stored(object) => Deleted::Pending(object),
+        Written::Stored(object) => {
+            if resource.is("", "namespaces") && !dry_run {
+                // The task would learn of it from the cache; until then nothing may be let in.
+                registry.terminating.add(&target.name);
+            }
+            Deleted::Pending(object)
+        }
     })
 }
 
@@ -188,6 +192,9 @@ fn decide(resource: &Resource, stored: &Value, options: &DeleteOptions, now: Tim
         0
     };
     set_propagation_finalizers(resource, &mut object, options);
+    if custom::is_definitions(resource) {
+        custom::begin_deletion(&mut object);
+    }
     let held = !metadata::finalizers(&object).is_empty()
         || (resource.is("", "namespaces") && has_namespace_finalizers(&object));
     if grace == 0 && !held {

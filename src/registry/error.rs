@@ -87,6 +87,9 @@ pub enum ApiError {
     /// 501
     #[error("{0}")]
     NotImplemented(String),
+    /// 404: the custom resource's definition went, or changed, while the request was under way.
+    #[error("the server could not find the requested resource")]
+    NotServed,
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -20,7 +20,9 @@
 pub mod authorization;
 mod builtin;
 mod builtins;
+mod caches;
 mod create;
+pub mod custom;
 mod delete;
 mod error;
 mod events;
@@ -35,17 +37,17 @@ mod read;
 mod strategic;
 mod strategy;
 mod subresources;
+mod table;
 mod update;
 mod write;
 mod writing;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
 use serde_json::Value;
 
 pub use error::ApiError;
@@ -57,15 +59,14 @@ use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
     WriteOptions,
 };
-use crate::cacher::{CachedResource, Cacher};
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
 };
 use crate::metrics::Metrics;
 use crate::schema::{KindType, Types};
+use crate::storage::Storage;
 pub use crate::storage::StorageError;
-use crate::storage::{Metered, Storage};
 use crate::tasks::Tasks;
 
 /// One served resource, e.g. apps/v1 deployments.
@@ -97,12 +98,23 @@ pub struct Resource {
     pub columns: Arc<ColumnSet>,
     /// See `CachedResource::triggers`.
     pub triggers: Vec<FieldRef>,
+    /// What its definition says besides, if it is no built-in.
+    pub custom: Option<Arc<custom::Custom>>,
 }
 
 impl Resource {
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<Subresource> {
         self.subresources.iter().copied().find(|s| s.name == name)
+    }
+
+    /// The verbs that discovery offers: of what is going away, none that keeps it.
+    pub fn offered(&self) -> Vec<&str> {
+        let custom = self.custom.as_ref();
+        let going = custom.is_some_and(|custom| custom.terminating);
+        let keeps = |verb: &str| matches!(verb, "create" | "patch" | "update");
+        let verbs = self.verbs.iter().map(String::as_str);
+        verbs.filter(|verb| !going || !keeps(verb)).collect()
     }
 
     /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
@@ -196,34 +208,32 @@ pub struct Registry {
     metrics: Arc<Metrics>,
     tasks: Tasks,
     config: CacherConfig,
-    resources: Vec<Arc<Resource>>,
-    /// Resources that are asked and never stored.
-    questions: Vec<Arc<Resource>>,
+    builtins: Vec<Arc<Resource>>,
+    /// Those, and the custom resources of the moment.
+    table: ArcSwap<table::Table>,
     /// The namespaces themselves, which every write into one asks for.
     namespaces: Arc<Resource>,
     /// Where in the columns of a namespace its phase is.
     namespace_phase: FieldRef,
-    /// By storage prefix: resources that share one share a cache. Bounded by the table.
-    caches: Mutex<BTreeMap<String, Arc<Cacher>>>,
-    /// The storage as each prefix's resource uses it, likewise.
-    stores: Mutex<BTreeMap<String, Arc<Metered>>>,
-    /// Namespaces that were deleted just now.
-    deleted: namespaces::Deleted,
+    caches: caches::Caches,
+    definitions: custom::Definitions,
+    terminating: namespaces::Terminating,
     /// The types of the built-in kinds.
     types: Arc<Types>,
 }
 
 impl Registry {
     /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
-    /// the namespaces at once, because every write into one asks it. What they do is counted in `metrics`.
+    /// the namespaces at once, because deleted ones are emptied whether or not anybody asks. What they
+    /// do is counted in `metrics`.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
         config: CacherConfig,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let resources = builtins::resources();
-        let namespaces = resources
+        let builtins = subresources::among(&builtins::resources(), &subresources::questions());
+        let namespaces = builtins
             .iter()
             .find(|r| r.is("", "namespaces"))
             .cloned()
@@ -238,23 +248,28 @@ impl Registry {
             metrics,
             tasks: tasks.clone(),
             config,
-            resources,
-            questions: subresources::questions(),
+            table: ArcSwap::from_pointee(table::Table::new(&builtins, Vec::new())),
+            builtins,
             namespaces,
-            caches: Mutex::default(),
-            stores: Mutex::default(),
-            deleted: namespaces::Deleted::default(),
+            caches: caches::Caches::default(),
+            definitions: custom::Definitions::default(),
+            terminating: namespaces::Terminating::default(),
             types: Types::builtins(),
         });
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");
+        let emptier = namespaces::empty_deleted(registry.clone());
+        registry.tasks.spawn("namespace-deletion", emptier);
+        custom::start(&registry);
         registry
     }
 
-    /// Makes what must exist before the first request: the four system namespaces.
+    /// Makes what must exist before the first request: the four system namespaces, and the custom
+    /// resources that storage has definitions of.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
-        namespaces::bootstrap(self).await
+        namespaces::bootstrap(self).await?;
+        custom::served(self).await
     }
 
     /// The type of a resource's objects, where there is one to tell.
@@ -269,25 +284,13 @@ impl Registry {
 
     /// The resource of this group (empty for core), version and plural name.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        let mut all = self.resources.iter().chain(&self.questions);
-        all.find(|r| r.is(group, plural) && r.version == version)
-            .cloned()
+        self.table.load().find(group, version, plural).cloned()
     }
 
     /// Every served resource, groups in discovery order, preferred version of a group first. Those with
     /// the verb `create` alone are stored nowhere.
     pub fn resources(&self) -> Vec<Arc<Resource>> {
-        subresources::among(&self.resources, &self.questions)
-    }
-
-    /// Each started cache, by the name of its resource, and why it is not ready if it is not; for
-    /// readiness checks.
-    pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
-        let caches = self.caches.lock().clone();
-        caches
-            .into_iter()
-            .map(|(prefix, cache)| (self.owner(&prefix).qualified(), cache.readiness()))
-            .collect()
+        self.table.load().all().to_vec()
     }
 
     /// How many bytes of disk the storage takes, if it takes any.
@@ -296,14 +299,6 @@ impl Registry {
     /// Storage's.
     pub async fn storage_bytes(&self) -> Result<Option<u64>, StorageError> {
         self.storage.size_bytes().await
-    }
-
-    /// Of resources that share a storage prefix the first in the table, which names their cache, its
-    /// columns and their metrics.
-    fn owner(&self, storage_prefix: &str) -> &Resource {
-        let mut all = self.resources.iter();
-        all.find(|r| r.storage_prefix == storage_prefix)
-            .expect("caches are of resources in the table")
     }
 
     /// Whether objects of `resource` are shown in another form than the stored one. Of the resources
@@ -416,66 +411,5 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<ObjectList, ApiError> {
         delete::delete_collection(self, resource, namespace, selection, options).await
-    }
-
-    /// The resource of the namespaces themselves.
-    pub(crate) fn namespaces(&self) -> &Arc<Resource> {
-        &self.namespaces
-    }
-
-    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
-    /// after `after`; and whether there are more. What cannot be read is among them.
-    ///
-    /// # Errors
-    /// Storage's; 400 for what is no namespace.
-    pub(crate) async fn stored_names(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<(Vec<String>, bool), ApiError> {
-        read::stored_names(self, resource, namespace, after, limit).await
-    }
-
-    /// The cache of `resource`, started if it was not yet.
-    fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
-        let mut caches = self.caches.lock();
-        if let Some(cache) = caches.get(&resource.storage_prefix) {
-            return Ok(cache.clone());
-        }
-        let prefix = resource.prefix()?;
-        let owner = self.owner(&resource.storage_prefix);
-        let store = self.store(resource);
-        let cached = CachedResource {
-            name: owner.qualified(),
-            namespaced: owner.namespaced,
-            prefix,
-            columns: owner.columns.clone(),
-            triggers: owner.triggers.clone(),
-            metrics: store.metrics().clone(),
-        };
-        let cache = Cacher::start(cached, store, &self.tasks, self.config.clone());
-        caches.insert(resource.storage_prefix.clone(), cache.clone());
-        Ok(cache)
-    }
-
-    /// The storage, as `resource` uses it.
-    fn store(&self, resource: &Resource) -> Arc<Metered> {
-        let mut stores = self.stores.lock();
-        if let Some(store) = stores.get(&resource.storage_prefix) {
-            return store.clone();
-        }
-        let owner = self.owner(&resource.storage_prefix);
-        let metrics = self.metrics.resource(&owner.group, &owner.plural);
-        let store = Metered::new(self.storage.clone(), metrics);
-        stores.insert(resource.storage_prefix.clone(), store.clone());
-        store
-    }
-
-    /// The object as a cache that has been started happens to have it.
-    fn suggestion(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
-        let cache = self.caches.lock().get(&resource.storage_prefix).cloned();
-        cache?.peek(key)
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::names::NameRule;
-use super::{Resource, builtin};
+use super::{Resource, builtin, custom};
 
 /// How long an event is kept (§2.5).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -115,7 +115,7 @@ pub(super) fn name_rule(resource: &Resource) -> NameRule {
 }
 
 pub(super) fn has_generation(resource: &Resource) -> bool {
-    listed(resource, WITH_GENERATION)
+    resource.custom.is_some() || listed(resource, WITH_GENERATION)
 }
 
 pub(super) fn has_status(resource: &Resource) -> bool {
@@ -127,11 +127,11 @@ pub(super) fn creates_on_update(resource: &Resource) -> bool {
 }
 
 pub(super) fn allows_unconditional_update(resource: &Resource) -> bool {
-    !listed(resource, CONDITIONALLY_UPDATED)
+    resource.custom.is_none() && !listed(resource, CONDITIONALLY_UPDATED)
 }
 
 pub(super) fn ttl(resource: &Resource) -> Option<Duration> {
-    (resource.plural == "events").then_some(EVENT_TTL)
+    is_event(resource).then_some(EVENT_TTL)
 }
 
 /// Whether a delete gives the object time to end (§1.5).
@@ -141,7 +141,11 @@ pub(super) fn is_graceful(resource: &Resource) -> bool {
 
 /// Whether dependents can hold the object's deletion back: nothing depends on an event.
 pub(super) fn is_collected(resource: &Resource) -> bool {
-    resource.plural != "events"
+    !is_event(resource)
+}
+
+fn is_event(resource: &Resource) -> bool {
+    resource.is("", "events") || resource.is("events.k8s.io", "events")
 }
 
 /// Whether a delete that is done answers with the object's last state and not with a Status.
@@ -170,7 +174,16 @@ pub(super) fn returns_deleted(resource: &Resource) -> bool {
 
 /// Gives a new object, which has its identity, what the server decides of it.
 pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
+    if resource.custom.is_some() {
+        if has_status(resource) {
+            put(object, "status", None);
+        }
+        return;
+    }
     builtin::prepare_create(resource, object, has_status(resource));
+    if custom::is_definitions(resource) {
+        custom::prepare_definition_create(object);
+    }
     if resource.is("", "namespaces") {
         add_namespace_finalizer(object);
     }
@@ -229,9 +242,12 @@ pub(super) fn keep_from_stored(
                 "status",
                 object.get_mut("status").map(Value::take),
             );
-            let labels_kept = resource.is("apps", "deployments");
-            let taken = ["annotations", "labels"];
-            for member in &taken[..if labels_kept { 1 } else { 2 }] {
+            let taken: &[&str] = match resource.is("apps", "deployments") {
+                _ if resource.custom.is_some() => &[],
+                true => &["annotations"],
+                false => &["annotations", "labels"],
+            };
+            for member in taken {
                 let value = object["metadata"].get_mut(*member).map(Value::take);
                 put(&mut kept["metadata"], member, value);
             }
@@ -248,6 +264,9 @@ pub(super) fn keep_from_stored(
         _ => {
             if has_status(resource) {
                 put(object, "status", stored.get("status").cloned());
+            }
+            if custom::is_definitions(resource) {
+                custom::prepare_definition_update(object);
             }
             if resource.is("", "namespaces") {
                 // Only the subresource `finalize` changes them.
@@ -284,21 +303,17 @@ pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
         && (!resource.is("", "namespaces") || empty(&object["spec"]["finalizers"]))
 }
 
-/// Whether the desired state differs: anything but metadata and status (§1.4).
-pub(super) fn desired_state_differs(a: &Value, b: &Value) -> bool {
-    let members = |value: &Value| -> Option<Vec<(String, Value)>> {
-        let desired = |(k, _): &(&String, &Value)| {
-            !matches!(k.as_str(), "metadata" | "status" | "apiVersion" | "kind")
-        };
-        let owned = |(k, v): (&String, &Value)| (k.clone(), v.clone());
-        Some(
-            value
-                .as_object()?
-                .iter()
-                .filter(desired)
-                .map(owned)
-                .collect(),
-        )
+/// Whether the desired state differs: anything but metadata and status, which is part of it where a
+/// custom resource does not write it apart (§1.4).
+pub(super) fn desired_state_differs(resource: &Resource, a: &Value, b: &Value) -> bool {
+    let status_counts = resource.custom.is_some() && !has_status(resource);
+    let desired = |(member, _): &(&String, &Value)| match member.as_str() {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => status_counts,
+        _ => true,
     };
-    members(a) != members(b)
+    match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => !a.iter().filter(desired).eq(b.iter().filter(desired)),
+        (a, b) => a.is_some() != b.is_some(),
+    }
 }

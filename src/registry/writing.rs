@@ -80,7 +80,7 @@ impl<'a> Writing<'a> {
         if !causes.is_empty() {
             return Err(ApiError::invalid(resource, name, causes));
         }
-        if strategy::desired_state_differs(&current.value, &object) {
+        if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);
         }
         // An object that nothing holds any longer goes with the write that let go of it.

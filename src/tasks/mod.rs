@@ -75,6 +75,15 @@ impl Tasks {
         Self::default()
     }
 
+    /// A part of the group that can be told to stop by itself, and stops with the group, which alone
+    /// is drained.
+    pub fn child(&self) -> Self {
+        Self {
+            token: self.token.child_token(),
+            ..self.clone()
+        }
+    }
+
     /// The token that is cancelled when the group is to stop.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()

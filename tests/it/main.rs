@@ -12,6 +12,7 @@ mod bench;
 mod compose;
 mod conformance;
 mod convergence;
+mod custom;
 mod harness;
 mod kube_client;
 mod kubectl;

@@ -17,14 +17,12 @@ const ROOMS: &[(&str, &[&str])] = &[
         "registry",
         &["admission", "cacher", "storage", "schema", "api"],
     ),
-    ("controllers", &["registry", "reflector", "api"]),
     ("http", &["registry", "schema", "api"]),
     (
         "server",
         &[
             "bench",
             "http",
-            "controllers",
             "registry",
             "admission",
             "cacher",

@@ -20,7 +20,7 @@ use super::Resource;
 /// Fills in what a client left out of an object of a built-in resource, as decoding does upstream: on
 /// each write, and again on what admission made of it.
 pub(super) fn default(resource: &Resource, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
+    if let Some(fields) = object.as_object_mut().filter(|_| resource.custom.is_none()) {
         prepare::drop_nulls(fields, opaque(resource));
         defaults::fill(resource, fields);
     }

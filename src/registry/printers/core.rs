@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::age::{age, time};
 use super::{
-    AGE, NAME, Printer, TableColumn, at, condition, created, items, joined, label_map, members,
-    name, number, text, text_or,
+    AGE, NAME, NAME_TOLD, Printer, TableColumn, at, condition, created, items, joined, label_map,
+    members, name, number, text, text_or,
 };
 
 /// How much of a load balancer's addresses is shown.
@@ -100,10 +100,7 @@ pub(super) const EVENTS: Printer = Printer {
         TableColumn::text("Message", "What happened, for people."),
         TableColumn::wide("First Seen", "When it was first seen."),
         TableColumn::wide("Count", "How often it was seen."),
-        TableColumn {
-            priority: 1,
-            ..NAME
-        },
+        TableColumn::column("Name", "name", NAME_TOLD, 1),
     ],
     cells: event,
 };

@@ -1,9 +1,11 @@
 //! Printers: what a Table shows of each resource. A resource without a printer of its own shows its
 //! name and age. How a Table is encoded, and who asked for one, is the business of `http`.
 
-mod age;
+pub(super) mod age;
 mod core;
 mod workloads;
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,46 +13,47 @@ use serde_json::Value;
 use super::Resource;
 
 /// One column of a Table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableColumn {
     /// The heading.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// An OpenAPI type: `string`, `integer`.
-    pub r#type: &'static str,
+    pub r#type: Cow<'static, str>,
     /// An OpenAPI format; `name` marks the column that names the object.
-    pub format: &'static str,
+    pub format: Cow<'static, str>,
     /// For people.
-    pub description: &'static str,
+    pub description: Cow<'static, str>,
     /// 0 is always shown; above, only by `-o wide`.
     pub priority: i32,
 }
 
 impl TableColumn {
     const fn text(name: &'static str, description: &'static str) -> Self {
-        Self {
-            name,
-            r#type: "string",
-            format: "",
-            description,
-            priority: 0,
-        }
+        Self::column(name, "", description, 0)
     }
 
     const fn wide(name: &'static str, description: &'static str) -> Self {
+        Self::column(name, "", description, 1)
+    }
+
+    const fn column(
+        name: &'static str,
+        format: &'static str,
+        description: &'static str,
+        priority: i32,
+    ) -> Self {
         Self {
-            priority: 1,
-            ..Self::text(name, description)
+            name: Cow::Borrowed(name),
+            r#type: Cow::Borrowed("string"),
+            format: Cow::Borrowed(format),
+            description: Cow::Borrowed(description),
+            priority,
         }
     }
 }
 
-const NAME: TableColumn = TableColumn {
-    format: "name",
-    ..TableColumn::text(
-        "Name",
-        "What the object is called, unique in its namespace.",
-    )
-};
+const NAME_TOLD: &str = "What the object is called, unique in its namespace.";
+pub(super) const NAME: TableColumn = TableColumn::column("Name", "name", NAME_TOLD, 0);
 const AGE: TableColumn = TableColumn::text("Age", "How long ago the object was created.");
 
 /// How one resource is shown: its columns, and the cells of one object in the same order.
@@ -80,14 +83,20 @@ fn printer(resource: &Resource) -> &'static Printer {
 }
 
 /// The columns of `resource`.
-pub fn columns(resource: &Resource) -> &'static [TableColumn] {
-    printer(resource).columns
+pub fn columns(resource: &Resource) -> &[TableColumn] {
+    match &resource.custom {
+        Some(custom) => custom.printer.columns(),
+        None => printer(resource).columns,
+    }
 }
 
 /// The cells of `object` in the order of [`columns`], as they read at `now`. Missing or oddly typed
 /// fields show as upstream shows missing ones; an object is never refused.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    (printer(resource).cells)(object, now)
+    match &resource.custom {
+        Some(custom) => custom.printer.cells(object, now),
+        None => (printer(resource).cells)(object, now),
+    }
 }
 
 /// The value at a dotted path; `Null` when it is absent.

@@ -183,6 +183,7 @@ pub(super) fn questions() -> Vec<Arc<Resource>> {
             storage_prefix: String::new(),
             columns: Arc::default(),
             triggers: Vec::new(),
+            custom: None,
         })
     };
     QUESTIONS.iter().map(resource).collect()

@@ -14,30 +14,30 @@ use crate::storage::memory::Memory;
 use crate::storage::*;
 
 #[derive(Debug)]
-pub(crate) struct Meddler {
+pub(super) struct Meddler {
     inner: std::sync::Arc<Memory>,
     /// Written, one before each put or delete that comes, whatever is there.
-    pub(crate) before_writes: Mutex<VecDeque<Before>>,
+    pub(super) before_writes: Mutex<VecDeque<Before>>,
     /// So many puts that want the key absent find it taken.
-    pub(crate) collisions: Mutex<usize>,
+    pub(super) collisions: Mutex<usize>,
     /// So many puts are made, but who asked for them is never answered.
-    pub(crate) unanswered: Mutex<usize>,
-    pub(crate) gets: Mutex<usize>,
-    pub(crate) writes: Mutex<usize>,
+    pub(super) unanswered: Mutex<usize>,
+    pub(super) gets: Mutex<usize>,
+    pub(super) writes: Mutex<usize>,
     /// Of the last put.
-    pub(crate) ttl: Mutex<Option<std::time::Duration>>,
+    pub(super) ttl: Mutex<Option<std::time::Duration>>,
     frozen: watch::Sender<bool>,
 }
 
 /// What another writer does.
 #[derive(Debug, Clone)]
-pub(crate) enum Before {
+pub(super) enum Before {
     Put(&'static str, serde_json::Value),
     Delete(&'static str),
 }
 
 impl Meddler {
-    pub(crate) fn new(inner: std::sync::Arc<Memory>) -> Self {
+    pub(super) fn new(inner: std::sync::Arc<Memory>) -> Self {
         Self {
             inner,
             before_writes: Mutex::default(),
@@ -51,12 +51,12 @@ impl Meddler {
     }
 
     /// Watches deliver nothing while this holds.
-    pub(crate) fn freeze(&self, frozen: bool) {
+    pub(super) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen);
     }
 
     /// Does what another writer does, past all counters.
-    pub(crate) async fn meddle(&self, before: Before) {
+    pub(super) async fn meddle(&self, before: Before) {
         let (Before::Put(key, _) | Before::Delete(key)) = &before;
         let key = StorageKey::new(key).unwrap();
         let (stored, _) = self.inner.get(&key).await.unwrap();

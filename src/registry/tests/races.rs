@@ -1,9 +1,9 @@
 //! What happens when others write at the same time, and when the cache is behind.
 
-use std::time::Duration;
-
 use super::meddler::Before;
 use super::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 const KEY: &str = "/configmaps/default/c";
 

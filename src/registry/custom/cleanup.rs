@@ -1,0 +1,222 @@
+//! The end of a definition: its objects are deleted, each as a client would delete it, and when none is
+//! left the definition goes. A finalizer holds it until then, so that whatever happens to this server
+//! another one, or this one after a restart, goes on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::conditions::{self, ESTABLISHED, TERMINATING};
+use super::follow::definitions;
+use crate::api::{DeleteOptions, ListOptions, PropagationPolicy};
+use crate::registry::write::{Change, Current, Place};
+use crate::registry::{ApiError, Deleted, Registry, Resource, Target, metadata};
+
+const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// How many objects a pass lists at once, and how many of them it deletes at once.
+const PAGE: usize = 500;
+const DELETES_MAX: usize = 32;
+
+/// How soon what was not empty yet is looked at again; the wait doubles up to the second value, because
+/// the objects' own finalizers may take their time.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// The definitions that are being deleted; bounded by how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Cleanup {
+    names: Mutex<BTreeSet<String>>,
+    news: Notify,
+}
+
+impl Cleanup {
+    /// Has the definition's objects deleted, and then itself.
+    pub(super) fn add(&self, name: &str) {
+        if self.names.lock().insert(name.to_owned()) {
+            self.news.notify_one();
+        }
+    }
+}
+
+/// What the first delete makes of a definition before it is marked: something to wait for.
+pub(in crate::registry) fn begin(object: &mut Value) {
+    if metadata::is_terminating(object) {
+        return;
+    }
+    if !metadata::finalizers(object).contains(&FINALIZER) {
+        match object["metadata"]["finalizers"].as_array_mut() {
+            Some(list) => list.push(FINALIZER.into()),
+            None => object["metadata"]["finalizers"] = json!([FINALIZER]),
+        }
+    }
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will be \
+                   initiated soon";
+    terminating(object, "True", "InstanceDeletionPending", message);
+}
+
+fn terminating(object: &mut Value, status: &str, reason: &str, message: &str) {
+    let now = metadata::now().to_string();
+    conditions::set(object, TERMINATING, status, reason, message, &now);
+}
+
+/// Cleans up, until the registry's tasks are cancelled.
+pub(super) async fn run(registry: Arc<Registry>) {
+    let token = registry.tasks.token();
+    tokio::select! {
+        // Stopping comes first: what is left is found again at the next start.
+        biased;
+        () = token.cancelled() => {}
+        () = clean_all(&registry) => {}
+    }
+}
+
+async fn clean_all(registry: &Registry) {
+    let cleanup = &registry.definitions.cleanup;
+    let mut wait = RETRY_MIN;
+    loop {
+        let names = cleanup.names.lock().clone();
+        let none = names.is_empty();
+        for name in names {
+            match clean(registry, &name).await {
+                Ok(true) => {
+                    cleanup.names.lock().remove(&name);
+                    wait = RETRY_MIN;
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(name, %error, "cannot clean up a definition yet"),
+            }
+        }
+        tokio::select! {
+            // News first: they make patience needless.
+            biased;
+            () = cleanup.news.notified() => wait = RETRY_MIN,
+            () = tokio::time::sleep(wait), if !none => wait = (wait * 2).min(RETRY_MAX),
+        }
+    }
+}
+
+/// One pass over a definition: whether there is nothing more to do about it.
+async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
+    let place = Place::new(&definitions(registry), None, name)?;
+    let current = match registry.read_stored(&place).await {
+        Ok(current) => current,
+        Err(error) if error.is_not_found() => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let held = metadata::finalizers(&current.value).contains(&FINALIZER);
+    if !metadata::is_terminating(&current.value) || !held {
+        return Ok(true);
+    }
+    let (reason, message) = if is(&current.value, ESTABLISHED) {
+        let message = "CustomResource deletion is in progress";
+        say(registry, &place, "InstanceDeletionInProgress", message).await?;
+        if !empty(registry, &current).await? {
+            return Ok(false);
+        }
+        ("InstanceDeletionCompleted", "removed all instances")
+    } else {
+        ("NeverEstablished", "resource was never established")
+    };
+    let finish = |current: &Value| {
+        let mut object = current.clone();
+        terminating(&mut object, "False", reason, message);
+        if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
+            list.retain(|finalizer| finalizer != FINALIZER);
+        }
+        match metadata::finalizers(&object).is_empty() {
+            true => Change::Delete(object),
+            false => Change::Put(object),
+        }
+    };
+    registry.edit(&place, finish).await?;
+    Ok(true)
+}
+
+fn is(definition: &Value, condition: &str) -> bool {
+    let all = definition["status"]["conditions"].as_array();
+    all.into_iter()
+        .flatten()
+        .any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+async fn say(
+    registry: &Registry,
+    place: &Place,
+    reason: &str,
+    message: &str,
+) -> Result<(), ApiError> {
+    let edit = |current: &Value| {
+        let mut object = current.clone();
+        terminating(&mut object, "True", reason, message);
+        Change::Put(object)
+    };
+    registry.edit(place, edit).await
+}
+
+/// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing
+/// proves that nothing is left.
+async fn empty(registry: &Registry, definition: &Current) -> Result<bool, ApiError> {
+    let name = metadata::text(&definition.value, "name");
+    let of_definition = |resource: &Arc<Resource>| {
+        let custom = resource.custom.as_ref();
+        custom.is_some_and(|custom| custom.definition == name)
+    };
+    let Some(resource) = registry.resources().into_iter().find(of_definition) else {
+        // It is established, and will be served in a moment; or no version is served, and what storage
+        // has of it cannot be deleted by anybody's rules.
+        return Ok(!any_served(&definition.value));
+    };
+    let mut options = ListOptions {
+        limit: PAGE,
+        ..ListOptions::default()
+    };
+    let mut found = false;
+    loop {
+        let list = registry.list(&resource, None, &options).await?;
+        found |= !list.items.is_empty();
+        let deletes = list.items.into_iter().map(|object| {
+            let key = object.key();
+            let target = Target {
+                resource: resource.clone(),
+                namespace: resource.namespaced.then(|| key.namespace().to_owned()),
+                name: key.name().to_owned(),
+                subresource: None,
+            };
+            delete_one(registry, target)
+        });
+        let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_MAX);
+        while let Some(deleted) = deletes.next().await {
+            deleted?;
+        }
+        match list.continue_token {
+            Some(token) => options.continue_token = Some(token),
+            None => return Ok(!found),
+        }
+    }
+}
+
+fn any_served(definition: &Value) -> bool {
+    let versions = definition["spec"]["versions"].as_array();
+    versions
+        .into_iter()
+        .flatten()
+        .any(|version| version["served"] == true)
+}
+
+async fn delete_one(registry: &Registry, target: Target) -> Result<(), ApiError> {
+    let options = DeleteOptions {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteOptions::default()
+    };
+    match registry.delete(&target, &options).await {
+        Ok(Deleted::Gone(_) | Deleted::Last(_) | Deleted::Pending(_) | Deleted::Unread) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

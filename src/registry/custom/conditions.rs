@@ -1,0 +1,331 @@
+//! The status of a definition: whether its names are its own, and with that whether it is served. It
+//! is worked out from the definition and from the names that others of its group have; who writes it
+//! into storage is `follow`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::definition::{Definition, Names};
+
+/// Conditions of a definition.
+pub(super) const NAMES_ACCEPTED: &str = "NamesAccepted";
+pub(super) const ESTABLISHED: &str = "Established";
+pub(super) const TERMINATING: &str = "Terminating";
+
+/// The annotation by which groups that belong to Kubernetes are used.
+pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
+
+/// The names in use in one group by others than the one in question.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Adds the names of a resource.
+    pub(super) fn add(&mut self, names: &Names) {
+        let resources = [&names.plural, &names.singular].into_iter();
+        self.resources
+            .extend(resources.chain(&names.short_names).cloned());
+        self.kinds
+            .extend([&names.kind, &names.list_kind].into_iter().cloned());
+    }
+}
+
+/// What a definition's status should say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// The names that are its own now.
+    pub(super) names: Names,
+    /// Whether all that it wants are.
+    conflict: Option<Conflict>,
+    /// Whether it is served, once and for all.
+    pub(super) established: bool,
+    /// What its approval is, where it needs one.
+    approval: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Conflict {
+    reason: &'static str,
+    message: String,
+}
+
+/// Judges a definition whose rivals have `taken` their names.
+pub(super) fn judge(definition: &Definition, taken: &Taken) -> Verdict {
+    let wanted = &definition.spec.names;
+    let mut names = definition.status.accepted_names.clone();
+    let mut conflict = None;
+    let mut settle = |reason, wanted: &str, accepted: &mut String, used: &BTreeSet<String>| {
+        if wanted != accepted && used.contains(wanted) {
+            let message = in_use(wanted);
+            conflict = Some(Conflict { reason, message });
+        } else {
+            wanted.clone_into(accepted);
+        }
+    };
+    let (resources, kinds) = (&taken.resources, &taken.kinds);
+    settle(
+        "PluralConflict",
+        &wanted.plural,
+        &mut names.plural,
+        resources,
+    );
+    settle(
+        "SingularConflict",
+        &wanted.singular,
+        &mut names.singular,
+        resources,
+    );
+    settle("KindConflict", &wanted.kind, &mut names.kind, kinds);
+    settle(
+        "ListKindConflict",
+        &wanted.list_kind,
+        &mut names.list_kind,
+        kinds,
+    );
+    let short: Vec<String> = wanted
+        .short_names
+        .iter()
+        .filter(|name| !names.short_names.contains(name) && resources.contains(*name))
+        .map(|name| in_use(name))
+        .collect();
+    match short.as_slice() {
+        [] => names.short_names.clone_from(&wanted.short_names),
+        several => {
+            let message = match several {
+                [one] => one.clone(),
+                several => format!("[{}]", several.join(", ")),
+            };
+            let reason = "ShortNamesConflict";
+            conflict = Some(Conflict { reason, message });
+        }
+    }
+    names.categories.clone_from(&wanted.categories);
+    Verdict {
+        established: conflict.is_none() || definition.has(ESTABLISHED),
+        conflict,
+        names,
+        approval: is_protected(&definition.spec.group)
+            .then(|| definition.metadata.annotations.get(APPROVAL).cloned())
+            .flatten(),
+    }
+}
+
+fn in_use(name: &str) -> String {
+    format!("{name:?} is already in use")
+}
+
+/// Whether a group belongs to Kubernetes.
+pub(super) fn is_protected(group: &str) -> bool {
+    let below = |suffix: &str| group == &suffix[1..] || group.ends_with(suffix);
+    below(".k8s.io") || below(".kubernetes.io")
+}
+
+impl Verdict {
+    /// Writes it into the status of a stored definition; times are `now`'s where something turned.
+    pub(super) fn write(&self, object: &mut Value, now: &str) {
+        let status = status_of(object);
+        status.insert("acceptedNames".to_owned(), names(&self.names));
+        if let Some(approval) = &self.approval {
+            let message = match approval.starts_with("unapproved") {
+                true => format!("not approved: {approval:?}"),
+                false => format!("approved in {approval}"),
+            };
+            let (status, reason) = match approval.starts_with("unapproved") {
+                true => ("False", "UnapprovedAnnotation"),
+                false => ("True", "ApprovedAnnotation"),
+            };
+            let condition = "KubernetesAPIApprovalPolicyConformant";
+            set(object, condition, status, reason, &message, now);
+        }
+        match &self.conflict {
+            None => {
+                let message = "no conflicts found";
+                set(object, NAMES_ACCEPTED, "True", "NoConflicts", message, now);
+            }
+            Some(Conflict { reason, message }) => {
+                set(object, NAMES_ACCEPTED, "False", reason, message, now);
+            }
+        }
+        let (status, reason, message) = match self.established {
+            true => (
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            ),
+            false => ("False", "NotAccepted", "not all names are accepted"),
+        };
+        set(object, ESTABLISHED, status, reason, message, now);
+    }
+}
+
+fn names(names: &Names) -> Value {
+    let mut object = json!({"kind": names.kind, "plural": names.plural});
+    for (member, text) in [
+        ("singular", &names.singular),
+        ("listKind", &names.list_kind),
+    ] {
+        if !text.is_empty() {
+            object[member] = text.clone().into();
+        }
+    }
+    for (member, list) in [
+        ("shortNames", &names.short_names),
+        ("categories", &names.categories),
+    ] {
+        if !list.is_empty() {
+            object[member] = list.clone().into();
+        }
+    }
+    object
+}
+
+/// The status of a definition, which it gets if it has none.
+pub(super) fn status_of(object: &mut Value) -> &mut Map<String, Value> {
+    let status = &mut object["status"];
+    if !status.is_object() {
+        *status = json!({});
+    }
+    status.as_object_mut().expect("it was made one")
+}
+
+/// Sets a condition; its time stays unless it turns.
+pub(super) fn set(
+    object: &mut Value,
+    condition: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let conditions = status_of(object).entry("conditions").or_insert(json!([]));
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let all = conditions.as_array_mut().expect("it was made one");
+    let at = match all.iter().position(|c| c["type"] == condition) {
+        Some(at) => at,
+        None => {
+            all.push(json!({"type": condition, "lastTransitionTime": now}));
+            all.len() - 1
+        }
+    };
+    let one = &mut all[at];
+    if one["status"] != status {
+        one["lastTransitionTime"] = now.into();
+    }
+    one["status"] = status.into();
+    one["reason"] = reason.into();
+    one["message"] = message.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(names: Value) -> Definition {
+        serde_json::from_value(json!({
+            "metadata": {"name": "foos.example.com"},
+            "spec": {"group": "example.com", "names": names},
+        }))
+        .unwrap()
+    }
+
+    fn foo() -> Value {
+        json!({"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList",
+            "shortNames": ["f"], "categories": ["all"]})
+    }
+
+    fn conditions(object: &Value) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let all = object["status"]["conditions"].as_array().unwrap();
+        all.iter()
+            .map(|c| {
+                format!(
+                    "{} {} {}",
+                    text(&c["type"]),
+                    text(&c["status"]),
+                    text(&c["reason"])
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn free_names_are_accepted_and_establish() {
+        let verdict = judge(&definition(foo()), &Taken::default());
+        let mut object = json!({});
+        verdict.write(&mut object, "T1");
+        let expected = [
+            "NamesAccepted True NoConflicts",
+            "Established True InitialNamesAccepted",
+        ];
+        assert_eq!(conditions(&object), expected);
+        let names = json!({"plural": "foos", "singular": "foo", "kind": "Foo",
+            "listKind": "FooList", "shortNames": ["f"], "categories": ["all"]});
+        assert_eq!(object["status"]["acceptedNames"], names);
+        let before = object.clone();
+        verdict.write(&mut object, "T2");
+        assert_eq!(object, before, "what does not turn keeps its time");
+    }
+
+    #[test]
+    fn taken_names_are_refused_one_by_one() {
+        for (member, taken, reason) in [
+            ("plural", "foos", "PluralConflict"),
+            ("singular", "foo", "SingularConflict"),
+            ("kind", "Foo", "KindConflict"),
+            ("listKind", "FooList", "ListKindConflict"),
+        ] {
+            let mut names = json!({"plural": "x", "singular": "y", "kind": "X", "listKind": "Y"});
+            names[member] = taken.into();
+            let mut rivals = Taken::default();
+            rivals.add(&serde_json::from_value(names).unwrap());
+            let verdict = judge(&definition(foo()), &rivals);
+            let mut object = json!({});
+            verdict.write(&mut object, "T1");
+            let expected = [
+                format!("NamesAccepted False {reason}"),
+                "Established False NotAccepted".to_owned(),
+            ];
+            assert_eq!(conditions(&object), expected);
+            let message = &object["status"]["conditions"][0]["message"];
+            assert_eq!(message, &format!("{taken:?} is already in use"));
+            assert_ne!(object["status"]["acceptedNames"][member], taken);
+        }
+    }
+
+    #[test]
+    fn what_is_established_stays_so() {
+        let mut established = definition(foo());
+        established.status = serde_json::from_value(json!({
+            "acceptedNames": foo(), "conditions": [{"type": "Established", "status": "True"}],
+        }))
+        .unwrap();
+        established.spec.names.short_names = vec!["g".to_owned()];
+        let mut rivals = Taken::default();
+        rivals.add(&Names {
+            short_names: vec!["f".to_owned(), "g".to_owned()],
+            ..Names::default()
+        });
+        let verdict = judge(&established, &rivals);
+        assert!(verdict.established);
+        assert_eq!(verdict.names.short_names, ["f"], "the old ones stay");
+    }
+
+    #[test]
+    fn groups_of_kubernetes_need_an_approval() {
+        for (group, protected) in [
+            ("k8s.io", true),
+            ("gateway.networking.k8s.io", true),
+            ("kubernetes.io", true),
+            ("example.com", false),
+            ("myk8s.io", false),
+        ] {
+            assert_eq!(is_protected(group), protected, "{group}");
+        }
+    }
+}

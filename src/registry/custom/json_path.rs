@@ -1,0 +1,426 @@
+//! JSONPath as kubectl and printer columns speak it: `.spec.containers[0].image`,
+//! `.status.conditions[?(@.type=="Ready")].status`, `.items[*].name`, `..name`. It is Kubernetes' own
+//! dialect, without a `$`, and finds what is there; a path that leads nowhere finds nothing.
+
+use serde_json::Value;
+
+/// How many values one step of a path may find. Steps that fan out multiply; a column shows one.
+const FOUND_MAX: usize = 10_000;
+
+/// A parsed path.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct JsonPath(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    /// `.name`, `['name']`
+    Member(String),
+    /// `.*`, `[*]`
+    All,
+    /// `[2]`, `[-1]`
+    Index(i64),
+    /// `[1:3]`, `[::2]`
+    Slice(Option<i64>, Option<i64>, i64),
+    /// `..`: the value and all within it.
+    Descend,
+    /// `[?(@.a == "b")]`
+    Filter(Filter),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Filter {
+    left: Operand,
+    /// Without one, that the left side is there is enough.
+    test: Option<(Comparison, Operand)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operand {
+    Path(JsonPath),
+    Literal(Value),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    LessOrEqual,
+    GreaterOrEqual,
+    Less,
+    Greater,
+}
+
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    ("<=", Comparison::LessOrEqual),
+    (">=", Comparison::GreaterOrEqual),
+    ("<", Comparison::Less),
+    (">", Comparison::Greater),
+];
+
+/// A text is no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PathError {
+    /// A bracket or a quote is not closed.
+    #[error("unterminated array")]
+    Unterminated,
+    /// What stands in brackets is nothing known.
+    #[error("invalid array index {0}")]
+    Index(String),
+    /// A filter has no sense.
+    #[error("unrecognized filter {0}")]
+    Filter(String),
+    /// Something stands where a `.` or a `[` should.
+    #[error("unrecognized character in action: {0:?}")]
+    Character(char),
+}
+
+impl JsonPath {
+    /// Reads a path that begins with a `.` or a `[`; the empty one is the whole.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub(super) fn parse(text: &str) -> Result<Self, PathError> {
+        let mut steps = Vec::new();
+        let mut rest = text.trim();
+        while let Some(first) = rest.chars().next() {
+            rest = match first {
+                '.' if rest.starts_with("..") => {
+                    steps.push(Step::Descend);
+                    let below = &rest[2..];
+                    match below.starts_with('[') {
+                        true => below,
+                        false => member(below, &mut steps),
+                    }
+                }
+                '.' => member(&rest[1..], &mut steps),
+                '[' => {
+                    let length = closing(&rest[1..])?;
+                    steps.push(bracket(&rest[1..=length])?);
+                    &rest[length + 2..]
+                }
+                other => return Err(PathError::Character(other)),
+            };
+        }
+        Ok(Self(steps))
+    }
+
+    /// The values that the path leads to, in order.
+    pub(super) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        let mut found = vec![value];
+        for step in &self.0 {
+            let mut next = Vec::new();
+            for value in found {
+                step.apply(value, &mut next);
+                next.truncate(FOUND_MAX);
+            }
+            found = next;
+        }
+        found
+    }
+}
+
+/// Reads the name of a member, up to the next step; a backslash keeps what follows it in the name.
+fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> &'a str {
+    let mut name = String::new();
+    let mut chars = text.char_indices();
+    let mut end = text.len();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => name.extend(chars.next().map(|(_, escaped)| escaped)),
+            '.' | '[' => {
+                end = at;
+                break;
+            }
+            _ => name.push(c),
+        }
+    }
+    match name.as_str() {
+        // `.` alone is the value itself.
+        "" => {}
+        "*" => steps.push(Step::All),
+        _ => steps.push(Step::Member(name)),
+    }
+    &text[end..]
+}
+
+/// Where the bracket that is open at the start of `text` closes.
+fn closing(text: &str) -> Result<usize, PathError> {
+    let (mut depth, mut quote, mut escaped) = (0, None, false);
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[') => depth += 1,
+            (None, ']') if depth == 0 => return Ok(at),
+            (None, ']') => depth -= 1,
+            (None, _) => {}
+        }
+    }
+    Err(PathError::Unterminated)
+}
+
+fn bracket(text: &str) -> Result<Step, PathError> {
+    let text = text.trim();
+    if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
+        return filter_of(filter).map(Step::Filter);
+    }
+    if text == "*" {
+        return Ok(Step::All);
+    }
+    if let Some(name) = quoted(text) {
+        return Ok(Step::Member(name));
+    }
+    let bad = || PathError::Index(text.to_owned());
+    if let Ok(index) = text.parse() {
+        return Ok(Step::Index(index));
+    }
+    let bound = |part: Option<&str>| match part.map(str::trim) {
+        None | Some("") => Ok(None),
+        Some(number) => number.parse().map(Some).map_err(|_| bad()),
+    };
+    let parts: Vec<&str> = text.split(':').collect();
+    if !(2..=3).contains(&parts.len()) {
+        return Err(bad());
+    }
+    let step = bound(parts.get(2).copied())?.unwrap_or(1);
+    if step < 1 {
+        return Err(bad());
+    }
+    Ok(Step::Slice(
+        bound(Some(parts[0]))?,
+        bound(Some(parts[1]))?,
+        step,
+    ))
+}
+
+/// The text in quotes, if that is all there is.
+fn quoted(text: &str) -> Option<String> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let inner = text[1..].strip_suffix(quote)?;
+    let mut plain = String::new();
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => plain.extend(chars.next()),
+            c if c == quote => return None,
+            c => plain.push(c),
+        }
+    }
+    Some(plain)
+}
+
+fn filter_of(text: &str) -> Result<Filter, PathError> {
+    let bad = || PathError::Filter(text.to_owned());
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => continue,
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            None => {
+                let rest = &text[at..];
+                let mut all = COMPARISONS.iter();
+                if let Some((sign, comparison)) = all.find(|(sign, _)| rest.starts_with(sign)) {
+                    let left = operand(&text[..at]).ok_or_else(bad)?;
+                    let right = operand(&rest[sign.len()..]).ok_or_else(bad)?;
+                    let test = Some((*comparison, right));
+                    return Ok(Filter { left, test });
+                }
+            }
+        }
+    }
+    let left = operand(text).ok_or_else(bad)?;
+    Ok(Filter { left, test: None })
+}
+
+fn operand(text: &str) -> Option<Operand> {
+    let text = text.trim();
+    if let Some(path) = text.strip_prefix('@') {
+        return JsonPath::parse(path).ok().map(Operand::Path);
+    }
+    if let Some(text) = quoted(text) {
+        return Some(Operand::Literal(text.into()));
+    }
+    serde_json::from_str(text).ok().map(Operand::Literal)
+}
+
+impl Step {
+    fn apply<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
+        match (self, value) {
+            (Self::Member(name), Value::Object(members)) => found.extend(members.get(name)),
+            (Self::All, Value::Object(members)) => found.extend(members.values()),
+            (Self::All, Value::Array(items)) => found.extend(items),
+            (Self::Index(index), Value::Array(items)) => {
+                found.extend(position(*index, items.len()).and_then(|at| items.get(at)));
+            }
+            (Self::Slice(from, to, step), Value::Array(items)) => {
+                let end =
+                    |bound: &Option<i64>, default| bound.map_or(default, |b| clamp(b, items.len()));
+                let (from, to) = (end(from, 0), end(to, items.len()));
+                let step = usize::try_from(*step).unwrap_or(usize::MAX);
+                let slice = items.get(from..to.max(from)).unwrap_or_default();
+                found.extend(slice.iter().step_by(step));
+            }
+            (Self::Filter(filter), Value::Array(items)) => {
+                found.extend(items.iter().filter(|item| filter.selects(item)));
+            }
+            (Self::Filter(filter), Value::Object(members)) => {
+                found.extend(members.values().filter(|item| filter.selects(item)));
+            }
+            (Self::Descend, value) => descend(value, found),
+            _ => {}
+        }
+    }
+}
+
+fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+    if found.len() >= FOUND_MAX {
+        return;
+    }
+    found.push(value);
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| descend(item, found)),
+        Value::Object(members) => members.values().for_each(|item| descend(item, found)),
+        _ => {}
+    }
+}
+
+/// The place that `index` means, from the end when it is negative.
+fn position(index: i64, len: usize) -> Option<usize> {
+    match index < 0 {
+        true => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+        false => usize::try_from(index).ok(),
+    }
+}
+
+/// The same for the end of a slice, which may lie outside.
+fn clamp(bound: i64, len: usize) -> usize {
+    match bound < 0 {
+        true => position(bound, len).unwrap_or(0),
+        false => usize::try_from(bound).map_or(len, |bound| bound.min(len)),
+    }
+}
+
+impl Filter {
+    fn selects(&self, item: &Value) -> bool {
+        let left = self.left.value(item);
+        match &self.test {
+            None => left.is_some(),
+            Some((comparison, right)) => match (left, right.value(item)) {
+                (Some(left), Some(right)) => comparison.holds(left, right),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl Operand {
+    fn value<'a>(&'a self, item: &'a Value) -> Option<&'a Value> {
+        match self {
+            Self::Path(path) => path.find(item).first().copied(),
+            Self::Literal(value) => Some(value),
+        }
+    }
+}
+
+impl Comparison {
+    fn holds(self, left: &Value, right: &Value) -> bool {
+        let order = match (left, right) {
+            (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
+                (Some(a), Some(b)) => a.partial_cmp(&b),
+                _ => None,
+            },
+            (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+            (a, b) => (a == b).then_some(std::cmp::Ordering::Equal),
+        };
+        match self {
+            Self::Equal => order.is_some_and(|o| o.is_eq()),
+            Self::NotEqual => !order.is_some_and(|o| o.is_eq()),
+            Self::LessOrEqual => order.is_some_and(|o| o.is_le()),
+            Self::GreaterOrEqual => order.is_some_and(|o| o.is_ge()),
+            Self::Less => order.is_some_and(|o| o.is_lt()),
+            Self::Greater => order.is_some_and(|o| o.is_gt()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_lead_where_kubectl_goes() {
+        let object = json!({
+            "metadata": {"labels": {"a.b/c": "x", "plain": "y"}},
+            "spec": {"n": 3, "list": [1, 2, 3, 4], "items": [{"name": "a"}, {"name": "b"}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True", "n": 1},
+                {"type": "Synced", "status": "False", "n": 2},
+            ]},
+        });
+        for (path, expected) in [
+            (".spec.n", json!([3])),
+            ("", json!([object])),
+            (".", json!([object])),
+            (".spec.absent", json!([])),
+            (".spec.n.deeper", json!([])),
+            (".spec.list[0]", json!([1])),
+            (".spec.list[-1]", json!([4])),
+            (".spec.list[9]", json!([])),
+            (".spec.list[1:3]", json!([2, 3])),
+            (".spec.list[-2:]", json!([3, 4])),
+            (".spec.list[::2]", json!([1, 3])),
+            (".spec.list[3:1]", json!([])),
+            (".spec.items[*].name", json!(["a", "b"])),
+            (".spec.items.*.name", json!(["a", "b"])),
+            ("..name", json!(["a", "b"])),
+            (r".metadata.labels.a\.b/c", json!(["x"])),
+            (".metadata.labels['a.b/c']", json!(["x"])),
+            (r#".metadata["labels"]["plain"]"#, json!(["y"])),
+            (
+                r#".status.conditions[?(@.type=="Ready")].status"#,
+                json!(["True"]),
+            ),
+            (".status.conditions[?(@.type == 'Synced')].n", json!([2])),
+            (".status.conditions[?(@.n > 1)].type", json!(["Synced"])),
+            (".status.conditions[?(@.type != 'Ready')].n", json!([2])),
+            (".status.conditions[?(@.absent)].n", json!([])),
+            (".status.conditions[?(@.n)].n", json!([1, 2])),
+        ] {
+            let parsed = JsonPath::parse(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(json!(parsed.find(&object)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for bad in [
+            ".a[",
+            ".a['b]",
+            ".a[x]",
+            ".a[?(]",
+            ".a[?(@.b==)]",
+            ".a[1:2:0]",
+            "a",
+            ".a]",
+        ] {
+            let told = JsonPath::parse(bad);
+            // A bracket that closes nothing is part of a name, as in kubectl.
+            assert_eq!(told.is_err(), bad != ".a]", "{bad}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn steps_that_fan_out_are_bounded() {
+        let wide: Value = (0..200).map(|_| json!(vec![0; 200])).collect();
+        let path = JsonPath::parse("..*..*..*").unwrap();
+        assert!(path.find(&wide).len() <= FOUND_MAX);
+    }
+}

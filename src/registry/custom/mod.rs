@@ -1,0 +1,134 @@
+//! Custom resources: what a CustomResourceDefinition makes the server serve. Definitions are objects
+//! like others; [`follow`] watches them in their own cache, so that it makes no difference which server
+//! took them in, judges their names and puts what they define into the registry's table.
+//!
+//! # Definitions
+//!
+//! - *Definition*: a CustomResourceDefinition. Its *versions* are resources of the registry that share
+//!   a storage prefix, `<group>/<plural>`, and with that a cache.
+//! - *Storage version*: the one that new objects are stored in.
+//!
+//! # Invariants
+//!
+//! 1. What is served is made from definitions as storage has them: never from a request's body.
+//! 2. Whoever reads from this server that a definition is established can use what it defines here.
+//! 3. A definition goes after its objects: one of that name that comes later finds none.
+
+mod cleanup;
+mod columns;
+mod conditions;
+#[allow(dead_code, reason = "schemas and conversion are not read yet")]
+mod definition;
+mod follow;
+mod json_path;
+mod resources;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use self::columns::Printer;
+pub use self::definition::Scale;
+use super::write::{Change, Current, Decide, Place};
+use super::{ApiError, Registry, Resource};
+
+pub(super) use self::cleanup::begin as begin_deletion;
+pub(super) use self::definition::prepare_create as prepare_definition_create;
+pub(super) use self::definition::prepare_update as prepare_definition_update;
+
+/// How long a server that starts waits for the definitions that storage has; as long as a cache that
+/// fills itself may take.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a custom resource is besides what every resource is.
+#[derive(Debug)]
+pub struct Custom {
+    /// The name of its definition.
+    pub(super) definition: String,
+    /// Its definition is being deleted: nothing new may come.
+    pub(super) terminating: bool,
+    /// What to tell those who use a version that is going away.
+    pub deprecation: Option<String>,
+    /// Where its objects keep their scale, if the version has one.
+    pub scale: Option<Scale>,
+    pub(super) printer: Printer,
+}
+
+/// What the registry knows of definitions as such.
+#[derive(Debug, Default)]
+pub(super) struct Definitions {
+    /// Whether those that storage had at the start are served.
+    served: watch::Sender<bool>,
+    cleanup: cleanup::Cleanup,
+}
+
+/// Whether this is the resource of definitions.
+pub(super) fn is_definitions(resource: &Resource) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
+/// Refuses new objects of a definition that is being deleted.
+///
+/// # Errors
+/// [`ApiError::MethodNotAllowed`].
+pub(super) fn check_creatable(resource: &Resource) -> Result<(), ApiError> {
+    match &resource.custom {
+        Some(custom) if custom.terminating => Err(ApiError::MethodNotAllowed(
+            "create not allowed while custom resource definition is terminating".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Starts to serve what is defined, in tasks of the registry.
+pub(super) fn start(registry: &Arc<Registry>) {
+    let tasks = &registry.tasks;
+    tasks.spawn("custom-resources", follow::follow(registry.clone()));
+    tasks.spawn("custom-resource-cleanup", cleanup::run(registry.clone()));
+}
+
+/// Waits until what storage defines is served.
+///
+/// # Errors
+/// [`ApiError::Timeout`] when storage does not tell in time.
+pub(super) async fn served(registry: &Registry) -> Result<(), ApiError> {
+    let mut served = registry.definitions.served.subscribe();
+    let waiting = tokio::time::timeout(SERVED_WITHIN, served.wait_for(|served| *served));
+    match waiting.await {
+        Ok(Ok(_)) => Ok(()),
+        // The sender lives in the registry, so only time can run out.
+        _ => Err(ApiError::Timeout(format!(
+            "the custom resource definitions were not read within {SERVED_WITHIN:?}"
+        ))),
+    }
+}
+
+/// A write of the server's own: what it makes of an object that is there.
+struct Edit<'a, F> {
+    place: &'a Place,
+    edit: F,
+}
+
+impl<F: FnMut(&Value) -> Change + Send> Decide for Edit<'_, F> {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
+        let current = current.ok_or_else(|| self.place.not_found())?;
+        Ok((self.edit)(&current.value))
+    }
+}
+
+impl Registry {
+    /// Changes the object at `place`, unless it is gone.
+    async fn edit(
+        &self,
+        place: &Place,
+        edit: impl FnMut(&Value) -> Change + Send,
+    ) -> Result<(), ApiError> {
+        let mut edit = Edit { place, edit };
+        match self.guaranteed_write(place, false, &mut edit).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

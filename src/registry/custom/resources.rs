@@ -1,0 +1,231 @@
+//! From a definition to resources of the registry's table: one for each served version, in the order in
+//! which discovery shows them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::columns::Printer;
+use super::definition::{Definition, Names, Version};
+use super::{Custom, Resource};
+use crate::api::{ColumnSet, FieldColumn};
+use crate::registry::Subresource;
+
+/// What is done to custom resources.
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// The served versions of a definition that has these names.
+pub(super) fn resources(definition: &Definition, names: &Names) -> Vec<Arc<Resource>> {
+    let served = definition.spec.versions.iter().filter(|v| v.served);
+    served
+        .map(|version| Arc::new(resource(definition, names, version)))
+        .collect()
+}
+
+fn resource(definition: &Definition, names: &Names, version: &Version) -> Resource {
+    let spec = &definition.spec;
+    let mut subresources = Vec::new();
+    if version.subresources.status.is_some() {
+        subresources.push(Subresource::STATUS);
+    }
+    if version.subresources.scale.is_some() {
+        subresources.push(Subresource::SCALE);
+    }
+    Resource {
+        group: spec.group.clone(),
+        version: version.name.clone(),
+        kind: names.kind.clone(),
+        plural: spec.names.plural.clone(),
+        singular: names.singular.clone(),
+        short_names: names.short_names.clone(),
+        categories: names.categories.clone(),
+        namespaced: spec.scope == "Namespaced",
+        subresources,
+        verbs: VERBS.map(str::to_owned).to_vec(),
+        storage_prefix: definition.storage_prefix(),
+        columns: Arc::new(columns(&spec.versions, version)),
+        triggers: Vec::new(),
+        custom: Some(Arc::new(custom(definition, names, version))),
+    }
+}
+
+fn custom(definition: &Definition, names: &Names, version: &Version) -> Custom {
+    let group = &definition.spec.group;
+    let (name, kind) = (&version.name, &names.kind);
+    let deprecated = || format!("{group}/{name} {kind} is deprecated");
+    Custom {
+        definition: definition.metadata.name.clone(),
+        terminating: definition.is_terminating(),
+        deprecation: version.deprecated.then(|| {
+            let own = version.deprecation_warning.clone();
+            own.unwrap_or_else(deprecated)
+        }),
+        scale: version.subresources.scale.clone(),
+        printer: Printer::new(version),
+    }
+}
+
+/// The selectable fields of all versions, because they share a cache; those that only others have are
+/// without a label here.
+fn columns(versions: &[Version], own: &Version) -> ColumnSet {
+    let labels = |version: &Version| -> Vec<String> {
+        let paths = version.selectable_fields.iter();
+        paths
+            .map(|field| field.json_path.trim_start_matches('.').to_owned())
+            .collect()
+    };
+    let selectable = labels(own);
+    let mut all: Vec<String> = versions.iter().flat_map(labels).collect();
+    all.sort_unstable();
+    all.dedup();
+    let column = |label: &String| {
+        let mut column = FieldColumn::new(label);
+        if !selectable.contains(label) {
+            column.label = "".into();
+        }
+        column
+    };
+    ColumnSet::new(all.iter().map(column).collect())
+}
+
+/// The resources of all definitions, as the table has them: by group, preferred versions first, names in
+/// order.
+pub(super) fn ordered(mut resources: Vec<Arc<Resource>>) -> Vec<Arc<Resource>> {
+    resources.sort_by(|a, b| {
+        let version = || by_priority(&a.version, &b.version);
+        let group = a.group.cmp(&b.group);
+        group
+            .then_with(version)
+            .then_with(|| a.plural.cmp(&b.plural))
+    });
+    resources
+}
+
+/// Versions as Kubernetes prefers them: `v2`, `v1`, `v2beta1`, `v1alpha2`, and then other texts.
+fn by_priority(a: &str, b: &str) -> Ordering {
+    match (Rank::of(a), Rank::of(b)) {
+        (Some(a), Some(b)) => b.cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// How stable a version is, of which major number, and in which step towards it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank(u8, u64, u64);
+
+impl Rank {
+    fn of(version: &str) -> Option<Self> {
+        let rest = version.strip_prefix('v')?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let major = number(&rest[..end])?;
+        let (stability, minor) = match &rest[end..] {
+            "" => return Some(Self(2, major, 0)),
+            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+                (Some(minor), _) => (1, minor),
+                (_, Some(minor)) => (0, minor),
+                _ => return None,
+            },
+        };
+        Some(Self(stability, major, number(minor)?))
+    }
+}
+
+/// A number without leading zeros.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| !text.starts_with(['0', '+']))
+}
+
+/// The names that built-ins have in a group.
+pub(super) fn names_of(builtins: &[Arc<Resource>], group: &str) -> Vec<Names> {
+    let of_group = builtins.iter().filter(|resource| resource.group == group);
+    of_group
+        .map(|resource| Names {
+            plural: resource.plural.clone(),
+            singular: resource.singular.clone(),
+            kind: resource.kind.clone(),
+            list_kind: format!("{}List", resource.kind),
+            short_names: resource.short_names.clone(),
+            categories: Vec::new(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_in_the_order_of_kubernetes() {
+        let mut versions = [
+            "foo1",
+            "v1alpha1",
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "foo10",
+            "v12alpha1",
+            "v11alpha2",
+            "v0",
+        ];
+        versions.sort_by(|a, b| by_priority(a, b));
+        let expected = [
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v12alpha1",
+            "v11alpha2",
+            "v1alpha1",
+            "foo1",
+            "foo10",
+            "v0",
+        ];
+        assert_eq!(versions, expected);
+    }
+
+    #[test]
+    fn versions_share_columns_and_not_labels() {
+        let definition: Definition = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "foos.e.com"},
+            "spec": {"group": "e.com", "scope": "Namespaced",
+                "names": {"plural": "foos", "kind": "Foo"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true,
+                        "selectableFields": [{"jsonPath": ".spec.color"}]},
+                    {"name": "v2", "served": true,
+                        "selectableFields": [{"jsonPath": ".spec.alpha"}, {"jsonPath": ".spec.color"}]},
+                    {"name": "v3"},
+                ]},
+        }))
+        .unwrap();
+        let all = resources(&definition, &definition.spec.names);
+        let [v1, v2] = all.as_slice() else {
+            panic!("{all:?}");
+        };
+        assert_eq!(v1.storage_prefix, "e.com/foos");
+        assert_eq!(
+            v1.columns.resolve("spec.color"),
+            v2.columns.resolve("spec.color")
+        );
+        assert!(v1.columns.resolve("spec.alpha").is_err());
+        assert!(v1.columns.resolve("").is_err());
+        assert!(v2.columns.resolve("spec.alpha").is_ok());
+    }
+}

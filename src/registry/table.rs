@@ -1,0 +1,63 @@
+//! The table of served resources, as one immutable snapshot: requests look things up in it without a
+//! lock, and it is replaced whole when a definition of custom resources comes, changes or goes. What
+//! the resources are is told by `builtins` and `custom`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Resource;
+
+/// What is served at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// In discovery's order: groups together, preferred version of a group first.
+    all: Vec<Arc<Resource>>,
+    by_plural: HashMap<String, Vec<Arc<Resource>>>,
+    /// By storage prefix: of the resources that share one, the first.
+    owners: HashMap<String, Arc<Resource>>,
+}
+
+impl Table {
+    /// The table of `builtins` and then `custom`; of two by the same name the first is served.
+    pub(super) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
+        let mut table = Self::default();
+        for resource in builtins.iter().cloned().chain(custom) {
+            let same_plural = table.by_plural.entry(resource.plural.clone()).or_default();
+            let same = |other: &Arc<Resource>| is(other, &resource.group, &resource.version);
+            if same_plural.iter().any(same) {
+                continue;
+            }
+            same_plural.push(resource.clone());
+            let prefix = resource.storage_prefix.clone();
+            if resource.is_stored() {
+                table
+                    .owners
+                    .entry(prefix)
+                    .or_insert_with(|| resource.clone());
+            }
+            table.all.push(resource);
+        }
+        table
+    }
+
+    /// Every resource, in discovery's order.
+    pub(super) fn all(&self) -> &[Arc<Resource>] {
+        &self.all
+    }
+
+    /// The resource of this group (empty for core), version and plural name.
+    pub(super) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let mut same_plural = self.by_plural.get(plural)?.iter();
+        same_plural.find(|resource| is(resource, group, version))
+    }
+
+    /// Of the resources that share a storage prefix the one that names their cache, its columns and
+    /// their metrics.
+    pub(super) fn owner(&self, storage_prefix: &str) -> Option<&Arc<Resource>> {
+        self.owners.get(storage_prefix)
+    }
+}
+
+fn is(resource: &Resource, group: &str, version: &str) -> bool {
+    resource.group == group && resource.version == version
+}

@@ -1,0 +1,150 @@
+//! A definition comes, is served, and goes with its objects.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+
+/// How soon what is defined must be served.
+const SERVED_WITHIN: Duration = Duration::from_millis(100);
+
+pub(super) async fn what_is_defined_is_served_within_100_ms(world: &mut World) {
+    let (code, before) = world.get("/apis").await;
+    assert_eq!(code, 200);
+    assert!(!before.to_string().contains("example.com"));
+    // The fastest of a few: the machine is shared, and one that dozes off says nothing of the server.
+    let mut fastest = Duration::MAX;
+    for n in 0..5 {
+        let mut definition = foos();
+        let group = format!("g{n}.example.com");
+        definition["metadata"]["name"] = format!("foos.{group}").into();
+        definition["spec"]["group"] = group.clone().into();
+        let path = format!("/apis/{group}/v1/namespaces/default/foos");
+        let mut body = foo("a", json!({"color": "red"}));
+        body["apiVersion"] = format!("{group}/v1").into();
+        let (code, answer) = world.post(DEFINITIONS, &definition).await;
+        assert_eq!(code, 201, "{answer}");
+        let began = Instant::now();
+        loop {
+            match world.post(&path, &body).await {
+                (201, _) => break,
+                (404, _) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        fastest = fastest.min(began.elapsed());
+        let (_, now) = world.get(&format!("{DEFINITIONS}/foos.{group}")).await;
+        let conditions =
+            ["NamesAccepted", "Established"].map(|kind| condition(&now, kind).to_owned());
+        println!(
+            "served after {:?}, conditions {conditions:?}",
+            began.elapsed()
+        );
+        let (_, list) = world.get(&format!("/apis/{group}/v1")).await;
+        assert_eq!(list["resources"][0]["name"], "foos", "{list}");
+        assert_eq!(list["resources"][1]["name"], "foos/status", "{list}");
+    }
+    assert!(fastest < SERVED_WITHIN, "{fastest:?}");
+}
+
+pub(super) async fn a_definition_goes_with_its_objects_and_comes_back_empty(world: &mut World) {
+    world.define(&foos()).await;
+    for n in 0..30 {
+        let (code, body) = world.post(FOOS, &foo(&format!("f{n}"), json!({}))).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    let mut held = foo("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/keeps"]);
+    assert_eq!(world.post(FOOS, &held).await.0, 201);
+    let path = format!("{DEFINITIONS}/foos.example.com");
+    let (code, body) = world.delete(&path).await;
+    assert_eq!(
+        (code, condition(&body, "Terminating")),
+        (200, "True"),
+        "{body}"
+    );
+    world
+        .until(FOOS, |_, list| {
+            list["items"].as_array().is_some_and(|i| i.len() == 1)
+        })
+        .await;
+    world
+        .until("/apis/example.com/v1", |_, list| {
+            list["resources"][0]["verbs"]
+                == json!(["delete", "deletecollection", "get", "list", "watch"])
+        })
+        .await;
+    let (code, body) = world.post(FOOS, &foo("late", json!({}))).await;
+    assert_eq!(code, 405, "{body}");
+    let message = body["message"].as_str().unwrap();
+    assert!(
+        message.contains("while custom resource definition is terminating"),
+        "{message}"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    let (code, body) = world.patch(&format!("{FOOS}/held"), "merge", &free).await;
+    assert_eq!(code, 200, "{body}");
+    world.until(&path, |code, _| code == 404).await;
+    world.until(FOOS, |code, _| code == 404).await;
+    world
+        .until("/apis/example.com", |code, _| code == 404)
+        .await;
+    world.define(&foos()).await;
+    let (code, list) = world.get(FOOS).await;
+    assert_eq!((code, &list["items"]), (200, &json!([])), "{list}");
+}
+
+pub(super) async fn objects_outlive_their_server(world: &mut World) {
+    world.define(&foos()).await;
+    let (_, made) = world.post(FOOS, &foo("a", json!({"color": "red"}))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut args = Vec::new();
+    let servers;
+    if let Some(etcd) = &world.etcd {
+        servers = format!("--etcd-servers={}", etcd.url());
+        args.extend(["--storage=etcd", servers.as_str()]);
+    } else {
+        // A server of its own whose data this test keeps.
+        let server = Server::start_in(directory.path(), &[]).await;
+        let mut first = World::start(server, None).await;
+        first.define(&foos()).await;
+        let (code, body) = first.post(FOOS, &foo("a", json!({"color": "red"}))).await;
+        assert_eq!(code, 201, "{body}");
+        first.server.kill().await;
+    }
+    let server = Server::start_in(directory.path(), &args).await;
+    let mut next = World::start(server, None).await;
+    // The first request that it takes: it was not ready before it served what is defined.
+    let (code, got) = next.get(&format!("{FOOS}/a")).await;
+    assert_eq!(code, 200, "{got}");
+    assert_eq!(got["spec"], made["spec"]);
+    next.server.stop().await;
+}
+
+/// Definitions are followed in storage: on etcd another server serves what this one took in.
+pub(super) async fn another_server_serves_it_too(world: &mut World) {
+    let Some(etcd) = &world.etcd else {
+        // The embedded store has one server; what it does alone is shown elsewhere.
+        world.define(&foos()).await;
+        return;
+    };
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let server = Server::start(&["--storage=etcd", &servers]).await;
+    let mut other = World::start(server, None).await;
+    world.define(&foos()).await;
+    other.until(FOOS, |code, _| code == 200).await;
+    let (code, body) = other.post(FOOS, &foo("a", json!({}))).await;
+    assert_eq!(code, 201, "{body}");
+    assert_eq!(world.get(&format!("{FOOS}/a")).await.0, 200);
+    assert_eq!(
+        other
+            .delete(&format!("{DEFINITIONS}/foos.example.com"))
+            .await
+            .0,
+        200
+    );
+    world.until(FOOS, |code, _| code == 404).await;
+    other.until(FOOS, |code, _| code == 404).await;
+    other.server.stop().await;
+}

@@ -1,0 +1,176 @@
+//! Custom resources on the real binary, on the embedded store and on etcd, as kubectl, kube-rs and raw
+//! HTTP meet them.
+
+mod lifecycle;
+mod showing;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Kubectl, PATIENCE, Protocol, Server, Wire};
+use crate::storage::etcd::EtcdProcess;
+
+/// A server with what its clients need.
+struct World {
+    server: Server,
+    kubectl: Kubectl,
+    wire: Wire,
+    etcd: Option<EtcdProcess>,
+}
+
+/// Runs every case on both back ends.
+macro_rules! on_both {
+    ($($module:ident: [$($case:ident),* $(,)?]),* $(,)?) => {
+        mod embedded {
+            $($(#[tokio::test] async fn $case() {
+                let mut world = super::World::start(super::Server::start(&[]).await, None).await;
+                super::$module::$case(&mut world).await;
+                world.server.stop().await;
+            })*)*
+        }
+        mod etcd {
+            $($(#[tokio::test] async fn $case() {
+                let etcd = super::EtcdProcess::start(&[]).await;
+                let servers = format!("--etcd-servers={}", etcd.url());
+                let server = super::Server::start(&["--storage=etcd", &servers]).await;
+                let mut world = super::World::start(server, Some(etcd)).await;
+                super::$module::$case(&mut world).await;
+                world.server.stop().await;
+            })*)*
+        }
+    };
+}
+
+on_both!(
+    lifecycle: [
+        what_is_defined_is_served_within_100_ms,
+        a_definition_goes_with_its_objects_and_comes_back_empty,
+        objects_outlive_their_server,
+        another_server_serves_it_too,
+    ],
+    showing: [
+        kubectl_finds_waits_and_prints,
+        fields_select,
+        writes_keep_the_rules_of_custom_resources,
+    ],
+);
+
+impl World {
+    async fn start(server: Server, etcd: Option<EtcdProcess>) -> Self {
+        Self {
+            kubectl: Kubectl::new(&server.kubeconfig()),
+            wire: server.plain(Protocol::Http1).await,
+            server,
+            etcd,
+        }
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: &Value,
+    ) -> (u16, Value) {
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        let headers = [("content-type", media)];
+        let answer = self.wire.send(method, path, &headers, &body).await;
+        (answer.status.as_u16(), answer.json())
+    }
+
+    async fn get(&mut self, path: &str) -> (u16, Value) {
+        self.send(Method::GET, path, "application/json", &Value::Null)
+            .await
+    }
+
+    async fn post(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        self.send(Method::POST, path, "application/json", body)
+            .await
+    }
+
+    async fn put(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        self.send(Method::PUT, path, "application/json", body).await
+    }
+
+    async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
+        let media = format!("application/{kind}-patch+json");
+        self.send(Method::PATCH, path, &media, body).await
+    }
+
+    async fn delete(&mut self, path: &str) -> (u16, Value) {
+        self.send(Method::DELETE, path, "application/json", &Value::Null)
+            .await
+    }
+
+    /// Asks for `path` until the answer is as wanted.
+    async fn until(&mut self, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
+        let asking = async {
+            loop {
+                let (code, body) = self.get(path).await;
+                if wanted(code, &body) {
+                    return body;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let asked = tokio::time::timeout(PATIENCE, asking).await;
+        asked.unwrap_or_else(|_| panic!("in vain: {path}"))
+    }
+
+    /// Creates a definition and waits until it is established.
+    async fn define(&mut self, definition: &Value) {
+        let (code, body) = self.post(DEFINITIONS, definition).await;
+        assert_eq!(code, 201, "{body}");
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        let path = format!("{DEFINITIONS}/{name}");
+        self.until(&path, |_, body| condition(body, "Established") == "True")
+            .await;
+    }
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+
+/// The status of a condition; empty when there is none.
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let all = object["status"]["conditions"].as_array();
+    let one = all.into_iter().flatten().find(|c| c["type"] == kind);
+    one.and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+/// A definition of foos in one version, with a status.
+fn foos() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "shortNames": ["fo"],
+                "categories": ["all"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        "properties": {"color": {"type": "string"}, "size": {"type": "integer"}}},
+                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                }}},
+                "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}],
+                "additionalPrinterColumns": [
+                    {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+                    {"name": "Ready", "type": "string",
+                        "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }],
+        },
+    })
+}
+
+fn foo(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}, "spec": spec})
+}
