@@ -11,6 +11,7 @@ pub mod storage;
 pub mod cacher;
 
 pub mod admission;
+pub mod managed;
 
 pub mod registry;
 

@@ -13,9 +13,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("storage", &["api"]),
     ("cacher", &["reflector", "storage", "api"]),
     ("admission", &["api"]),
+    ("managed", &["schema"]),
     (
         "registry",
-        &["admission", "cacher", "storage", "schema", "api"],
+        &["admission", "managed", "cacher", "storage", "schema", "api"],
     ),
     ("http", &["registry", "schema", "api"]),
     (
@@ -25,6 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "http",
             "registry",
             "admission",
+            "managed",
             "cacher",
             "storage",
             "reflector",

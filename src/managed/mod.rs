@@ -1,0 +1,78 @@
+//! Who manages which fields of an object (`metadata.managedFields`), and server-side apply: KEP-555,
+//! with the rules of upstream's structured merge and of its field managers. It knows no resource, no
+//! storage and no request: types come from `schema`, objects as JSON values.
+//!
+//! # Definitions
+//!
+//! - *Field*: a path from the top of an object. Items of lists are named by their keys or values where
+//!   the list's type tells them apart; atomic lists and maps, and scalars, are leaves.
+//! - *Manager*: who wrote a field last, or wants it: a name, an operation, and a subresource if the
+//!   write was to one. An update belongs to a version too.
+//! - *Applier*: a manager that says all that it wants each time it applies. What it leaves out it gives
+//!   up, and what nobody else has then is removed.
+//! - *Conflict*: an applier wants another value for a field that somebody else has.
+//!
+//! # Invariants
+//!
+//! 1. A field has each manager at most once, and a manager that has no field has no entry.
+//! 2. Whoever changes a field by an update has it alone, forced or not; whoever applies the value that is
+//!    there shares it.
+//! 3. A write that changes no field changes no entry, whatever the time is.
+
+mod apply;
+mod blank;
+mod compare;
+mod element;
+mod entries;
+mod fields_of;
+mod last_applied;
+mod merge;
+mod prune;
+mod reconcile;
+mod remove;
+mod set;
+mod typed;
+mod update;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+
+use crate::schema::TypeRef;
+
+pub use apply::{ApplyError, Conflict, apply};
+pub use update::{keep_times, update};
+
+/// Who writes, and to what.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// The name of the manager; upstream's is `unknown` where a client says none.
+    pub name: &'a str,
+    /// The version of the object that is written, `apps/v1`.
+    pub api_version: &'a str,
+    /// `status`; `None` is the object itself.
+    pub subresource: Option<&'a str>,
+    /// What of the object is not theirs to write, whatever they say.
+    pub scope: Scope,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// The fields that a write can change; the others are put back before it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// All but the status.
+    NoStatus,
+    /// The status and the annotations, and perhaps the labels.
+    Status {
+        /// Whether these too.
+        labels: bool,
+    },
+}
+
+/// The type of an object in each version in which it is served. Entries of other versions are dropped.
+pub type Types<'a> = dyn Fn(&str) -> Option<TypeRef<'a>> + 'a;

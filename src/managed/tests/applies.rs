@@ -1,0 +1,274 @@
+//! Applies: merges, conflicts, shared and given up fields.
+
+use super::*;
+
+#[test]
+fn an_apply_makes_an_object() {
+    let mut world = config_map();
+    world.apply("a", data(&[("x", "1")]));
+    assert_eq!(world.body(), data(&[("x", "1")]));
+    assert_eq!(world.managers(), ["a Apply: .data.x"]);
+}
+
+#[test]
+fn the_same_again_is_nothing_new() {
+    let mut world = config_map();
+    world.apply("a", data(&[("x", "1")]));
+    let before = world.object.clone();
+    world.apply("a", data(&[("x", "1")]));
+    assert_eq!(world.object, before);
+}
+
+#[test]
+fn what_others_have_is_a_conflict() {
+    let mut world = World::of("apps/v1", "Deployment");
+    let replicas = |count: u32| json!({"spec": {"replicas": count}});
+    world.update("kubectl-create", replicas(1));
+    let conflict = world.try_apply("a", replicas(2), false).unwrap_err();
+    assert_eq!(
+        conflict.to_string(),
+        "Apply failed with 1 conflict: conflict with \"kubectl-create\" using apps/v1: .spec.replicas"
+    );
+    let ApplyError::Conflicts(conflicts) = conflict else {
+        panic!("{conflict}");
+    };
+    assert_eq!(
+        conflicts[0].to_string(),
+        "conflict with \"kubectl-create\" using apps/v1"
+    );
+    world.force("a", replicas(2));
+    assert_eq!(world.body(), replicas(2));
+    assert_eq!(world.managers(), ["a Apply: .spec.replicas"]);
+}
+
+#[test]
+fn several_conflicts_are_told_by_their_managers() {
+    let mut world = config_map();
+    world.apply("b", data(&[("x", "1"), ("y", "1")]));
+    world.subresource = Some("scale");
+    world.update("a", data(&[("x", "1"), ("y", "1"), ("z", "1")]));
+    world.subresource = None;
+    let told = told(world.try_apply("c", data(&[("x", "2"), ("y", "2"), ("z", "2")]), false));
+    assert_eq!(
+        told,
+        "Apply failed with 3 conflicts: conflicts with \"a\" with subresource \"scale\" using v1:\n\
+         - .data.z\nconflicts with \"b\":\n- .data.x\n- .data.y"
+    );
+    assert_eq!(world.body(), data(&[("x", "1"), ("y", "1"), ("z", "1")]));
+}
+
+#[test]
+fn the_same_value_is_shared() {
+    let mut world = config_map();
+    world.apply("a", data(&[("x", "1")]));
+    world.apply("b", data(&[("x", "1")]));
+    assert_eq!(world.managers(), ["a Apply: .data.x", "b Apply: .data.x"]);
+    let told = told(world.try_apply("a", data(&[("x", "2")]), false));
+    assert!(told.ends_with("conflict with \"b\": .data.x"), "{told}");
+    // Who gives it up leaves it to the other.
+    world.apply("a", data(&[("y", "1")]));
+    assert_eq!(world.body(), data(&[("x", "1"), ("y", "1")]));
+    assert_eq!(world.managers(), ["b Apply: .data.x", "a Apply: .data.y"]);
+    world.apply("a", data(&[("x", "1"), ("y", "1")]));
+    world.apply("b", data(&[]));
+    assert_eq!(world.body(), data(&[("x", "1"), ("y", "1")]));
+}
+
+#[test]
+fn what_nobody_else_has_goes_when_it_is_given_up() {
+    let mut world = config_map();
+    world.apply("a", data(&[("x", "1"), ("y", "1")]));
+    world.update("b", data(&[("x", "1"), ("y", "2"), ("z", "1")]));
+    world.apply("a", json!({}));
+    assert_eq!(world.body(), data(&[("y", "2"), ("z", "1")]));
+    assert_eq!(world.managers(), ["b Update: .data.y .data.z"]);
+}
+
+#[test]
+fn a_field_that_is_given_up_takes_what_is_left_of_it_along() {
+    let mut world = World::of("v1", "Pod");
+    world.apply(
+        "a",
+        json!({"spec": {"securityContext": {"runAsUser": 1}, "nodeName": "n"}}),
+    );
+    world.apply("a", json!({"spec": {"nodeName": "n"}}));
+    assert_eq!(world.body()["spec"], json!({"nodeName": "n"}));
+}
+
+#[test]
+fn what_was_there_before_is_somebodys() {
+    let mut world = config_map();
+    world.object = Some(world.full(data(&[("x", "1"), ("y", "1")])));
+    let told = told(world.try_apply("a", data(&[("x", "2")]), false));
+    assert!(
+        told.contains("\"before-first-apply\" using v1: .data.x"),
+        "{told}"
+    );
+    world.force("a", data(&[("x", "2")]));
+    let expected = [
+        "a Apply: .data.x",
+        "before-first-apply Update: .data .data.y",
+    ];
+    assert_eq!(world.managers(), expected);
+}
+
+#[test]
+fn a_configuration_says_nothing_of_managers() {
+    let mut world = config_map();
+    for entries in [json!([]), json!([{"manager": "x"}])] {
+        let body = json!({"metadata": {"managedFields": entries}});
+        let told = told(world.try_apply("a", body, false));
+        assert_eq!(told, "metadata.managedFields must be nil");
+    }
+    world.apply("a", json!({"metadata": {"managedFields": null}}));
+}
+
+/// What is said of applying this as a Deployment.
+fn refusal(body: Value) -> String {
+    let mut world = World::of("apps/v1", "Deployment");
+    let told = told(world.try_apply("a", body, false));
+    let prefix = "failed to create typed patch object (/x; apps/v1, Kind=Deployment): ";
+    told.strip_prefix(prefix)
+        .unwrap_or_else(|| panic!("{told}"))
+        .to_owned()
+}
+
+#[test]
+fn a_configuration_fits_its_type() {
+    let containers =
+        |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let path = ".spec.template.spec.containers";
+    assert_eq!(
+        refusal(json!({"spec": {"x": 1}})),
+        ".spec.x: field not declared in schema"
+    );
+    assert_eq!(
+        refusal(json!({"spec": {"replicas": "1"}})),
+        ".spec.replicas: expected numeric (int or float), got \"1\""
+    );
+    assert_eq!(refusal(json!({"spec": 1})), ".spec: expected map, got 1");
+    assert_eq!(
+        refusal(containers(json!({}))),
+        format!("{path}: expected list, got {{}}")
+    );
+    assert_eq!(
+        refusal(containers(json!([{"name": "a"}, {"name": "a"}]))),
+        format!("{path}: duplicate entries for key [name=\"a\"]")
+    );
+    assert_eq!(
+        refusal(containers(json!([{"image": "a"}]))),
+        format!(
+            "{path}: element 0: associative list with keys has an element that omits key field \
+             \"name\" (and doesn't have default value)"
+        )
+    );
+    assert_eq!(
+        refusal(json!({"foo": 1, "spec": {"paused": "a", "minReadySeconds": true}})),
+        "errors:\n  .foo: field not declared in schema\n  .spec.minReadySeconds: expected numeric \
+         (int or float), got true\n  .spec.paused: expected boolean, got \"a\""
+    );
+    let mut secret = World::of("v1", "Secret");
+    let refused = secret.try_apply("a", json!({"data": {"x": 1}}), false);
+    assert!(told(refused).contains("(/x; /v1, Kind=Secret): .data.x: expected string"));
+}
+
+#[test]
+fn other_versions_share_an_appliers_entry() {
+    let spec = json!({"type": "object", "properties": {
+        "a": {"type": "integer"}, "b": {"type": "integer"},
+    }});
+    let mut world = World::custom(spec.clone());
+    world.serve("example.com/v2", spec);
+    world.apply("m", json!({"spec": {"a": 1, "b": 1}}));
+    world.api_version = "example.com/v2";
+    world.apply("m", json!({"spec": {"b": 2}}));
+    assert_eq!(world.body(), json!({"spec": {"b": 2}}));
+    assert_eq!(world.managers(), ["m Apply: .spec.b"]);
+    assert_eq!(world.entries()[0]["apiVersion"], "example.com/v2");
+}
+
+#[test]
+fn the_status_is_applied_to_its_subresource() {
+    let mut world = World::of("apps/v1", "Deployment");
+    world.apply(
+        "a",
+        json!({"spec": {"replicas": 1}, "status": {"replicas": 3}}),
+    );
+    assert_eq!(world.managers(), ["a Apply: .spec.replicas"]);
+    world.subresource = Some("status");
+    world.apply(
+        "a",
+        json!({"status": {"replicas": 1}, "spec": {"paused": true}}),
+    );
+    let expected = ["a Apply: .spec.replicas", "a Apply: .status.replicas"];
+    assert_eq!(world.managers(), expected);
+    assert_eq!(world.entries()[1]["subresource"], "status");
+}
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A map that `kubectl apply` made on the client, with `x` and `y`; then another set `y`.
+fn applied_on_client() -> World {
+    let mut world = config_map();
+    let mut body = data(&[("x", "1"), ("y", "1")]);
+    let last = world.full(body.clone()).to_string();
+    body["metadata"] = json!({"annotations": {LAST_APPLIED: last}});
+    world.update("kubectl-client-side-apply", body.clone());
+    body["data"]["y"] = "2".into();
+    world.update("other", body);
+    world
+}
+
+#[test]
+fn what_was_applied_on_the_client_is_no_conflict() {
+    let mut world = applied_on_client();
+    world.apply("kubectl", data(&[("x", "3"), ("y", "2")]));
+    let last = &world.object.as_ref().unwrap()["metadata"]["annotations"][LAST_APPLIED];
+    let last = last.as_str().unwrap();
+    assert!(last.ends_with('\n'));
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(last["data"], json!({"x": "3", "y": "2"}));
+    assert!(
+        world
+            .managers()
+            .contains(&"kubectl Apply: .data.x .data.y".to_owned())
+    );
+    // Only what it left alone, and only for that manager.
+    let mut world = applied_on_client();
+    let told_of = told(world.try_apply("kubectl", data(&[("x", "3"), ("y", "3")]), false));
+    assert_eq!(
+        told_of,
+        "Apply failed with 1 conflict: conflict with \"other\" using v1: .data.y"
+    );
+    let told_of = told(world.try_apply("someone", data(&[("x", "3")]), false));
+    assert!(told_of.contains("kubectl-client-side-apply"), "{told_of}");
+}
+
+#[test]
+fn an_annotation_that_is_not_there_is_not_made() {
+    let mut world = config_map();
+    world.apply("kubectl", data(&[("x", "1")]));
+    assert_eq!(world.body(), data(&[("x", "1")]));
+}
+
+#[test]
+fn a_field_that_becomes_atomic_has_one_manager() {
+    let map = |kind: &str| {
+        json!({"type": "object", "properties": {"m": {
+            "type": "object",
+            "x-kubernetes-map-type": kind,
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        }}})
+    };
+    let mut world = World::custom(map("granular"));
+    world.apply("m", json!({"spec": {"m": {"a": 1}}}));
+    world.serve("example.com/v1", map("atomic"));
+    world.apply("n", json!({"spec": {"m": {"a": 1}}}));
+    let expected = ["m Apply: .spec.m", "n Apply: .spec.m"];
+    assert_eq!(world.managers(), expected);
+    // Whoever has the whole has it still when its parts get managers again.
+    world.serve("example.com/v1", map("granular"));
+    world.apply("n", json!({"spec": {"m": {"a": 1, "b": 1}}}));
+    let expected = ["m Apply: .spec.m", "n Apply: .spec.m.a .spec.m.b"];
+    assert_eq!(world.managers(), expected);
+}

@@ -1,0 +1,170 @@
+//! Lists: items with keys, sets and atomic lists, their order and their duplicates.
+
+use super::*;
+
+fn pod(containers: Value) -> Value {
+    json!({"spec": {"containers": containers}})
+}
+
+fn names(world: &World) -> Vec<String> {
+    let body = world.body();
+    let list = body["spec"]["containers"].as_array().unwrap();
+    let name = |item: &Value| item["name"].as_str().unwrap().to_owned();
+    list.iter().map(name).collect()
+}
+
+#[test]
+fn items_with_keys_have_managers_of_their_own() {
+    let mut world = World::of("v1", "Pod");
+    world.apply("a", pod(json!([{"name": "x", "image": "i"}])));
+    world.apply(
+        "b",
+        pod(json!([{"name": "x", "tty": true}, {"name": "y", "image": "j"}])),
+    );
+    assert_eq!(
+        world.body(),
+        pod(json!([{"name": "x", "image": "i", "tty": true}, {"name": "y", "image": "j"}]))
+    );
+    // What a gives up of the item that b has too is only what is its own.
+    world.apply("a", pod(json!([])));
+    assert_eq!(
+        world.body(),
+        pod(json!([{"name": "x", "tty": true}, {"name": "y", "image": "j"}]))
+    );
+    world.apply("b", pod(json!([{"name": "x", "tty": true}])));
+    assert_eq!(world.body(), pod(json!([{"name": "x", "tty": true}])));
+}
+
+/// The order of what is there, `config`, and what comes of it.
+fn check_order(live: &str, config: &str, expected: &str) {
+    let list = |names: &str| {
+        let item = |name| json!({"name": name});
+        pod(names.split_whitespace().map(item).collect())
+    };
+    let mut world = World::of("v1", "Pod");
+    world.update("a", list(live));
+    world.force("b", list(config));
+    let expected: Vec<&str> = expected.split_whitespace().collect();
+    assert_eq!(names(&world), expected, "{live} with {config}");
+}
+
+#[test]
+fn items_are_in_the_configurations_order() {
+    check_order("a b c", "c b a", "c b a");
+    check_order("a b c", "a b c", "a b c");
+    check_order("a b c", "b", "a b c");
+    check_order("a b c", "d", "a b c d");
+    check_order("a b c", "d a", "d a b c");
+    check_order("a b c", "c a", "b c a");
+    check_order("a b c d", "d b", "a c d b");
+    check_order("a b", "c b d a", "c b d a");
+    check_order("", "b a", "b a");
+}
+
+#[test]
+fn keys_have_defaults() {
+    let service = |port: Value| json!({"spec": {"ports": [port]}});
+    let mut world = World::of("v1", "Service");
+    world.update(
+        "a",
+        service(json!({"port": 80, "protocol": "TCP", "name": "h"})),
+    );
+    world.apply("b", service(json!({"port": 80, "nodePort": 1})));
+    assert_eq!(
+        world.body(),
+        service(json!({"port": 80, "protocol": "TCP", "name": "h", "nodePort": 1}))
+    );
+    let keys = "[port=80,protocol=\"TCP\"]";
+    let expected =
+        format!("b Apply: .spec.ports{keys} .spec.ports{keys}.nodePort .spec.ports{keys}.port");
+    assert_eq!(world.managers()[0], expected);
+}
+
+fn set_of(values: Value) -> Value {
+    json!({"metadata": {"finalizers": values}})
+}
+
+#[test]
+fn members_of_sets_have_managers() {
+    let mut world = config_map();
+    world.apply("a", set_of(json!(["x.io/1", "x.io/2"])));
+    world.apply("b", set_of(json!(["x.io/2", "x.io/3"])));
+    assert_eq!(world.body(), set_of(json!(["x.io/1", "x.io/2", "x.io/3"])));
+    world.apply("a", json!({}));
+    assert_eq!(world.body(), set_of(json!(["x.io/2", "x.io/3"])));
+    assert_eq!(
+        world.managers(),
+        ["b Apply: .metadata.finalizers[=\"x.io/2\"] .metadata.finalizers[=\"x.io/3\"]"]
+    );
+}
+
+#[test]
+fn atomic_lists_are_replaced() {
+    let args = |args: Value| pod(json!([{"name": "x", "args": args}]));
+    let mut world = World::of("v1", "Pod");
+    world.apply("a", args(json!(["1", "2"])));
+    let told = told(world.try_apply("b", args(json!(["1"])), false));
+    assert!(
+        told.ends_with("\"a\": .spec.containers[name=\"x\"].args"),
+        "{told}"
+    );
+    world.force("b", args(json!(["1"])));
+    assert_eq!(world.body(), args(json!(["1"])));
+}
+
+#[test]
+fn duplicates_that_are_there_are_one_field() {
+    let env = |env: Value| pod(json!([{"name": "x", "env": env}]));
+    let one = |name: &str, value: &str| json!({"name": name, "value": value});
+    let mut world = World::of("v1", "Pod");
+    world.update(
+        "a",
+        env(json!([one("D", "1"), one("D", "2"), one("E", "1")])),
+    );
+    let entries = world.entries();
+    let fields = &entries[0]["fieldsV1"]["f:spec"]["f:containers"]["k:{\"name\":\"x\"}"]["f:env"];
+    assert_eq!(fields["k:{\"name\":\"D\"}"], json!({}));
+    // An applier that says nothing of them leaves them; one that does has one in their place.
+    world.apply("b", env(json!([one("F", "1")])));
+    let list = world.body()["spec"]["containers"][0]["env"].clone();
+    assert_eq!(
+        list,
+        json!([one("D", "1"), one("D", "2"), one("E", "1"), one("F", "1")])
+    );
+    world.force("b", env(json!([one("D", "3")])));
+    let list = world.body()["spec"]["containers"][0]["env"].clone();
+    assert_eq!(list, json!([one("D", "3"), one("E", "1")]));
+}
+
+#[test]
+fn what_the_schema_does_not_say_is_deduced() {
+    let mut world = World::custom(json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }));
+    world.apply("a", json!({"spec": {"m": {"x": 1}, "l": [1]}}));
+    world.apply("b", json!({"spec": {"m": {"y": 1}}}));
+    assert_eq!(
+        world.body(),
+        json!({"spec": {"m": {"x": 1, "y": 1}, "l": [1]}})
+    );
+    let told = told(world.try_apply("b", json!({"spec": {"l": [2]}}), false));
+    assert!(told.ends_with("\"a\": .spec.l"), "{told}");
+    // A scalar takes the place of a map.
+    world.force("b", json!({"spec": {"m": 1}}));
+    assert_eq!(world.body(), json!({"spec": {"m": 1, "l": [1]}}));
+    world.apply("a", json!({"spec": {"l": [1]}}));
+    assert_eq!(world.body(), json!({"spec": {"m": 1, "l": [1]}}));
+}
+
+#[test]
+fn long_lists_take_no_long_time() {
+    let items = |from: usize| {
+        let item = |n: usize| json!({"name": format!("c{n}"), "image": "i"});
+        pod((from..from + 20_000).map(item).collect())
+    };
+    let mut world = World::of("v1", "Pod");
+    world.update("a", items(0));
+    world.apply("b", items(10_000));
+    world.apply("b", items(15_000));
+    assert_eq!(names(&world).len(), 35_000);
+}

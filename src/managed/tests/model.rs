@@ -1,0 +1,144 @@
+//! Random writes against a model that is nothing but a map of values and each manager's set of keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const KEYS: &[&str] = &["a", "b", "c"];
+const NAMES: &[&str] = &["m", "n", "o"];
+
+type Data = BTreeMap<&'static str, u8>;
+
+#[derive(Debug, Clone)]
+enum Write {
+    Update(Data),
+    Apply(Data, bool),
+}
+
+fn data_strategy() -> impl Strategy<Value = Data> {
+    prop::collection::btree_map(prop::sample::select(KEYS), 0..2_u8, 0..4)
+}
+
+fn writes() -> impl Strategy<Value = Vec<(&'static str, Write)>> {
+    let write = prop_oneof![
+        data_strategy().prop_map(Write::Update),
+        (data_strategy(), any::<bool>()).prop_map(|(data, force)| Write::Apply(data, force)),
+    ];
+    prop::collection::vec((prop::sample::select(NAMES), write), 1..12)
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Model {
+    data: Data,
+    /// By name and whether it applied.
+    managers: BTreeMap<(&'static str, bool), BTreeSet<&'static str>>,
+}
+
+impl Model {
+    fn update(&mut self, name: &'static str, new: &Data) {
+        for key in KEYS {
+            if self.data.get(key) != new.get(key) {
+                self.release(key, None);
+                if new.contains_key(key) {
+                    self.managers.entry((name, false)).or_default().insert(key);
+                }
+            }
+        }
+        self.data = new.clone();
+    }
+
+    /// Nobody has `key` any more but perhaps one.
+    fn release(&mut self, key: &str, but: Option<(&'static str, bool)>) {
+        for (manager, keys) in &mut self.managers {
+            if Some(*manager) != but {
+                keys.remove(key);
+            }
+        }
+    }
+
+    fn others_have(&self, key: &str, own: (&'static str, bool)) -> bool {
+        let mut others = self.managers.iter().filter(|(m, _)| **m != own);
+        others.any(|(_, keys)| keys.contains(key))
+    }
+
+    fn apply(&mut self, name: &'static str, wanted: &Data, force: bool) -> bool {
+        let own = (name, true);
+        let changes = |key: &&str| self.data.get(key) != wanted.get(key);
+        let changed: Vec<&str> = wanted.keys().copied().filter(changes).collect();
+        if !force && changed.iter().any(|key| self.others_have(key, own)) {
+            return false;
+        }
+        let last = self.managers.remove(&own).unwrap_or_default();
+        for key in changed {
+            self.release(key, Some(own));
+        }
+        for key in last.into_iter().filter(|key| !wanted.contains_key(key)) {
+            if !self.others_have(key, own) {
+                self.data.remove(key);
+            }
+        }
+        self.data.extend(wanted);
+        self.managers.insert(own, wanted.keys().copied().collect());
+        true
+    }
+}
+
+/// An empty map is a field too, which the model does not have.
+fn body(data: &Data) -> Value {
+    if data.is_empty() {
+        return json!({});
+    }
+    let pair = |(key, value): (&&str, &u8)| ((*key).to_owned(), Value::from(value.to_string()));
+    json!({"data": Value::Object(data.iter().map(pair).collect())})
+}
+
+/// What the world shows of it, without the map itself.
+fn shown(world: &World) -> Model {
+    let mut model = Model::default();
+    for key in KEYS {
+        if let Some(value) = world.body()["data"][key].as_str() {
+            model.data.insert(key, value.parse().unwrap());
+        }
+    }
+    for entry in world.entries() {
+        let Some(name) = NAMES.iter().find(|name| entry["manager"] == **name) else {
+            continue; // the keeper
+        };
+        let has = |key: &&&str| !entry["fieldsV1"]["f:data"][format!("f:{key}")].is_null();
+        let keys: BTreeSet<&str> = KEYS.iter().filter(has).copied().collect();
+        if !keys.is_empty() {
+            model
+                .managers
+                .insert((name, entry["operation"] == "Apply"), keys);
+        }
+    }
+    model
+}
+
+proptest! {
+    #[test]
+    fn writes_are_as_the_model_says(writes in writes()) {
+        let mut world = config_map();
+        let mut model = Model::default();
+        // So that there is an object that is tracked, whatever comes.
+        world.apply("keeper", json!({"metadata": {"labels": {"kept": "yes"}}}));
+        for (name, write) in &writes {
+            match write {
+                Write::Update(data) => {
+                    let mut body = body(data);
+                    body["metadata"] = json!({"labels": {"kept": "yes"}});
+                    world.update(name, body);
+                    model.update(name, data);
+                }
+                Write::Apply(data, force) => {
+                    let done = world.try_apply(name, body(data), *force).is_ok();
+                    prop_assert_eq!(done, model.apply(name, data, *force), "{} {:?}", name, write);
+                }
+            }
+            model.managers.retain(|_, keys| !keys.is_empty());
+            prop_assert_eq!(&shown(&world), &model, "after {} {:?}", name, write);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Who manages what after creates and updates.
+
+use super::*;
+
+#[test]
+fn a_create_has_what_it_writes() {
+    let mut world = World::of("apps/v1", "Deployment");
+    world.update(
+        "kubectl-create",
+        json!({
+            "metadata": {"labels": {"app": "a"}, "uid": "u", "creationTimestamp": "t", "generation": 1},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "a"}},
+                "strategy": {"rollingUpdate": {"maxSurge": 1}},
+                "template": {"spec": {"containers": [
+                    {"name": "c", "env": [{"name": "E", "value": "e"}], "resources": {}}
+                ]}},
+            },
+            "status": {},
+        }),
+    );
+    let expected = json!([{
+        "manager": "kubectl-create",
+        "operation": "Update",
+        "apiVersion": "apps/v1",
+        "time": "1970-01-01T00:00:01Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+            "f:spec": {
+                "f:replicas": {},
+                "f:selector": {},
+                "f:strategy": {"f:rollingUpdate": {".": {}, "f:maxSurge": {}}},
+                "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                    ".": {},
+                    "f:name": {},
+                    "f:env": {".": {}, "k:{\"name\":\"E\"}": {".": {}, "f:name": {}, "f:value": {}}},
+                    "f:resources": {},
+                }}}},
+            },
+        },
+    }]);
+    assert_eq!(json!(world.entries()), expected);
+}
+
+#[test]
+fn an_object_of_a_custom_resource_begins_with_nothing() {
+    let mut world = World::custom(json!({
+        "type": "object", "properties": {"a": {"type": "integer"}},
+    }));
+    world.update("m", json!({"spec": {"a": 1}}));
+    assert_eq!(world.managers(), ["m Update: .spec .spec.a"]);
+}
+
+#[test]
+fn who_changes_a_field_has_it_alone() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1"), ("y", "1")]));
+    world.update("b", data(&[("x", "2"), ("y", "1"), ("z", "1")]));
+    let expected = ["a Update: .data .data.y", "b Update: .data.x .data.z"];
+    assert_eq!(world.managers(), expected);
+    // What is removed is nobody's; who has nothing left is gone.
+    world.update("c", data(&[("y", "1")]));
+    assert_eq!(world.managers(), ["a Update: .data .data.y"]);
+    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:01Z");
+}
+
+#[test]
+fn equal_entries_are_one() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1")]));
+    world.update("a", data(&[("x", "1"), ("y", "1")]));
+    assert_eq!(world.managers(), ["a Update: .data .data.x .data.y"]);
+    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:02Z");
+    // An apply and a write to a subresource are others.
+    world.apply("a", data(&[("x", "1")]));
+    world.subresource = Some("status");
+    world.update(
+        "a",
+        json!({"metadata": {"annotations": {"k": "v"}}, "data": {"x": "1", "y": "1"}}),
+    );
+    let managers = world.managers();
+    assert_eq!(managers.len(), 3, "{managers:?}");
+    assert_eq!(world.entries()[2]["subresource"], "status");
+}
+
+#[test]
+fn a_write_that_changes_nothing_changes_no_entry() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1")]));
+    let before = world.object.clone();
+    world.update("b", data(&[("x", "1")]));
+    assert_eq!(world.object, before);
+}
+
+#[test]
+fn clients_that_know_no_entries_do_not_lose_them() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1")]));
+    let mut object = world.full(data(&[("x", "1"), ("y", "1")]));
+    world.write("b", |live, by, types| update(live, &mut object, by, types));
+    world.object = Some(object);
+    let expected = ["a Update: .data .data.x", "b Update: .data.y"];
+    assert_eq!(world.managers(), expected);
+}
+
+/// The managers after an update in which a client wrote these entries.
+fn given(entries: Value) -> Vec<String> {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1"), ("y", "1")]));
+    let mut body = data(&[("x", "2"), ("y", "1")]);
+    body["metadata"] = json!({"managedFields": entries});
+    world.update("b", body).managers()
+}
+
+#[test]
+fn clients_can_write_entries() {
+    let entry = |changes: Value| {
+        let mut entry = json!({
+            "manager": "c", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {"f:x": {}, "f:y": {}}},
+        });
+        json_patch::merge(&mut entry, &changes);
+        json!([entry])
+    };
+    let taken = ["c Update: .data.y", "b Update: .data.x"];
+    assert_eq!(given(entry(json!({}))), taken);
+    // None, and one blank one, forget all: nobody is tracked then.
+    assert_eq!(given(json!([])), [""; 0]);
+    assert_eq!(given(json!([{}])), [""; 0]);
+    assert_eq!(given(json!([{"manager": "", "time": null}])), [""; 0]);
+    // What cannot be read is as if it was not there.
+    let kept = ["a Update: .data .data.y", "b Update: .data.x"];
+    for bad in [
+        json!({"operation": "Delete"}),
+        json!({"operation": null}),
+        json!({"apiVersion": ""}),
+        json!({"fieldsType": "FieldsV2"}),
+        json!({"fieldsType": null}),
+        json!({"fieldsV1": {"data": {}}}),
+        json!({"fieldsV1": [1]}),
+        json!({"time": "yesterday"}),
+        json!({"manager": 1}),
+    ] {
+        assert_eq!(given(entry(bad.clone())), kept, "{bad}");
+    }
+    assert_eq!(given(json!([{}, {}])), kept);
+}
+
+#[test]
+fn a_write_to_a_subresource_writes_no_entries() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1")]));
+    world.subresource = Some("status");
+    world.update(
+        "b",
+        json!({"metadata": {"managedFields": []}, "data": {"x": "1"}}),
+    );
+    assert_eq!(world.managers(), ["a Update: .data .data.x"]);
+}
+
+#[test]
+fn what_nobody_tracks_is_not_tracked_by_an_update() {
+    let mut world = config_map();
+    world.object = Some(world.full(data(&[("x", "1")])));
+    world.update("a", data(&[("x", "2")]));
+    assert!(world.entries().is_empty());
+    assert!(
+        world.object.as_ref().unwrap()["metadata"]
+            .get("managedFields")
+            .is_none()
+    );
+}
+
+#[test]
+fn the_oldest_of_many_updates_become_one() {
+    let mut world = config_map();
+    let mut pairs = Vec::new();
+    let names: Vec<String> = (0..13).map(|n| format!("m{n:02}")).collect();
+    for name in &names {
+        pairs.push((name.as_str(), "1"));
+        world.update(name, data(&pairs));
+    }
+    let managers = world.managers();
+    assert_eq!(managers.len(), 10);
+    assert_eq!(
+        managers[0],
+        "ancient-changes Update: .data .data.m00 .data.m01 .data.m02 .data.m03"
+    );
+    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:04Z");
+    assert_eq!(managers[9], "m12 Update: .data.m12");
+}
+
+#[test]
+fn the_status_is_written_by_its_subresource_only() {
+    let mut world = World::of("apps/v1", "Deployment");
+    world.update(
+        "a",
+        json!({"spec": {"replicas": 1}, "status": {"replicas": 1}}),
+    );
+    assert_eq!(world.managers(), ["a Update: .spec.replicas"]);
+    world.subresource = Some("status");
+    world.update(
+        "b",
+        json!({"spec": {"replicas": 1}, "status": {"replicas": 2}}),
+    );
+    let expected = ["a Update: .spec.replicas", "b Update: .status.replicas"];
+    assert_eq!(world.managers(), expected);
+}
+
+#[test]
+fn entries_of_other_versions_lose_what_changes_too() {
+    let spec = json!({"type": "object", "properties": {
+        "a": {"type": "integer"}, "b": {"type": "integer"},
+    }});
+    let mut world = World::custom(spec.clone());
+    world.serve("example.com/v2", spec);
+    world.update("m", json!({"spec": {"a": 1, "b": 1}}));
+    world.api_version = "example.com/v2";
+    world.update("m", json!({"spec": {"a": 2, "b": 1}}));
+    let expected = ["m Update: .spec .spec.b", "m Update: .spec.a"];
+    assert_eq!(world.managers(), expected);
+    assert_eq!(world.entries()[1]["apiVersion"], "example.com/v2");
+    // A version that is not served any more has no entries.
+    world.custom.remove(0);
+    world.update("m", json!({"spec": {"a": 2, "b": 2}}));
+    assert_eq!(world.managers(), ["m Update: .spec.a .spec.b"]);
+}
+
+#[test]
+fn a_list_that_cannot_be_compared_leaves_the_entries() {
+    let mut world = World::of("v1", "Pod");
+    let pod = |containers: Value| json!({"spec": {"containers": containers}});
+    world.update("a", pod(json!([{"name": "c"}])));
+    let before = world.managers();
+    world.update("b", pod(json!([{"image": "i"}])));
+    assert_eq!(world.managers(), before);
+}

@@ -1,0 +1,259 @@
+//! Types as managers of fields see them: what is a leaf, which has one manager as a whole, what has
+//! parts, and which path element leads to each part. The walks over values of a type are in `compare`,
+//! `merge`, `fields_of`, `remove`, `reconcile` and `validate`.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Fields, ListKind, Shape, TypeRef};
+
+use super::element::{Element, Malformed, canonical};
+
+/// A type: the schema's, or what a value shows to be where the schema says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Type<'a> {
+    /// Maps have parts, all else has none.
+    Deduced,
+    Known(TypeRef<'a>),
+}
+
+/// What a value of a type is for managers of fields.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Atom<'a> {
+    /// It has one manager.
+    Leaf,
+    /// A list whose items have managers.
+    List(Items<'a>),
+    /// A map or an object whose members have managers.
+    Map(Members<'a>),
+}
+
+/// The items of a list that has managers for each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Items<'a> {
+    pub(super) item: Type<'a>,
+    /// What tells objects apart; empty where the items are scalars.
+    keys: &'a [Box<str>],
+}
+
+/// The members of a map or object that has managers for each.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Members<'a> {
+    /// They are what they show.
+    Deduced,
+    /// All of one type.
+    Map(TypeRef<'a>),
+    Object {
+        fields: Fields<'a>,
+        /// Others may be there.
+        open: bool,
+    },
+}
+
+impl<'a> Type<'a> {
+    /// What `left` and `right` are, as far as they are there, if they are of this type.
+    pub(super) fn atom(self, left: Option<&Value>, right: Option<&Value>) -> Atom<'a> {
+        match self {
+            Self::Deduced => deduce(left, right),
+            Self::Known(known) => match known.shape() {
+                Shape::Any => deduce(left, right),
+                Shape::Scalar(_)
+                | Shape::List {
+                    kind: ListKind::Atomic,
+                    ..
+                }
+                | Shape::Map { atomic: true, .. }
+                | Shape::Object { atomic: true, .. } => Atom::Leaf,
+                Shape::List { item, kind } => Atom::List(Items {
+                    item: Self::Known(item),
+                    keys: match kind {
+                        ListKind::Map(keys) => keys,
+                        ListKind::Atomic | ListKind::Set => &[],
+                    },
+                }),
+                Shape::Map { value, .. } => Atom::Map(Members::Map(value)),
+                Shape::Object { fields, open, .. } => Atom::Map(Members::Object { fields, open }),
+            },
+        }
+    }
+
+    /// Whether it is only known from its value.
+    pub(super) fn is_deduced(self) -> bool {
+        match self {
+            Self::Deduced => true,
+            Self::Known(known) => matches!(known.shape(), Shape::Any),
+        }
+    }
+}
+
+fn deduce<'a>(left: Option<&Value>, right: Option<&Value>) -> Atom<'a> {
+    match left.or(right).is_some_and(Value::is_object) || right.is_some_and(Value::is_object) {
+        true => Atom::Map(Members::Deduced),
+        false => Atom::Leaf,
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The type of the member of this name, and whether it is a field of its own and no key of a map.
+    /// One that the schema does not have is what it shows.
+    pub(super) fn get(self, name: &str) -> (Type<'a>, bool) {
+        match self {
+            Self::Deduced => (Type::Deduced, false),
+            Self::Map(value) => (Type::Known(value), false),
+            Self::Object { fields, .. } => match fields.get(name) {
+                Some(field) => (Type::Known(field), true),
+                None => (Type::Deduced, false),
+            },
+        }
+    }
+
+    /// Whether a member of this name may be there.
+    pub(super) fn allows(self, name: &str) -> bool {
+        match self {
+            Self::Deduced | Self::Map(_) => true,
+            Self::Object { fields, open } => open || fields.get(name).is_some(),
+        }
+    }
+}
+
+impl<'a> Items<'a> {
+    /// The path element of an item.
+    ///
+    /// # Errors
+    /// An item of a set that is no scalar, or one without a key that has no default either.
+    pub(super) fn element(self, item: &Value) -> Result<Element, Malformed> {
+        if self.keys.is_empty() {
+            return member_of_set(item);
+        }
+        let Value::Object(item) = item else {
+            return Err(Malformed(
+                match item {
+                    Value::Null => "associative list with keys may not have a null element",
+                    _ => "associative list with keys may not have non-map elements",
+                }
+                .to_owned(),
+            ));
+        };
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for key in self.keys {
+            let Some(value) = item.get(&**key).or_else(|| self.default(key)) else {
+                return Err(Malformed(format!(
+                    "associative list with keys has an element that omits key field {key:?} (and \
+                     doesn't have default value)"
+                )));
+            };
+            keys.push((&**key, value));
+        }
+        keys.sort_unstable_by_key(|(name, _)| *name);
+        Ok(Element::key(keys.into_iter()))
+    }
+
+    fn default(self, key: &str) -> Option<&'a Value> {
+        let Type::Known(item) = self.item else {
+            return None;
+        };
+        match item.shape() {
+            Shape::Object { fields, .. } => fields.get(key)?.default(),
+            _ => None,
+        }
+    }
+
+    /// The items by their path elements, in the order in which each comes first.
+    ///
+    /// # Errors
+    /// As [`Self::element`].
+    pub(super) fn index(self, items: &[Value]) -> Result<Index<'_>, Malformed> {
+        let mut index = Index {
+            order: Vec::with_capacity(items.len()),
+            places: HashMap::with_capacity(items.len()),
+            items: Vec::with_capacity(items.len()),
+        };
+        for (at, item) in items.iter().enumerate() {
+            let element = self
+                .element(item)
+                .map_err(|Malformed(why)| Malformed(format!("element {at}: {why}")))?;
+            let next = index.items.len();
+            let place = *index.places.entry(element.clone()).or_insert(next);
+            match index.items.get_mut(place) {
+                Some(same) => same.push(item),
+                None => index.items.push(vec![item]),
+            }
+            index.order.push(element);
+        }
+        Ok(index)
+    }
+}
+
+/// The items of a list by their path elements.
+pub(super) struct Index<'v> {
+    /// The elements of all items; one that is there twice is here twice.
+    pub(super) order: Vec<Element>,
+    places: HashMap<Element, usize>,
+    items: Vec<Vec<&'v Value>>,
+}
+
+impl<'v> Index<'v> {
+    /// The items that this element leads to: more than one are duplicates.
+    pub(super) fn get(&self, element: &Element) -> &[&'v Value] {
+        self.places.get(element).map_or(&[], |at| &self.items[*at])
+    }
+}
+
+fn member_of_set(item: &Value) -> Result<Element, Malformed> {
+    let wrong = match item {
+        Value::Object(_) => "associative list without keys has an element that's a map type",
+        Value::Array(_) => "not supported: associative list with lists as elements",
+        Value::Null => "associative list without keys has an element that's an explicit null",
+        _ => return Ok(Element::value(item)),
+    };
+    Err(Malformed(wrong.to_owned()))
+}
+
+/// The items, if it is a list; none if it is none.
+pub(super) fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The members, if it is an object and has any.
+pub(super) fn members(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    let members = value.and_then(Value::as_object)?;
+    (!members.is_empty()).then_some(members)
+}
+
+/// The members of two objects by their names, in the order of the names.
+pub(super) fn zip<'v>(
+    left: Option<&'v Map<String, Value>>,
+    right: Option<&'v Map<String, Value>>,
+    mut with: impl FnMut(&'v str, Option<&'v Value>, Option<&'v Value>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut left = left.into_iter().flatten().peekable();
+    let mut right = right.into_iter().flatten().peekable();
+    loop {
+        let name = match (left.peek(), right.peek()) {
+            (None, None) => return Ok(()),
+            (Some((l, _)), Some((r, _))) => (*l).min(*r).as_str(),
+            (Some((name, _)), None) | (None, Some((name, _))) => name.as_str(),
+        };
+        let l = left.next_if(|(l, _)| *l == name).map(|(_, value)| value);
+        let r = right.next_if(|(r, _)| *r == name).map(|(_, value)| value);
+        with(name, l, r)?;
+    }
+}
+
+/// Whether two values are the same; `1` and `1.0` are.
+pub(super) fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(l), Value::Number(r)) => l == r || canonical(l) == canonical(r),
+        (Value::Array(l), Value::Array(r)) => {
+            l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same(l, r))
+        }
+        (Value::Object(l), Value::Object(r)) => {
+            l.len() == r.len()
+                && l.iter()
+                    .zip(r)
+                    .all(|((k, l), (other, r))| k == other && same(l, r))
+        }
+        _ => left == right,
+    }
+}
