@@ -1,7 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
-// In reading order: the words, the types, the shared heart, the truth, the cache, the resources, the
-// wire, the load on it, the process, one within a test.
+// In reading order: the words, the types, the shared heart, the truth, the cache, the resources, what is
+// done about them, the wire, the load on it, the process, one within a test.
 pub mod api;
 pub mod schema;
 
@@ -14,6 +14,8 @@ pub mod admission;
 pub mod managed;
 
 pub mod registry;
+
+pub mod controllers;
 
 pub mod http;
 

@@ -317,6 +317,12 @@ impl Cacher {
             .cloned()
     }
 
+    /// The version that the state of this moment has; zero before there is one.
+    pub fn seen(&self) -> ResourceVersion {
+        let snapshot = self.published.snapshot.load();
+        snapshot.as_ref().map_or(ResourceVersion::ZERO, |s| s.at)
+    }
+
     /// Whether the cache has its first state and can follow storage.
     ///
     /// # Errors

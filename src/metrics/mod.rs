@@ -13,6 +13,7 @@ mod resource;
 pub(crate) mod scrape;
 mod table;
 mod value;
+mod work_queue;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -25,6 +26,7 @@ pub use resource::{
     CacheLook, CacheState, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
 pub use value::{Counter, Gauge, Held, Histogram};
+pub use work_queue::WorkQueueMetrics;
 
 use exposition::{Exposition, Kind};
 use process::Process;
@@ -43,6 +45,8 @@ pub struct Metrics {
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
     storage_bytes: Mutex<Option<u64>>,
+    /// In the order in which their controllers began; as many as there are controllers.
+    work_queues: Mutex<Vec<Arc<WorkQueueMetrics>>>,
 }
 
 impl Metrics {
@@ -54,6 +58,7 @@ impl Metrics {
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
+            work_queues: Mutex::default(),
         })
     }
 
@@ -65,6 +70,17 @@ impl Metrics {
     /// How many keys shared a lease in the end; for storage that has leases.
     pub fn lease_keys(&self) -> Arc<Histogram> {
         self.lease_keys.clone()
+    }
+
+    /// Those of the queue of the controller `name`, which are told from now on.
+    pub fn work_queue(&self, name: &'static str) -> Arc<WorkQueueMetrics> {
+        let mut queues = self.work_queues.lock();
+        if let Some(known) = queues.iter().find(|queue| queue.name() == name) {
+            return known.clone();
+        }
+        let metrics = Arc::new(WorkQueueMetrics::new(name));
+        queues.push(metrics.clone());
+        metrics
     }
 
     /// Those of a resource: new ones, unless somebody holds them already.
@@ -109,6 +125,7 @@ impl Metrics {
             out.family("apiserver_storage_size_bytes", Kind::Gauge, help)
                 .value(&[&[("storage_cluster_id", "etcd-0")]], bytes);
         }
+        work_queue::write(&self.work_queues.lock(), &mut out);
         self.process.write(&mut out);
         out.finish()
     }

@@ -74,6 +74,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     watches.initial_state_sent(RequestScope::Namespace, second);
     metrics.lease_keys().observe(10.0);
     metrics.storage_size(Some(4096));
+    metrics.work_queue("sweeper").adds.add(5);
 }
 
 fn watch_of_pods() -> RequestLabels {
@@ -195,6 +196,7 @@ fn values_come_out_as_they_went_in() {
         1.0,
     );
     check(r#"etcd_lease_object_counts_bucket{le="10"}"#, 1.0);
+    check(r#"workqueue_adds_total{name="sweeper"}"#, 5.0);
 }
 
 #[test]

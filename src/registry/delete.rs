@@ -1,5 +1,5 @@
 //! Delete (§1.5): at once, after a grace period, or when the finalizers are done; one object or
-//! what a list selects. How a namespace is emptied is in `namespaces`.
+//! what a list selects. What follows from a mark, controllers do.
 
 use std::sync::Arc;
 
@@ -45,16 +45,14 @@ pub(super) async fn delete(
     let written = registry
         .guaranteed_write(&place, dry_run, &mut write)
         .await?;
+    if resource.is("", "namespaces") && !dry_run {
+        let (Written::Deleted(object) | Written::Stored(object)) = &written;
+        namespaces::note_deleted(registry, object)?;
+    }
     Ok(match written {
         Written::Deleted(object) if strategy::returns_deleted(resource) => Deleted::Last(object),
         Written::Deleted(object) => Deleted::Gone(object),
-        Written::Stored(object) => {
-            if resource.is("", "namespaces") && !dry_run {
-                // The task would learn of it from the cache; until then nothing may be let in.
-                registry.terminating.add(&target.name);
-            }
-            Deleted::Pending(object)
-        }
+        Written::Stored(object) => Deleted::Pending(object),
     })
 }
 

@@ -43,7 +43,7 @@ mod write;
 mod writing;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -217,15 +217,15 @@ pub struct Registry {
     namespace_phase: FieldRef,
     caches: caches::Caches,
     definitions: custom::Definitions,
-    terminating: namespaces::Terminating,
+    /// Namespaces that were deleted just now.
+    deleted: namespaces::Deleted,
     /// The types of the built-in kinds.
     types: Arc<Types>,
 }
 
 impl Registry {
     /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
-    /// the namespaces at once, because deleted ones are emptied whether or not anybody asks. What they
-    /// do is counted in `metrics`.
+    /// the namespaces at once, because every write into one asks it. What they do is counted in `metrics`.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
@@ -253,14 +253,12 @@ impl Registry {
             namespaces,
             caches: caches::Caches::default(),
             definitions: custom::Definitions::default(),
-            terminating: namespaces::Terminating::default(),
+            deleted: namespaces::Deleted::default(),
             types: Types::builtins(),
         });
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");
-        let emptier = namespaces::empty_deleted(registry.clone());
-        registry.tasks.spawn("namespace-deletion", emptier);
         custom::start(&registry);
         registry
     }
@@ -411,5 +409,25 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<ObjectList, ApiError> {
         delete::delete_collection(self, resource, namespace, selection, options).await
+    }
+
+    /// The resource of the namespaces themselves.
+    pub(crate) fn namespaces(&self) -> &Arc<Resource> {
+        &self.namespaces
+    }
+
+    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
+    /// after `after`; and whether there are more. What cannot be read is among them.
+    ///
+    /// # Errors
+    /// Storage's; 400 for what is no namespace.
+    pub(crate) async fn stored_names(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool), ApiError> {
+        read::stored_names(self, resource, namespace, after, limit).await
     }
 }

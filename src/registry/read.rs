@@ -8,6 +8,7 @@ use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
 use crate::cacher::{CacheWatcher, ObjectList};
+use crate::storage::{ListRequest, Storage as _};
 
 pub(super) async fn get(
     registry: &Registry,
@@ -40,6 +41,32 @@ pub(super) async fn watch(
 ) -> Result<CacheWatcher, ApiError> {
     let predicate = predicate(resource, namespace, options)?;
     Ok(registry.cache(resource)?.watch(predicate, options).await?)
+}
+
+pub(super) async fn stored_names(
+    registry: &Registry,
+    resource: &Resource,
+    namespace: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<(Vec<String>, bool), ApiError> {
+    let inside = format!("{namespace}/");
+    let request = ListRequest {
+        prefix: resource.prefix()?,
+        start: after.map_or_else(|| inside.clone(), |after| format!("{inside}{after}\0")),
+        at: None,
+        limit,
+        count: false,
+    };
+    let page = registry.store(resource).list(request.clone()).await?;
+    let keys = page.items.iter().map(|stored| stored.key.as_str());
+    let names: Vec<String> = keys
+        .filter_map(|key| request.prefix.strip(key))
+        .map_while(|rest| rest.strip_prefix(&inside))
+        .map(str::to_owned)
+        .collect();
+    let more = page.more && names.len() == page.items.len();
+    Ok((names, more))
 }
 
 /// What `options` select of `resource` (§9).

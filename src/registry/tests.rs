@@ -3,7 +3,7 @@
 mod creates;
 mod custom;
 mod deletes;
-mod meddler;
+pub(crate) mod meddler;
 mod namespaces;
 mod patches;
 mod races;
@@ -16,10 +16,10 @@ use super::*;
 use crate::api::{ResourceVersion, StatusCause};
 use crate::storage::memory::Memory;
 
-struct Fixture {
-    registry: Arc<Registry>,
-    storage: Arc<Meddler>,
-    tasks: Tasks,
+pub(crate) struct Fixture {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) storage: Arc<Meddler>,
+    pub(crate) tasks: Tasks,
 }
 
 impl Drop for Fixture {
@@ -28,7 +28,7 @@ impl Drop for Fixture {
     }
 }
 
-async fn fixture() -> Fixture {
+pub(crate) async fn fixture() -> Fixture {
     let memory = Memory::new(std::time::Duration::from_secs(300)).unwrap();
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
@@ -48,13 +48,13 @@ async fn fixture() -> Fixture {
 
 impl Fixture {
     /// The first resource of this plural name.
-    fn resource(&self, plural: &str) -> Arc<Resource> {
+    pub(crate) fn resource(&self, plural: &str) -> Arc<Resource> {
         let mut all = self.registry.resources().into_iter();
         all.find(|r| r.plural == plural).unwrap()
     }
 
     /// `plural/name`, or `plural/name/subresource`, in `default` if it is namespaced.
-    fn target(&self, path: &str) -> Target {
+    pub(crate) fn target(&self, path: &str) -> Target {
         let mut parts = path.split('/');
         let resource = self.resource(parts.next().unwrap());
         Target {
@@ -65,7 +65,7 @@ impl Fixture {
         }
     }
 
-    async fn try_create(&self, plural: &str, body: Value) -> Result<Value, ApiError> {
+    pub(crate) async fn try_create(&self, plural: &str, body: Value) -> Result<Value, ApiError> {
         let resource = self.resource(plural);
         let namespace = resource.namespaced.then_some("default");
         let options = WriteOptions::default();
@@ -73,22 +73,22 @@ impl Fixture {
         Ok(value(&*created.await?))
     }
 
-    async fn create(&self, plural: &str, body: Value) -> Value {
+    pub(crate) async fn create(&self, plural: &str, body: Value) -> Value {
         self.try_create(plural, body).await.unwrap()
     }
 
-    async fn try_update(&self, path: &str, body: Value) -> Result<Value, ApiError> {
+    pub(crate) async fn try_update(&self, path: &str, body: Value) -> Result<Value, ApiError> {
         let target = self.target(path);
         let options = WriteOptions::default();
         let updated = self.registry.update(&target, body, &options).await?;
         Ok(value(&updated.0))
     }
 
-    async fn update(&self, path: &str, body: Value) -> Value {
+    pub(crate) async fn update(&self, path: &str, body: Value) -> Value {
         self.try_update(path, body).await.unwrap()
     }
 
-    async fn try_patch(&self, path: &str, patch: Patch) -> Result<Value, ApiError> {
+    pub(crate) async fn try_patch(&self, path: &str, patch: Patch) -> Result<Value, ApiError> {
         let target = self.target(path);
         let options = WriteOptions::default();
         Ok(value(
@@ -96,45 +96,45 @@ impl Fixture {
         ))
     }
 
-    async fn merge_patch(&self, path: &str, patch: Value) -> Value {
+    pub(crate) async fn merge_patch(&self, path: &str, patch: Value) -> Value {
         self.try_patch(path, Patch::Merge(patch)).await.unwrap()
     }
 
-    async fn try_delete(&self, path: &str, options: Value) -> Result<Deleted, ApiError> {
+    pub(crate) async fn try_delete(&self, path: &str, options: Value) -> Result<Deleted, ApiError> {
         let options = serde_json::from_value(options).unwrap();
         self.registry.delete(&self.target(path), &options).await
     }
 
-    async fn delete(&self, path: &str) -> Deleted {
+    pub(crate) async fn delete(&self, path: &str) -> Deleted {
         self.try_delete(path, json!({})).await.unwrap()
     }
 
-    async fn try_get(&self, path: &str) -> Result<Value, ApiError> {
+    pub(crate) async fn try_get(&self, path: &str) -> Result<Value, ApiError> {
         let target = self.target(path);
         let got = self.registry.get(&target, GetOptions::default()).await?;
         Ok(value(&got))
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         self.try_get(path).await.unwrap()
     }
 
-    async fn stored(&self, key: &str) -> Option<Value> {
+    pub(crate) async fn stored(&self, key: &str) -> Option<Value> {
         let key = StorageKey::new(key).unwrap();
         let (stored, _) = self.storage.get(&key).await.unwrap();
         stored.map(|s| serde_json::from_slice(&s.value).unwrap())
     }
 }
 
-fn value(object: &Object) -> Value {
+pub(crate) fn value(object: &Object) -> Value {
     serde_json::from_slice(object.body_slice()).unwrap()
 }
 
-fn named(name: &str) -> Value {
+pub(crate) fn named(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
 
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "a", "image": "i"}]}})
 }
 

@@ -23,6 +23,7 @@ use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_file::TokenFile;
 use crate::cacher::CacherConfig;
+use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::storage::Storage;
 
@@ -34,6 +35,7 @@ pub(super) struct Server {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) watch_cache: CacherConfig,
+    pub(super) controllers: Selection,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -163,6 +165,7 @@ impl Server {
             storage,
             metrics,
             watch_cache: config.watch_cache.clone(),
+            controllers: config.controllers.clone(),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

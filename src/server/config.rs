@@ -13,6 +13,7 @@ use super::bytes;
 use super::settings::{ConfigError, Given, Setting, Settings};
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
+use crate::controllers;
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(super) struct Config {
     pub compaction_interval: Duration,
     /// Limits of the watch caches.
     pub watch_cache: CacherConfig,
+    /// `--controllers`
+    pub controllers: controllers::Selection,
     /// `--shutdown-grace-period`
     pub shutdown_grace: Duration,
     /// What is logged, and how.
@@ -182,6 +185,7 @@ impl Config {
             storage: storage(settings)?,
             compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
             watch_cache: watch_cache(settings)?,
+            controllers: controllers(settings)?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,
         })
@@ -377,6 +381,11 @@ fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
         consistency_check_period: Some(interval).filter(|interval| !interval.is_zero()),
         ..defaults
     })
+}
+
+fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigError> {
+    let given = settings.get(Setting::Controllers);
+    controllers::Selection::parse(&given.text).map_err(|error| given.error(error))
 }
 
 fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {

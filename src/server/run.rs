@@ -1,5 +1,5 @@
 //! Spawn and drain: a built server becomes tasks, and the tasks end in an order in which nobody
-//! needs what is already gone: connections, caches, storage.
+//! needs what is already gone: connections, controllers, caches, storage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::connection::{Authentication, Service};
 use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
+use crate::controllers;
 use crate::http::{self, HealthCheck, WireConfig};
 use crate::registry::Registry;
 use crate::storage::Storage;
@@ -31,6 +32,7 @@ pub(super) struct Running {
     pub done: Done,
     ports: Tasks,
     connections: Tasks,
+    controllers: Tasks,
     caches: Tasks,
     storage: Tasks,
     bootstrapped: tokio::sync::watch::Receiver<bool>,
@@ -63,6 +65,9 @@ impl Server {
         let bootstrap = bootstrap(Arc::clone(&registry), bootstrapped, caches.token());
         caches.spawn("bootstrap", bootstrap);
 
+        let controllers = Tasks::new();
+        controllers::spawn(&registry, &controllers, &self.controllers, &self.metrics);
+
         let wire = WireConfig {
             connections: connections.clone(),
             checks: vec![
@@ -86,6 +91,7 @@ impl Server {
             done: self.done,
             ports,
             connections,
+            controllers,
             caches,
             storage: storage_tasks,
             bootstrapped: bootstrap_seen,
@@ -115,10 +121,10 @@ impl Running {
     /// and nobody would notice (a cache that stands still answers as ever). A connection is not one:
     /// it takes nobody with it. Cancel safe.
     pub(super) async fn failed(&self) -> TaskFailed {
-        first_failure([&self.ports, &self.caches, &self.storage]).await
+        first_failure([&self.ports, &self.controllers, &self.caches, &self.storage]).await
     }
 
-    /// Stops accepting, ends watches, lets requests finish, then ends the caches and flushes the
+    /// Stops accepting, ends watches, lets requests finish, then ends the controllers and the caches and flushes the
     /// storage.
     ///
     /// Requests that outlast the grace period are cut off: that is what the period is for, and
@@ -141,24 +147,19 @@ impl Running {
             tracing::warn!(%error, "connections are cut off");
         }
         let ports = self.ports.drain(FLUSH_MAX).await;
+        let controllers = self.controllers.drain(FLUSH_MAX).await;
         let caches = self.caches.drain(FLUSH_MAX).await;
         let storage = self.storage.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
-        ports.and(caches).and(storage)
+        ports.and(controllers).and(caches).and(storage)
     }
 }
 
 /// The first panic of any group. Cancel safe.
-async fn first_failure(groups: [&Tasks; 3]) -> TaskFailed {
-    let [first, second, third] = groups;
-    // The order does not matter: one is enough.
-    tokio::select! {
-        biased;
-        failed = first.failed() => failed,
-        failed = second.failed() => failed,
-        failed = third.failed() => failed,
-    }
+async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
+    let failures = groups.map(|group| Box::pin(group.failed()));
+    futures_util::future::select_all(failures).await.0
 }
 
 fn spawn_secure(port: SecurePort, router: axum::Router, ports: &Tasks, connections: &Tasks) {
@@ -225,8 +226,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_in_any_vital_group_is_heard_of() {
-        for panics in 0..3 {
-            let groups = [Tasks::new(), Tasks::new(), Tasks::new()];
+        for panics in 0..4 {
+            let groups = [Tasks::new(), Tasks::new(), Tasks::new(), Tasks::new()];
             let group = groups.each_ref();
             let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
             assert!(quiet.is_err(), "{quiet:?}");

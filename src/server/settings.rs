@@ -33,6 +33,7 @@ pub(super) enum Setting {
     WatchHistoryWindow,
     WatchHistoryBytesMax,
     WatchCacheConsistencyCheckInterval,
+    Controllers,
     ShutdownGracePeriod,
     LogLevel,
     LogFormat,
@@ -76,10 +77,11 @@ const SERVING: &str = "Serving";
 const AUTHENTICATION: &str = "Authentication";
 const STORAGE: &str = "Storage";
 const WATCH_CACHE: &str = "Watch cache";
+const CONTROLLERS: &str = "Controllers";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub(super) const SPECS: [Spec; 23] = [
+pub(super) const SPECS: [Spec; 24] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -248,6 +250,16 @@ pub(super) const SPECS: [Spec; 23] = [
         default: "0",
         heading: WATCH_CACHE,
         help: "How often each cache is compared with storage, which costs a list; 0 is never",
+    },
+    Spec {
+        setting: Setting::Controllers,
+        name: "controllers",
+        value_name: "NAME,...",
+        default: "*",
+        heading: CONTROLLERS,
+        help: "Which controllers run inside: `*` is all, `NAME` is that one, `-NAME` is not that one \
+               (`*,-NAME` all others, `-NAME` alone none); a name that there is not is answered \
+               with those that there are",
     },
     Spec {
         setting: Setting::ShutdownGracePeriod,

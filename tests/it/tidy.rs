@@ -18,12 +18,14 @@ const ROOMS: &[(&str, &[&str])] = &[
         "registry",
         &["admission", "managed", "cacher", "storage", "schema", "api"],
     ),
+    ("controllers", &["registry", "reflector", "api"]),
     ("http", &["registry", "schema", "api"]),
     (
         "server",
         &[
             "bench",
             "http",
+            "controllers",
             "registry",
             "admission",
             "managed",

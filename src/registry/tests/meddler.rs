@@ -14,30 +14,30 @@ use crate::storage::memory::Memory;
 use crate::storage::*;
 
 #[derive(Debug)]
-pub(super) struct Meddler {
+pub(crate) struct Meddler {
     inner: std::sync::Arc<Memory>,
     /// Written, one before each put or delete that comes, whatever is there.
-    pub(super) before_writes: Mutex<VecDeque<Before>>,
+    pub(crate) before_writes: Mutex<VecDeque<Before>>,
     /// So many puts that want the key absent find it taken.
-    pub(super) collisions: Mutex<usize>,
+    pub(crate) collisions: Mutex<usize>,
     /// So many puts are made, but who asked for them is never answered.
-    pub(super) unanswered: Mutex<usize>,
-    pub(super) gets: Mutex<usize>,
-    pub(super) writes: Mutex<usize>,
+    pub(crate) unanswered: Mutex<usize>,
+    pub(crate) gets: Mutex<usize>,
+    pub(crate) writes: Mutex<usize>,
     /// Of the last put.
-    pub(super) ttl: Mutex<Option<std::time::Duration>>,
+    pub(crate) ttl: Mutex<Option<std::time::Duration>>,
     frozen: watch::Sender<bool>,
 }
 
 /// What another writer does.
 #[derive(Debug, Clone)]
-pub(super) enum Before {
+pub(crate) enum Before {
     Put(&'static str, serde_json::Value),
     Delete(&'static str),
 }
 
 impl Meddler {
-    pub(super) fn new(inner: std::sync::Arc<Memory>) -> Self {
+    pub(crate) fn new(inner: std::sync::Arc<Memory>) -> Self {
         Self {
             inner,
             before_writes: Mutex::default(),
@@ -51,12 +51,12 @@ impl Meddler {
     }
 
     /// Watches deliver nothing while this holds.
-    pub(super) fn freeze(&self, frozen: bool) {
+    pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen);
     }
 
     /// Does what another writer does, past all counters.
-    pub(super) async fn meddle(&self, before: Before) {
+    pub(crate) async fn meddle(&self, before: Before) {
         let (Before::Put(key, _) | Before::Delete(key)) = &before;
         let key = StorageKey::new(key).unwrap();
         let (stored, _) = self.inner.get(&key).await.unwrap();

@@ -72,6 +72,19 @@ fn defaults() {
 }
 
 #[test]
+fn controllers_are_chosen_by_name() {
+    let chosen = |lines: &[&str]| check(lines).map(|config| config.controllers);
+    let all = controllers::Selection::default();
+    assert_eq!(chosen(&[]), Ok(all.clone()));
+    assert_eq!(chosen(&["controllers=*"]), Ok(all));
+    let none = Ok(controllers::Selection::none());
+    assert_eq!(chosen(&["--controllers=-namespace"]), none);
+    let wrong = chosen(&["WATCHET_CONTROLLERS=*,-cloud"]).unwrap_err();
+    let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is no controller: choose among "#;
+    assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+#[test]
 fn values_are_understood() {
     let config = check(&[
         "--data-dir=/d",

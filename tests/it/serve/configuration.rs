@@ -71,6 +71,11 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
             r#"WATCHET_SECURE_PORT "70000": must be a port"#,
         ),
         (
+            &["--controllers=*,-gardener"],
+            plain,
+            r#"--controllers "*,-gardener": "gardener" is no controller: choose among namespace"#,
+        ),
+        (
             &["serve", "--storage=redis"],
             plain,
             r#"--storage "redis": must be embedded"#,

@@ -1,0 +1,244 @@
+//! What a pass over a namespace found, and how the conditions of its status tell it, in upstream's
+//! words. It reads and writes nothing.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::registry::ApiError;
+
+/// How many failures are told by their words: a namespace can hold very many objects.
+const FAILURES_TOLD_MAX: usize = 20;
+
+/// A type of condition, with reason and message of its being false, which is when all is well.
+struct Kind {
+    name: &'static str,
+    well: &'static str,
+    message: &'static str,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind {
+        name: "NamespaceDeletionDiscoveryFailure",
+        well: "ResourcesDiscovered",
+        message: "All resources successfully discovered",
+    },
+    Kind {
+        name: "NamespaceDeletionGroupVersionParsingFailure",
+        well: "ParsedGroupVersions",
+        message: "All legacy kube types successfully parsed",
+    },
+    Kind {
+        name: CONTENT_FAILURE,
+        well: "ContentDeleted",
+        message: "All content successfully deleted, may be waiting on finalization",
+    },
+    Kind {
+        name: CONTENT_REMAINING,
+        well: "ContentRemoved",
+        message: "All content successfully removed",
+    },
+    Kind {
+        name: FINALIZERS_REMAINING,
+        well: "ContentHasNoFinalizers",
+        message: "All content-preserving finalizers finished",
+    },
+];
+
+const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
+const CONTENT_REMAINING: &str = "NamespaceContentRemaining";
+const FINALIZERS_REMAINING: &str = "NamespaceFinalizersRemaining";
+
+/// What a pass met.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Objects that it deleted.
+    pub(super) deleted: usize,
+    /// Objects whose deletion goes on, by `plural.group`.
+    remaining: BTreeMap<String, usize>,
+    /// Of those, how many have which finalizer.
+    finalizers: BTreeMap<String, usize>,
+    failures: usize,
+    /// The words of the first of them.
+    told: Vec<String>,
+    first: Option<ApiError>,
+}
+
+impl Findings {
+    /// The deletion of an object of this resource goes on.
+    pub(super) fn pending(&mut self, plural: &str, group: &str, object: &Value) {
+        // Upstream's point is there without a group, too.
+        let name = format!("{plural}.{group}");
+        *self.remaining.entry(name).or_default() += 1;
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        for finalizer in finalizers.into_iter().flatten().filter_map(Value::as_str) {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Something could not be done.
+    pub(super) fn failed(&mut self, error: ApiError) {
+        self.failures += 1;
+        if self.told.len() < FAILURES_TOLD_MAX {
+            self.told.push(error.to_string());
+        }
+        self.first.get_or_insert(error);
+    }
+
+    /// Whether objects remain.
+    pub(super) fn remains(&self) -> bool {
+        !self.remaining.is_empty()
+    }
+
+    /// Whether nothing remains and nothing failed.
+    pub(super) fn is_harmless(&self) -> bool {
+        !self.remains() && self.failures == 0
+    }
+
+    /// Whether nothing is left.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(super) fn into_result(self) -> Result<bool, ApiError> {
+        match self.first {
+            Some(error) => Err(error),
+            None => Ok(self.remaining.is_empty()),
+        }
+    }
+
+    /// The conditions that follow `before`; `None` when they are the same.
+    pub(super) fn conditions(&self, before: &Value) -> Option<Value> {
+        let mut after = before.as_array().cloned().unwrap_or_default();
+        for kind in &KINDS {
+            let wrong = self.wrong(kind.name);
+            let status = if wrong.is_some() { "True" } else { "False" };
+            let (reason, message) = wrong.unwrap_or((kind.well, kind.message.to_owned()));
+            let known = after.iter_mut().find(|known| known["type"] == kind.name);
+            match known {
+                Some(known) => {
+                    if known["status"] != status {
+                        known["lastTransitionTime"] = now();
+                    }
+                    known["status"] = status.into();
+                    known["reason"] = reason.into();
+                    known["message"] = message.into();
+                }
+                None => after.push(json!({
+                    "type": kind.name,
+                    "status": status,
+                    "lastTransitionTime": now(),
+                    "reason": reason,
+                    "message": message,
+                })),
+            }
+        }
+        let after = Value::Array(after);
+        (after != *before).then_some(after)
+    }
+
+    /// Reason and message of a condition that is true.
+    fn wrong(&self, kind: &str) -> Option<(&'static str, String)> {
+        let list = |counts: &BTreeMap<String, usize>, verb: &str| {
+            let each = counts.iter();
+            let each =
+                each.map(|(name, count)| format!("{name} {verb} {count} resource instances"));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        match kind {
+            CONTENT_FAILURE if self.failures > 0 => {
+                let mut told = self.told.clone();
+                told.sort();
+                let message = format!(
+                    "Failed to delete all resource types, {} remaining: {}",
+                    self.failures,
+                    told.join(", ")
+                );
+                Some(("ContentDeletionFailed", message))
+            }
+            CONTENT_REMAINING if !self.remaining.is_empty() => {
+                let list = list(&self.remaining, "has");
+                let message = format!("Some resources are remaining: {list}");
+                Some(("SomeResourcesRemain", message))
+            }
+            FINALIZERS_REMAINING if !self.finalizers.is_empty() => {
+                let list = list(&self.finalizers, "in");
+                let message =
+                    format!("Some content in the namespace has finalizers remaining: {list}");
+                Some(("SomeFinalizersRemain", message))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn now() -> Value {
+    let now = Timestamp::now().as_second();
+    let now = Timestamp::from_second(now).expect("the present is in range");
+    now.to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told<'a>(conditions: &'a Value, kind: &str) -> [&'a str; 3] {
+        let all = conditions.as_array().unwrap();
+        let one = all.iter().find(|c| c["type"] == kind).unwrap();
+        ["status", "reason", "message"].map(|member| one[member].as_str().unwrap())
+    }
+
+    #[test]
+    fn what_remains_is_told_until_it_is_gone() {
+        let mut findings = Findings::default();
+        let held = json!({"metadata": {"finalizers": ["a.b/c", "x.y/z"]}});
+        findings.pending("jobs", "batch", &held);
+        let held = json!({"metadata": {"finalizers": ["x.y/z"]}});
+        findings.pending("jobs", "batch", &held);
+        findings.failed(ApiError::Unprocessable("no".to_owned()));
+        let conditions = findings.conditions(&Value::Null).unwrap();
+        assert_eq!(conditions.as_array().unwrap().len(), 5);
+        assert_eq!(
+            told(&conditions, CONTENT_REMAINING),
+            [
+                "True",
+                "SomeResourcesRemain",
+                "Some resources are remaining: jobs.batch has 2 resource instances"
+            ]
+        );
+        assert_eq!(
+            told(&conditions, FINALIZERS_REMAINING),
+            [
+                "True",
+                "SomeFinalizersRemain",
+                "Some content in the namespace has finalizers remaining: a.b/c in 1 resource \
+                 instances, x.y/z in 2 resource instances"
+            ]
+        );
+        assert_eq!(
+            told(&conditions, CONTENT_FAILURE)[2],
+            "Failed to delete all resource types, 1 remaining: no"
+        );
+        assert_eq!(
+            told(&conditions, "NamespaceDeletionDiscoveryFailure")[..2],
+            ["False", "ResourcesDiscovered"]
+        );
+        assert_eq!(findings.conditions(&conditions), None, "no news");
+
+        let mut with_others = conditions.clone();
+        let other = json!({"type": "Other", "status": "True"});
+        with_others.as_array_mut().unwrap().insert(0, other.clone());
+        let empty = Findings::default();
+        let conditions = empty.conditions(&with_others).unwrap();
+        assert_eq!(conditions[0], other);
+        assert_eq!(
+            told(&conditions, CONTENT_REMAINING),
+            [
+                "False",
+                "ContentRemoved",
+                "All content successfully removed"
+            ]
+        );
+        assert!(empty.into_result().unwrap());
+    }
+}

@@ -1,0 +1,118 @@
+//! Tests of the controllers over the memory store and real caches. What is pure is tested where it is.
+
+mod namespaces;
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::WriteOptions;
+use crate::registry::tests::{Fixture, named, pod, value};
+use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
+
+/// A server with its controllers.
+struct Started {
+    server: Fixture,
+    controllers: Tasks,
+}
+
+/// Another server on the same storage, until it is dropped.
+struct Another {
+    tasks: Tasks,
+}
+
+impl Deref for Started {
+    type Target = Fixture;
+
+    fn deref(&self) -> &Fixture {
+        &self.server
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.controllers.cancel();
+    }
+}
+
+impl Drop for Another {
+    fn drop(&mut self) {
+        self.tasks.cancel();
+    }
+}
+
+async fn started() -> Started {
+    let server = crate::registry::tests::fixture().await;
+    let controllers = Tasks::new();
+    let all = Selection::default();
+    spawn(&server.registry, &controllers, &all, &Metrics::new());
+    Started {
+        server,
+        controllers,
+    }
+}
+
+impl Started {
+    /// Ends the controllers, as a server that stops.
+    async fn stop(&self) {
+        let grace = Duration::from_secs(5);
+        self.controllers.drain(grace).await.unwrap();
+    }
+
+    fn another(&self) -> Another {
+        let tasks = Tasks::new();
+        let config = CacherConfig::default();
+        let registry = Registry::new(self.storage.clone(), &tasks, config, Metrics::new());
+        spawn(&registry, &tasks, &Selection::default(), &Metrics::new());
+        Another { tasks }
+    }
+
+    async fn create_in(
+        &self,
+        namespace: &str,
+        plural: &str,
+        body: Value,
+    ) -> Result<Value, ApiError> {
+        let resource = self.resource(plural);
+        let options = WriteOptions::default();
+        let created = self
+            .registry
+            .create(&resource, Some(namespace), body, &options);
+        Ok(value(&*created.await?))
+    }
+
+    /// What is stored at a key once `condition` holds of it.
+    async fn until(&self, key: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..500 {
+            match self.stored(key).await {
+                Some(stored) if condition(&stored) => return stored,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        panic!("{key} is {:?}", self.stored(key).await);
+    }
+
+    async fn eventually_gone(&self, key: &str) {
+        for _ in 0..500 {
+            if self.stored(key).await.is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{key} is still there: {:?}", self.stored(key).await);
+    }
+
+    /// Takes all finalizers from an object.
+    async fn release(&self, namespace: &str, path: &str) {
+        let target = Target {
+            namespace: Some(namespace.to_owned()),
+            ..self.target(path)
+        };
+        let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let options = WriteOptions::default();
+        let released = self.registry.patch(&target, &release, &options).await;
+        released.unwrap();
+    }
+}
