@@ -6,12 +6,9 @@ use serde_json::Value;
 
 use super::age::{age, time};
 use super::{
-    AGE, NAME, NAME_TOLD, Printer, TableColumn, at, condition, created, items, joined, label_map,
-    members, name, number, text, text_or,
+    AGE, NAME, NAME_TOLD, Printer, TableColumn, at, balancer_addresses, condition, created, items,
+    joined, label_map, members, name, number, text, text_or,
 };
-
-/// How much of a load balancer's addresses is shown.
-const LOAD_BALANCER_WIDTH_MAX: usize = 16;
 
 pub(super) const NODES: Printer = Printer {
     columns: &[
@@ -100,7 +97,7 @@ pub(super) const EVENTS: Printer = Printer {
         TableColumn::text("Message", "What happened, for people."),
         TableColumn::wide("First Seen", "When it was first seen."),
         TableColumn::wide("Count", "How often it was seen."),
-        TableColumn::column("Name", "name", NAME_TOLD, 1),
+        TableColumn::column("Name", "string", "name", NAME_TOLD, 1),
     ],
     cells: event,
 };
@@ -192,17 +189,7 @@ fn external_ips(object: &Value) -> String {
     match service_type(object) {
         "ClusterIP" | "NodePort" => joined(own),
         "LoadBalancer" => {
-            let mut balanced: Vec<&str> = items(object, "status.loadBalancer.ingress")
-                .iter()
-                .map(|i| text_or(i, "ip", text(i, "hostname")))
-                .filter(|a| !a.is_empty())
-                .collect();
-            balanced.sort_unstable();
-            let mut balanced = balanced.join(",");
-            if balanced.len() > LOAD_BALANCER_WIDTH_MAX && balanced.is_ascii() {
-                balanced.truncate(LOAD_BALANCER_WIDTH_MAX - 3);
-                balanced.push_str("...");
-            }
+            let balanced = balancer_addresses(object);
             let balanced = Some(&*balanced).filter(|b| !b.is_empty());
             match joined(balanced.into_iter().chain(own)) {
                 none if none == "<none>" => "<pending>".to_owned(),

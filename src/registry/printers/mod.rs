@@ -3,6 +3,10 @@
 
 pub(super) mod age;
 mod core;
+mod network;
+mod policy;
+mod replicas;
+mod storage;
 mod workloads;
 
 use std::borrow::Cow;
@@ -29,22 +33,31 @@ pub struct TableColumn {
 
 impl TableColumn {
     const fn text(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "", description, 0)
+        Self::column(name, "string", "", description, 0)
+    }
+
+    const fn integer(name: &'static str, description: &'static str) -> Self {
+        Self::column(name, "integer", "", description, 0)
+    }
+
+    const fn boolean(name: &'static str, description: &'static str) -> Self {
+        Self::column(name, "boolean", "", description, 0)
     }
 
     const fn wide(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "", description, 1)
+        Self::column(name, "string", "", description, 1)
     }
 
     const fn column(
         name: &'static str,
+        r#type: &'static str,
         format: &'static str,
         description: &'static str,
         priority: i32,
     ) -> Self {
         Self {
             name: Cow::Borrowed(name),
-            r#type: Cow::Borrowed("string"),
+            r#type: Cow::Borrowed(r#type),
             format: Cow::Borrowed(format),
             description: Cow::Borrowed(description),
             priority,
@@ -53,7 +66,7 @@ impl TableColumn {
 }
 
 const NAME_TOLD: &str = "What the object is called, unique in its namespace.";
-pub(super) const NAME: TableColumn = TableColumn::column("Name", "name", NAME_TOLD, 0);
+pub(super) const NAME: TableColumn = TableColumn::column("Name", "string", "name", NAME_TOLD, 0);
 const AGE: TableColumn = TableColumn::text("Age", "How long ago the object was created.");
 
 /// How one resource is shown: its columns, and the cells of one object in the same order.
@@ -67,17 +80,114 @@ const GENERIC: Printer = Printer {
     cells: |object, now| vec![name(object), created(object, now)],
 };
 
+/// Upstream's for what it has no printer for either: when it was made, as a time.
+const WITHOUT_AGE: Printer = Printer {
+    columns: &[
+        NAME,
+        TableColumn::column("Created At", "date", "", "When the object was created.", 0),
+    ],
+    cells: |object, _| {
+        vec![
+            name(object),
+            text(object, "metadata.creationTimestamp").into(),
+        ]
+    },
+};
+
 fn printer(resource: &Resource) -> &'static Printer {
-    match (&*resource.group, &*resource.plural) {
-        ("", "pods") => &workloads::PODS,
-        ("apps", "deployments") => &workloads::DEPLOYMENTS,
-        ("batch", "jobs") => &workloads::JOBS,
-        ("", "nodes") => &core::NODES,
-        ("", "services") => &core::SERVICES,
-        ("", "configmaps") => &core::CONFIG_MAPS,
-        ("", "secrets") => &core::SECRETS,
-        ("", "namespaces") => &core::NAMESPACES,
-        ("" | "events.k8s.io", "events") => &core::EVENTS,
+    match &*resource.group {
+        "" | "events.k8s.io" => core_printer(&resource.plural),
+        "apps" | "batch" | "autoscaling" | "policy" => workload_printer(&resource.plural),
+        "storage.k8s.io" | "resource.k8s.io" => storage_printer(&resource.plural),
+        "networking.k8s.io" | "discovery.k8s.io" => network_printer(&resource.plural),
+        group => policy_printer(group, &resource.plural),
+    }
+}
+
+fn core_printer(plural: &str) -> &'static Printer {
+    match plural {
+        "pods" => &workloads::PODS,
+        "nodes" => &core::NODES,
+        "services" => &core::SERVICES,
+        "configmaps" => &core::CONFIG_MAPS,
+        "secrets" => &core::SECRETS,
+        "namespaces" => &core::NAMESPACES,
+        "events" => &core::EVENTS,
+        "endpoints" => &network::ENDPOINTS,
+        "persistentvolumes" => &storage::VOLUMES,
+        "persistentvolumeclaims" => &storage::CLAIMS,
+        "podtemplates" => &replicas::POD_TEMPLATES,
+        "replicationcontrollers" => &replicas::REPLICATION_CONTROLLERS,
+        "resourcequotas" => &policy::QUOTAS,
+        "serviceaccounts" => &policy::SERVICE_ACCOUNTS,
+        "limitranges" => &WITHOUT_AGE,
+        _ => &GENERIC,
+    }
+}
+
+fn workload_printer(plural: &str) -> &'static Printer {
+    match plural {
+        "deployments" => &workloads::DEPLOYMENTS,
+        "jobs" => &workloads::JOBS,
+        "replicasets" => &replicas::REPLICA_SETS,
+        "statefulsets" => &replicas::STATEFUL_SETS,
+        "daemonsets" => &replicas::DAEMON_SETS,
+        "cronjobs" => &replicas::CRON_JOBS,
+        "controllerrevisions" => &replicas::CONTROLLER_REVISIONS,
+        "horizontalpodautoscalers" => &replicas::AUTOSCALERS,
+        "poddisruptionbudgets" => &replicas::DISRUPTION_BUDGETS,
+        _ => &GENERIC,
+    }
+}
+
+fn storage_printer(plural: &str) -> &'static Printer {
+    match plural {
+        "storageclasses" => &storage::STORAGE_CLASSES,
+        "volumeattributesclasses" => &storage::ATTRIBUTES_CLASSES,
+        "volumeattachments" => &storage::ATTACHMENTS,
+        "csinodes" => &storage::CSI_NODES,
+        "csidrivers" => &storage::CSI_DRIVERS,
+        "csistoragecapacities" => &storage::CSI_CAPACITIES,
+        "resourceclaims" => &storage::RESOURCE_CLAIMS,
+        "resourceslices" => &storage::RESOURCE_SLICES,
+        _ => &GENERIC,
+    }
+}
+
+fn network_printer(plural: &str) -> &'static Printer {
+    match plural {
+        "ingresses" => &network::INGRESSES,
+        "ingressclasses" => &network::INGRESS_CLASSES,
+        "networkpolicies" => &network::NETWORK_POLICIES,
+        "endpointslices" => &network::ENDPOINT_SLICES,
+        "servicecidrs" => &network::SERVICE_CIDRS,
+        "ipaddresses" => &network::IP_ADDRESSES,
+        _ => &GENERIC,
+    }
+}
+
+fn policy_printer(group: &str, plural: &str) -> &'static Printer {
+    match (group, plural) {
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &policy::BINDINGS,
+        ("rbac.authorization.k8s.io", _)
+        | ("apiextensions.k8s.io", "customresourcedefinitions") => &WITHOUT_AGE,
+        ("certificates.k8s.io", "certificatesigningrequests") => &policy::CERTIFICATE_REQUESTS,
+        ("coordination.k8s.io", "leases") => &policy::LEASES,
+        ("scheduling.k8s.io", "priorityclasses") => &policy::PRIORITY_CLASSES,
+        ("node.k8s.io", "runtimeclasses") => &policy::RUNTIME_CLASSES,
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => &policy::WEBHOOK_CONFIGURATIONS,
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            &policy::ADMISSION_POLICIES
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            &policy::ADMISSION_BINDINGS
+        }
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &policy::FLOW_SCHEMAS,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &policy::PRIORITY_LEVELS,
+        ("apiregistration.k8s.io", "apiservices") => &policy::API_SERVICES,
         _ => &GENERIC,
     }
 }
@@ -129,6 +239,49 @@ fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
 /// How many members the map at a dotted path has.
 fn members(object: &Value, path: &str) -> usize {
     at(object, path).as_object().map_or(0, serde_json::Map::len)
+}
+
+/// How long the list at a dotted path is, as a cell.
+fn count(object: &Value, path: &str) -> Value {
+    items(object, path).len().into()
+}
+
+/// The boolean at a dotted path, as upstream prints pointers to one.
+fn flag(object: &Value, path: &str, otherwise: &str) -> Value {
+    match at(object, path) {
+        Value::Bool(true) => "True".into(),
+        Value::Bool(false) => "False".into(),
+        _ => otherwise.into(),
+    }
+}
+
+/// What is a number or a text at a dotted path, as a text, or `otherwise`.
+fn quantity(object: &Value, path: &str, otherwise: &str) -> Value {
+    match at(object, path) {
+        Value::String(text) => text.as_str().into(),
+        Value::Number(number) => number.to_string().into(),
+        _ => otherwise.into(),
+    }
+}
+
+/// How much of a load balancer's addresses is shown.
+const LOAD_BALANCER_WIDTH_MAX: usize = 16;
+
+/// The addresses that a load balancer gives to an object, cut where they get long.
+fn balancer_addresses(object: &Value) -> String {
+    let ingress = items(object, "status.loadBalancer.ingress").iter();
+    let mut addresses: Vec<&str> = ingress
+        .map(|i| text_or(i, "ip", text(i, "hostname")))
+        .filter(|address| !address.is_empty())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let mut shown = addresses.join(",");
+    if shown.len() > LOAD_BALANCER_WIDTH_MAX && shown.is_ascii() {
+        shown.truncate(LOAD_BALANCER_WIDTH_MAX - 3);
+        shown.push_str("...");
+    }
+    shown
 }
 
 fn name(object: &Value) -> Value {

@@ -4,6 +4,8 @@ use serde_json::json;
 
 use super::*;
 
+mod rows;
+
 const NOW: &str = "2026-01-01T00:10:00Z";
 
 fn print(printer: &Printer, object: Value) -> Vec<String> {

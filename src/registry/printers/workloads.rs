@@ -4,14 +4,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age::{age, between, human_duration, time};
+use super::replicas::{CONTAINERS, IMAGES, SELECTOR, template};
 use super::{
-    AGE, NAME, Printer, TableColumn, at, condition, created, items, joined, name, number, selector,
-    text, text_or,
+    AGE, NAME, Printer, TableColumn, at, condition, created, items, name, number, selector, text,
+    text_or,
 };
-
-const CONTAINERS: TableColumn = TableColumn::wide("Containers", "Names of the containers.");
-const IMAGES: TableColumn = TableColumn::wide("Images", "Images of the containers.");
-const SELECTOR: TableColumn = TableColumn::wide("Selector", "Which pods it owns, by their labels.");
 
 pub(super) const PODS: Printer = Printer {
     columns: &[
@@ -218,17 +215,8 @@ fn readiness_gates(object: &Value) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// Names and images of the pod template's containers.
-fn template(object: &Value) -> (Value, Value) {
-    let of = |member: &str| {
-        let containers = items(object, "spec.template.spec.containers");
-        joined(containers.iter().map(|c| text(c, member))).into()
-    };
-    (of("name"), of("image"))
-}
-
 fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
-    let (names, images) = template(object);
+    let (names, images) = template(object, "spec.template");
     let ready = number(object, "status.readyReplicas");
     vec![
         name(object),
@@ -271,7 +259,7 @@ fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     } else {
         "Running"
     };
-    let (names, images) = template(object);
+    let (names, images) = template(object, "spec.template");
     vec![
         name(object),
         status.into(),
