@@ -1,5 +1,21 @@
 //! Admission: what may change a write, and what may refuse it, before it is stored: webhooks that are
-//! called over HTTPS. It is told what the write is and what the configurations are; it reads no
-//! storage, knows no verb's flow and speaks to no client of this server.
+//! called over HTTPS, with conditions in CEL. It is told what the write is and what the configurations are;
+//! it reads no storage, knows no verb's flow and speaks to no client of this server.
 
+pub mod attributes;
+pub mod cel;
 pub mod client;
+pub mod cluster;
+mod error;
+mod gate;
+mod matching;
+mod rules;
+mod selector;
+pub mod typed;
+mod webhook;
+
+#[cfg(test)]
+mod testing;
+
+pub use error::AdmissionError;
+pub use gate::{ConfigurationKind, Gate};

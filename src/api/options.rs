@@ -122,4 +122,10 @@ pub struct DeleteOptions {
     /// Delete an object although it cannot be read, and only then; with nothing of what deleting
     /// usually does.
     pub ignore_store_read_error_with_cluster_breaking_potential: bool,
+    /// Who asks for it; never in a body.
+    #[serde(skip)]
+    pub user: Arc<UserInfo>,
+    /// Where warnings go; likewise.
+    #[serde(skip)]
+    pub warnings: Warnings,
 }

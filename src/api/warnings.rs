@@ -9,6 +9,14 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
+impl PartialEq for Warnings {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.texts() == other.texts()
+    }
+}
+
+impl Eq for Warnings {}
+
 impl Warnings {
     /// One more, unless it was told.
     pub fn add(&self, text: String) {

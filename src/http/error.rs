@@ -236,6 +236,7 @@ fn api_status(error: &ApiError) -> Status {
         }
         ApiError::Timeout(_) => Status::failure(504, "Timeout", format!("Timeout: {text}"))
             .with_details(StatusDetails::default()),
+        ApiError::Admission(error) => error.status(),
         ApiError::Read(error) => read_status(error),
         ApiError::Storage(error) => storage_status(error),
     }

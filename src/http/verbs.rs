@@ -12,7 +12,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::api::{Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
+use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
 use crate::registry::{Deleted, Patch, Registry, Resource, Subresource, Target};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
@@ -178,6 +178,15 @@ impl<'a> Call<'a> {
             name: self.name.clone().unwrap_or_default(),
             subresource: self.subresource.clone(),
         }
+    }
+
+    fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, WireError> {
+        let mut options = delete_options(&self.query, body)?;
+        options.warnings = self.warnings.clone();
+        if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
+            options.user = user.clone();
+        }
+        Ok(options)
     }
 
     fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
@@ -348,7 +357,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let body = body_of::read(body).await?;
         let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
-        let options = delete_options(&self.query, body)?;
+        let options = self.delete_options(body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
             Deleted::Gone(object) => {
@@ -391,7 +400,7 @@ impl<'a> Call<'a> {
         let selection = list_options(&self.query, ListFor::List, None)?;
         let body = body_of::read(body).await?;
         let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
-        let options = delete_options(&self.query, body)?;
+        let options = self.delete_options(body)?;
         let list = self
             .registry()
             .delete_collection(

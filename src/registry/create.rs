@@ -39,6 +39,8 @@ pub(super) async fn create(
         subresource: None,
     };
     let draft = Writing::new(registry, &target, options).draft(body).await?;
+    // A webhook may have named what was to get a generated name.
+    metadata::text(&draft, "name").clone_into(&mut target.name);
     if let Some(namespace) = namespace {
         namespaces::require_active(registry, namespace, resource, &target.name).await?;
     }

@@ -41,7 +41,11 @@ pub(super) async fn delete(
         return delete_corrupt(registry, &place).await;
     }
     let dry_run = !options.dry_run.is_empty();
-    let mut write = Deleting { target, options };
+    let mut write = Deleting {
+        registry,
+        target,
+        options,
+    };
     let written = registry
         .guaranteed_write(&place, dry_run, &mut write)
         .await?;
@@ -58,6 +62,7 @@ pub(super) async fn delete(
 
 /// A DELETE.
 struct Deleting<'a> {
+    registry: &'a Registry,
     target: &'a Target,
     options: &'a DeleteOptions,
 }
@@ -67,6 +72,9 @@ impl Decide for Deleting<'_> {
         let Target { resource, name, .. } = self.target;
         let current = current.ok_or_else(|| ApiError::not_found(resource, name))?;
         check_preconditions(resource, name, current, self.options)?;
+        self.registry
+            .admit_delete(self.target, current, self.options)
+            .await?;
         let now = metadata::now();
         Ok(decide(resource, &current.value, self.options, now))
     }

@@ -2,6 +2,7 @@
 //! status each one is, is decided once, in `http`.
 
 use super::Resource;
+use crate::admission::AdmissionError;
 use crate::api::{DecodeError, StatusCause};
 use crate::cacher::ReadError;
 use crate::storage::StorageError;
@@ -90,6 +91,9 @@ pub enum ApiError {
     /// 404: the custom resource's definition went, or changed, while the request was under way.
     #[error("the server could not find the requested resource")]
     NotServed,
+    /// A webhook or a policy refused.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -17,6 +17,7 @@
 //!    before the deletion may still land behind that pass, as upstream; then it waits for the next
 //!    namespace of that name.
 
+mod admission;
 pub mod authorization;
 mod builtin;
 mod builtins;
@@ -34,6 +35,7 @@ mod namespaces;
 mod patch;
 pub mod printers;
 mod read;
+mod services;
 mod strategic;
 mod strategy;
 mod subresources;
@@ -55,6 +57,8 @@ pub use field_validation::{StrictDecodingError, judge};
 pub use subresources::{BodyKind, Subresource};
 pub use write::WRITE_DEADLINE;
 
+use crate::admission::Gate;
+use crate::admission::client::WebhookClient;
 use crate::api::{
     ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
     WriteOptions,
@@ -221,6 +225,11 @@ pub struct Registry {
     deleted: namespaces::Deleted,
     /// The types of the built-in kinds.
     types: Arc<Types>,
+    /// Calls webhooks, of admission and of conversion.
+    #[allow(dead_code, reason = "conversion calls by it")]
+    webhooks: WebhookClient,
+    /// Who may change and refuse writes.
+    gate: Gate,
 }
 
 impl Registry {
@@ -242,20 +251,28 @@ impl Registry {
             .columns
             .resolve("status.phase")
             .expect("the table has the phase of namespaces");
-        let registry = Arc::new(Self {
-            namespace_phase,
-            storage,
-            metrics,
-            tasks: tasks.clone(),
-            config,
-            table: ArcSwap::from_pointee(table::Table::new(&builtins, Vec::new())),
-            builtins,
-            namespaces,
-            caches: caches::Caches::default(),
-            definitions: custom::Definitions::default(),
-            deleted: namespaces::Deleted::default(),
-            types: Types::builtins(),
+        let registry = Arc::new_cyclic(|registry| {
+            let services = Arc::new(services::Services(registry.clone()));
+            let webhooks = WebhookClient::new(tasks, services);
+            Self {
+                gate: Gate::new(webhooks.clone(), tasks),
+                webhooks,
+                namespace_phase,
+                storage,
+                metrics,
+                tasks: tasks.clone(),
+                config,
+                table: ArcSwap::from_pointee(table::Table::new(&builtins, Vec::new())),
+                builtins,
+                namespaces,
+                caches: caches::Caches::default(),
+                definitions: custom::Definitions::default(),
+                deleted: namespaces::Deleted::default(),
+                types: Types::builtins(),
+            }
         });
+        let follower = admission::follow(registry.clone());
+        registry.tasks.spawn("admission-configurations", follower);
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");

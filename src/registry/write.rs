@@ -205,8 +205,13 @@ impl Registry {
                 || matches!(&decided, Ok(Change::Delete(_)));
             let fresh = current.as_ref().is_none_or(|current| current.fresh);
             if !fresh && (!settles || dry_run) {
-                current = self.find_stored(place).await?;
-                continue;
+                let stored = self.find_stored(place).await?;
+                let at = |current: &Option<Current>| current.as_ref().map(|current| current.at);
+                if at(&stored) != at(&current) {
+                    current = stored;
+                    continue;
+                }
+                // The suggestion was right, and so is what was decided on it: webhooks are not asked twice.
             }
             let at = current.as_ref().map(|current| current.at);
             let outcome = match decided? {

@@ -4,9 +4,11 @@
 
 use serde_json::Value;
 
+use super::admission::{self, Question};
 use super::subresources::scale;
 use super::write::{Change, Current};
 use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
+use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
 
 /// One write on its way: of what, in which place, with which options and by whom.
@@ -44,7 +46,7 @@ impl<'a> Writing<'a> {
         }
         let mut object = events::to_storage(resource, body);
         builtin::default(resource, &mut object);
-        Ok(object)
+        self.mutated(Operation::Create, object, None).await
     }
 
     /// The second half, once the object has its name: what the server makes of it, and whether it may
@@ -53,7 +55,55 @@ impl<'a> Writing<'a> {
         let resource = &self.target.resource;
         metadata::fill_created(resource, &mut object);
         strategy::prepare_create(resource, &mut object);
+        self.admit(Operation::Create, &object, None).await?;
         Ok(object)
+    }
+
+    /// What the webhooks make of `object`.
+    async fn mutated(
+        &self,
+        operation: Operation,
+        object: Value,
+        old: Option<&Current>,
+    ) -> Result<Value, ApiError> {
+        let options = || self.told_options(operation);
+        let question = self.question(operation, &options);
+        self.registry.mutated(question, object, old).await
+    }
+
+    /// Lets those judge who may refuse.
+    async fn admit(
+        &self,
+        operation: Operation,
+        object: &Value,
+        old: Option<&Current>,
+    ) -> Result<(), ApiError> {
+        let options = || self.told_options(operation);
+        let question = self.question(operation, &options);
+        self.registry.admit(question, object, old).await
+    }
+
+    fn question<'b>(
+        &'b self,
+        operation: Operation,
+        options: &'b (dyn Fn() -> Value + Sync),
+    ) -> Question<'b> {
+        Question {
+            operation,
+            target: self.target,
+            user: &self.options.user,
+            dry_run: self.options.dry_run,
+            warnings: &self.options.warnings,
+            options,
+        }
+    }
+
+    fn told_options(&self, operation: Operation) -> Value {
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        };
+        admission::write_options(kind, self.options)
     }
 
     /// The successor of `current` that a client asks for with `body`, which was checked against the
@@ -71,6 +121,9 @@ impl<'a> Writing<'a> {
             false => events::to_storage(resource, body),
         };
         builtin::default(resource, &mut object);
+        let mut object = self
+            .mutated(Operation::Update, object, Some(current))
+            .await?;
         let subresource = self.target.subresource.as_deref();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
         metadata::keep_from_stored(&current.value, &mut object);
@@ -83,6 +136,8 @@ impl<'a> Writing<'a> {
         if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);
         }
+        self.admit(Operation::Update, &object, Some(current))
+            .await?;
         // An object that nothing holds any longer goes with the write that let go of it.
         if strategy::is_finished(resource, &object) && object != current.value {
             return Ok(Change::Delete(object));

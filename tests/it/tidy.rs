@@ -12,7 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("reflector", &["api"]),
     ("storage", &["api"]),
     ("cacher", &["reflector", "storage", "api"]),
-    ("admission", &["api"]),
+    ("admission", &["schema", "api"]),
     ("managed", &["schema"]),
     (
         "registry",

@@ -52,7 +52,9 @@ async fn the_system_namespaces_exist_whoever_starts() {
     let caches: Vec<&str> = caches.iter().map(|(name, _)| &**name).collect();
     let followed = [
         "customresourcedefinitions.apiextensions.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "namespaces",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
     ];
     assert_eq!(caches, followed, "a start fills no other cache");
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {

@@ -1,0 +1,136 @@
+//! What a write is, as admission sees it: who does what to which object. Made by whoever carries the
+//! write out; nothing here decides.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::api::{UserInfo, Warnings};
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, also of a subresource (pods/eviction).
+    Create,
+    /// A PUT or PATCH.
+    Update,
+    /// A DELETE, also one by one of a collection.
+    Delete,
+    /// A connection to something in the object.
+    Connect,
+}
+
+impl Operation {
+    /// Its name in rules and reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// A resource of a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct GroupVersionResource {
+    /// Empty for the core group.
+    pub group: String,
+    /// `v1`
+    pub version: String,
+    /// Plural.
+    pub resource: String,
+}
+
+impl GroupVersionResource {
+    /// The plural name with its group, as errors name it.
+    pub fn qualified(&self) -> String {
+        match self.group.is_empty() {
+            true => self.resource.clone(),
+            false => format!("{}.{}", self.resource, self.group),
+        }
+    }
+}
+
+/// A kind of a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct GroupVersionKind {
+    /// Empty for the core group.
+    pub group: String,
+    /// `v1`
+    pub version: String,
+    /// `Pod`
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    /// What `object` says that it is.
+    pub fn of(object: &Value) -> Self {
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let api_version = text("apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text("kind"),
+        }
+    }
+}
+
+impl fmt::Display for GroupVersionKind {
+    /// As Go prints it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// One write. Objects are in the form of the version that the client speaks.
+#[derive(Debug)]
+pub struct Attributes<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// To an object of which resource.
+    pub resource: GroupVersionResource,
+    /// The kind of the objects below; for some subresources another than the resource's.
+    pub kind: GroupVersionKind,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// Empty while it is still to be generated.
+    pub name: &'a str,
+    /// Empty for what lives in none; of a namespace its own name, as upstream.
+    pub namespace: &'a str,
+    /// Who.
+    pub user: &'a UserInfo,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// `CreateOptions`, `UpdateOptions`, `DeleteOptions`.
+    pub options: Value,
+    /// Where warnings go.
+    pub warnings: &'a Warnings,
+    /// As it is to be stored; null for a delete.
+    pub object: Value,
+    /// As it is stored; null for a create.
+    pub old_object: Value,
+}
+
+impl Attributes<'_> {
+    /// Whether it is about namespaces themselves, which belong to no namespace although they carry one.
+    pub(super) fn is_of_namespaces(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.resource == "namespaces"
+    }
+
+    /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
+    pub(super) fn is_exempt(&self) -> bool {
+        const EXEMPT: [&str; 6] = [
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        ];
+        self.resource.group == "admissionregistration.k8s.io"
+            && EXEMPT.contains(&&*self.resource.resource)
+    }
+}

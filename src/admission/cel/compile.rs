@@ -1,0 +1,242 @@
+//! Compiling: parsing, what the parser does not check (names, depth, what the evaluator cannot do), and the
+//! rewriting that makes an expression count what it costs.
+
+use std::collections::BTreeSet;
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
+};
+use kube_cel::cel::parser::Parser;
+use kube_cel::cel::{Context, ExecutionError};
+
+use super::CompileError;
+use super::budget::{FACTOR, SIZED, SMALL, STEP};
+use super::optional::OPTIONAL;
+
+/// How long an expression may be.
+const EXPRESSION_BYTES_MAX: usize = 16 << 10;
+
+/// How deep it may nest, macros expanded: the evaluator calls itself for each level.
+const DEPTH_MAX: usize = 100;
+
+/// The variable whose fields are the composed variables.
+pub(super) const VARIABLES: &str = "variables";
+
+pub(super) fn compile(
+    text: &str,
+    variables: &[&str],
+) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
+    if text.len() > EXPRESSION_BYTES_MAX {
+        return Err(CompileError(format!(
+            "it is longer than {EXPRESSION_BYTES_MAX} bytes"
+        )));
+    }
+    let parser = Parser::new().enable_optional_syntax(true);
+    let mut parsed = parser
+        .parse(text)
+        .map_err(|e| CompileError(e.to_string()))?;
+    let mut pass = Pass {
+        functions: Context::default().with_all(),
+        bound: variables.iter().map(|name| (*name).to_owned()).collect(),
+        composed: BTreeSet::new(),
+        problems: Vec::new(),
+    };
+    pass.walk(&mut parsed, 0);
+    match pass.problems.is_empty() {
+        true => Ok((parsed, pass.composed)),
+        false => Err(CompileError(pass.problems.join("\n"))),
+    }
+}
+
+struct Pass {
+    functions: Context<'static>,
+    /// Which names have a value here.
+    bound: Vec<String>,
+    composed: BTreeSet<String>,
+    problems: Vec<String>,
+}
+
+impl Pass {
+    fn walk(&mut self, expression: &mut IdedExpr, depth: usize) {
+        if depth > DEPTH_MAX {
+            let problem = format!("ERROR: it nests deeper than {DEPTH_MAX} levels");
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+            return;
+        }
+        let deeper = depth + 1;
+        match &mut expression.expr {
+            Expr::Unspecified => self.problems.push("ERROR: it is incomplete".to_owned()),
+            Expr::Struct(made) => {
+                let problem = format!("ERROR: undeclared reference to '{}'", made.type_name);
+                self.problems.push(problem);
+            }
+            Expr::Literal(_) => {}
+            Expr::Ident(name) => self.name(&name.clone()),
+            Expr::Select(select) => self.select(select, deeper),
+            Expr::Call(call) => self.call(call, deeper),
+            Expr::List(ListExpr { elements, .. }) => {
+                elements
+                    .iter_mut()
+                    .for_each(|element| self.walk(element, deeper));
+            }
+            Expr::Map(map) => {
+                for entry in &mut map.entries {
+                    match &mut entry.expr {
+                        EntryExpr::MapEntry(entry) => {
+                            self.walk(&mut entry.key, deeper);
+                            self.walk(&mut entry.value, deeper);
+                        }
+                        EntryExpr::StructField(_) => {
+                            self.problems
+                                .push("ERROR: unsupported entry of a map".to_owned());
+                        }
+                    }
+                }
+            }
+            Expr::Comprehension(folded) => self.comprehension(folded, deeper),
+        }
+        make_optional(expression);
+        if makes_much(&expression.expr) {
+            wrap(expression, SIZED);
+        }
+    }
+
+    fn name(&mut self, name: &str) {
+        if !self.bound.iter().any(|bound| bound == name) {
+            let problem = format!("ERROR: undeclared reference to '{name}' (in container '')");
+            self.problems.push(problem);
+        }
+    }
+
+    fn select(&mut self, select: &mut SelectExpr, depth: usize) {
+        if matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES) {
+            self.composed.insert(select.field.clone());
+        }
+        self.walk(&mut select.operand, depth);
+    }
+
+    fn call(&mut self, call: &mut CallExpr, depth: usize) {
+        let qualified = match call.target.as_deref().map(|target| &target.expr) {
+            Some(Expr::Ident(prefix)) => Some(format!("{prefix}.{}", call.func_name)),
+            _ => None,
+        };
+        let is_qualified = qualified.is_some_and(|name| self.is_function(&name));
+        if !is_qualified {
+            if let Some(target) = call.target.as_deref_mut() {
+                self.walk(target, depth);
+            }
+            let is_operator = call
+                .func_name
+                .contains(|c: char| !c.is_alphanumeric() && c != '_')
+                || call.func_name.starts_with("_") && call.func_name.ends_with("_");
+            if !is_operator && !self.is_function(&call.func_name) {
+                let problem = format!(
+                    "ERROR: undeclared reference to '{}' (in container '')",
+                    call.func_name
+                );
+                self.problems.push(problem);
+            }
+        }
+        call.args
+            .iter_mut()
+            .for_each(|argument| self.walk(argument, depth));
+        if matches!(&*call.func_name, "replace" | "join") {
+            if let Some(target) = call.target.as_deref_mut() {
+                wrap(target, FACTOR);
+            }
+            call.args
+                .iter_mut()
+                .for_each(|argument| wrap(argument, SMALL));
+        }
+    }
+
+    fn comprehension(&mut self, folded: &mut ComprehensionExpr, depth: usize) {
+        self.walk(&mut folded.iter_range, depth);
+        self.walk(&mut folded.accu_init, depth);
+        let outer = self.bound.len();
+        self.bound.push(folded.iter_var.clone());
+        self.bound.extend(folded.iter_var2.clone());
+        self.bound.push(folded.accu_var.clone());
+        self.walk(&mut folded.loop_cond, depth);
+        self.walk(&mut folded.loop_step, depth);
+        self.walk(&mut folded.result, depth);
+        self.bound.truncate(outer);
+        wrap(&mut folded.loop_cond, STEP);
+    }
+
+    /// Whether there is such a function: calling it without arguments fails in another way then.
+    fn is_function(&self, name: &str) -> bool {
+        let call = plain(Expr::Call(CallExpr {
+            func_name: name.to_owned(),
+            target: None,
+            args: Vec::new(),
+        }));
+        let called = self.functions.resolve(&call);
+        !matches!(called, Err(ExecutionError::UndeclaredReference(missing)) if *missing == name)
+    }
+}
+
+/// Has an optional selection, and whatever is selected from what it found, done by our function.
+fn make_optional(expression: &mut IdedExpr) {
+    let of_optional = |container: &IdedExpr| matches!(&container.expr, Expr::Call(call) if call.func_name == OPTIONAL);
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            let name = &*call.func_name;
+            let selects = name == OPT_SELECT || name == OPT_INDEX;
+            if selects || (name == INDEX && call.args.first().is_some_and(of_optional)) {
+                call.func_name = OPTIONAL.to_owned();
+            }
+        }
+        Expr::Select(select) if of_optional(&select.operand) && !select.test => {
+            let field = std::mem::take(&mut select.field);
+            let field = plain(Expr::Literal(LiteralValue::String(field.as_str().into())));
+            let operand = std::mem::take(&mut *select.operand);
+            *expression = plain(Expr::Call(CallExpr {
+                func_name: OPTIONAL.to_owned(),
+                target: None,
+                args: vec![operand, field],
+            }));
+        }
+        _ => {}
+    }
+}
+
+/// Whether evaluating it can make a value larger than those that it is made of.
+fn makes_much(expression: &Expr) -> bool {
+    match expression {
+        Expr::List(list) => {
+            list.elements.len() > 1 && list.elements.iter().any(|item| !is_literal(item))
+        }
+        Expr::Map(map) => !map.entries.is_empty(),
+        Expr::Call(call) if call.func_name == ADD => match call.args.first().map(|a| &a.expr) {
+            // A macro adds one element to its result: what counts is the element.
+            Some(Expr::Ident(name)) => !name.starts_with('@'),
+            Some(Expr::Literal(_)) => call.args.iter().any(|a| !is_literal(a)),
+            _ => true,
+        },
+        Expr::Call(call) => matches!(&*call.func_name, "replace" | "join" | "format"),
+        _ => false,
+    }
+}
+
+fn is_literal(expression: &IdedExpr) -> bool {
+    matches!(expression.expr, Expr::Literal(_))
+}
+
+fn plain(expr: Expr) -> IdedExpr {
+    IdedExpr { id: 0, expr }
+}
+
+/// Makes `expression` the argument of `function`.
+fn wrap(expression: &mut IdedExpr, function: &str) {
+    let inner = std::mem::take(expression);
+    *expression = plain(Expr::Call(CallExpr {
+        func_name: function.to_owned(),
+        target: None,
+        args: vec![inner],
+    }));
+}

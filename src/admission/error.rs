@@ -1,0 +1,84 @@
+//! Why a write was not admitted, and the `Status` that a client is told; in upstream's words.
+
+use crate::api::{Status, StatusCause, StatusDetails};
+
+/// Why a write was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// A webhook or a policy said no, in these words.
+    #[error("{}", .0.message)]
+    Denied(Box<Status>),
+    /// 400: a webhook that does more than answer cannot be asked about a write that is none.
+    #[error("admission webhook {webhook:?} does not support dry run")]
+    DryRun {
+        /// Its name.
+        webhook: String,
+    },
+    /// 403: whether the write is to be looked at, or by which rule, could not be found out.
+    #[error("{}", forbidden(.resource, .name, .why))]
+    Forbidden {
+        /// Plural, with group.
+        resource: String,
+        /// Empty while it is still to be generated.
+        name: String,
+        /// What failed.
+        why: String,
+    },
+    /// 403: the server has just started, and its storage does not tell of the configurations.
+    #[error("not yet ready to handle request")]
+    NotReady,
+    /// 404: the namespace of the write is gone.
+    #[error("namespaces {namespace:?} not found")]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+    },
+    /// 500: a webhook could not be called, or said what cannot be understood.
+    #[error("Internal error occurred: {0}")]
+    Internal(String),
+}
+
+fn forbidden(resource: &str, name: &str, why: &str) -> String {
+    match name.is_empty() {
+        true => format!("{resource} is forbidden: {why}"),
+        false => format!("{resource} {name:?} is forbidden: {why}"),
+    }
+}
+
+impl AdmissionError {
+    /// What a client is told.
+    pub fn status(&self) -> Status {
+        let text = self.to_string();
+        match self {
+            Self::Denied(status) => (**status).clone(),
+            Self::DryRun { .. } => Status::failure(400, "BadRequest", text),
+            Self::Forbidden { resource, name, .. } => {
+                Status::failure(403, "Forbidden", text).with_details(about(resource, name))
+            }
+            Self::NotReady => Status::failure(403, "Forbidden", text),
+            Self::NoNamespace { namespace } => {
+                Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))
+            }
+            Self::Internal(why) => {
+                Status::failure(500, "InternalError", text).with_details(StatusDetails {
+                    causes: vec![StatusCause {
+                        message: why.clone(),
+                        ..StatusCause::default()
+                    }],
+                    ..StatusDetails::default()
+                })
+            }
+        }
+    }
+}
+
+/// Details about `name` of `resource`, a plural with its group.
+pub(super) fn about(resource: &str, name: &str) -> StatusDetails {
+    let (kind, group) = resource.split_once('.').unwrap_or((resource, ""));
+    StatusDetails {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        ..StatusDetails::default()
+    }
+}

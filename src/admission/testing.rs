@@ -1,0 +1,43 @@
+//! Writes for this room's unit tests.
+
+use serde_json::{Value, json};
+
+use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
+use crate::api::UserInfo;
+
+/// A write by an admin, of an object that says nothing.
+pub(super) fn write<'a>(
+    operation: Operation,
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+) -> Attributes<'a> {
+    let object = json!({"metadata": {"name": name, "namespace": namespace}});
+    let version = "v1".to_owned();
+    let user = UserInfo::authenticated("admin".into(), String::new(), Vec::new());
+    Attributes {
+        operation,
+        resource: GroupVersionResource {
+            group: String::new(),
+            version: version.clone(),
+            resource: resource.to_owned(),
+        },
+        kind: GroupVersionKind {
+            group: String::new(),
+            version,
+            kind: "Thing".to_owned(),
+        },
+        subresource: "",
+        name,
+        namespace,
+        user: Box::leak(Box::new(user)),
+        dry_run: false,
+        options: Value::Null,
+        warnings: Box::leak(Box::default()),
+        old_object: match operation {
+            Operation::Create => Value::Null,
+            _ => object.clone(),
+        },
+        object,
+    }
+}

@@ -1,0 +1,115 @@
+//! `matchConditions`: expressions that must all be true for a webhook or a policy to be asked. One that is false
+//! decides, whatever others fail with.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+use serde_json::Value;
+
+use super::super::attributes::Attributes;
+use super::super::cel::{Expression, Outcome, Scope};
+use super::super::matching::Matched;
+use super::review;
+use crate::tasks::Tasks;
+
+/// Which variables there are. (`authorizer` is not: this server authorizes everybody alike.)
+pub(in crate::admission) const CONDITION_VARIABLES: [&str; 3] = ["object", "oldObject", "request"];
+
+/// Conditions, compiled.
+#[derive(Debug, Clone, Default)]
+pub(in crate::admission) struct Conditions(Arc<[Condition]>);
+
+#[derive(Debug)]
+struct Condition {
+    name: String,
+    expression: Result<Expression, String>,
+}
+
+/// What the conditions of somebody come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::admission) enum Verdict {
+    /// All are true.
+    Met,
+    /// One is false.
+    Unmet,
+    /// None is false, and some have no value.
+    Failed(String),
+}
+
+impl Conditions {
+    pub(in crate::admission) fn read(written: &[MatchCondition]) -> Self {
+        Self::read_with(written, &CONDITION_VARIABLES)
+    }
+
+    /// The same where there are other variables.
+    pub(in crate::admission) fn read_with(written: &[MatchCondition], variables: &[&str]) -> Self {
+        let conditions = written.iter().map(|condition| Condition {
+            name: condition.name.clone(),
+            expression: Expression::compile(&condition.expression, variables)
+                .map_err(|error| format!("compilation error: {error}")),
+        });
+        Self(conditions.collect())
+    }
+
+    /// What they come to in `scope`.
+    pub(in crate::admission) fn verdict(&self, scope: &Scope<'_>) -> Verdict {
+        let mut failures = Vec::new();
+        for condition in self.0.iter() {
+            let outcome = match &condition.expression {
+                Ok(expression) => scope.evaluate(expression).map_err(|error| {
+                    format!(
+                        "expression '{}' resulted in error: {error}",
+                        expression.text()
+                    )
+                }),
+                Err(why) => Err(format!("{}: {why}", condition.name)),
+            };
+            match outcome {
+                Ok(Outcome::Bool(true)) => {}
+                Ok(Outcome::Bool(false)) => return Verdict::Unmet,
+                Ok(_) => failures.push(format!(
+                    "match condition {:?} does not come to a bool",
+                    condition.name
+                )),
+                Err(why) => failures.push(why),
+            }
+        }
+        match failures.len() {
+            0 => Verdict::Met,
+            1 => Verdict::Failed(failures.remove(0)),
+            _ => Verdict::Failed(format!("[{}]", failures.join(", "))),
+        }
+    }
+}
+
+/// What `conditions` come to for `write`. Those of no webhook cost nothing.
+pub(super) async fn check(
+    tasks: &Tasks,
+    conditions: &Conditions,
+    write: &Attributes<'_>,
+    matched: &Matched,
+) -> Verdict {
+    if conditions.0.is_empty() {
+        return Verdict::Met;
+    }
+    let conditions = conditions.clone();
+    let values = [
+        write.object.clone(),
+        write.old_object.clone(),
+        review::request(write, matched),
+    ];
+    let evaluated = tasks.spawn_blocking("match-conditions", move || {
+        conditions.verdict(&scope_of(&values))
+    });
+    evaluated
+        .await
+        .unwrap_or_else(|error| Verdict::Failed(format!("it cannot be evaluated: {error}")))
+}
+
+fn scope_of(values: &[Value; 3]) -> Scope<'static> {
+    let mut scope = Scope::default();
+    for (name, value) in CONDITION_VARIABLES.iter().zip(values) {
+        scope.set(name, value);
+    }
+    scope
+}

@@ -1,0 +1,411 @@
+//! Admission from the registry's side: a write is described to the gate, the gate is told of the
+//! configurations as the caches have them, and of the cluster what it asks. Who decides what is said in
+//! the room `admission`; where in a write it is asked, in `writing` and in `delete`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::subresources::scale;
+use super::write::{Current, Place};
+use super::{ApiError, Registry, Resource, Target, builtin, events, json_patch, metadata, read};
+use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
+use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
+use crate::admission::{ConfigurationKind, typed};
+use crate::api::{
+    DeleteOptions, EventType, FieldValidation, ListOptions, ResourceVersion, SelectionPredicate,
+    UserInfo, Warnings, WriteOptions,
+};
+use crate::cacher::WatchItem;
+
+/// The group of the configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// How long until a watch of the configurations that has ended is begun anew.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is asked of admission: a write, and who makes it.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) operation: Operation,
+    pub(super) target: &'a Target,
+    pub(super) user: &'a UserInfo,
+    pub(super) dry_run: bool,
+    pub(super) warnings: &'a Warnings,
+    /// The options as a client gives them, made when they are needed.
+    pub(super) options: &'a (dyn Fn() -> Value + Sync),
+}
+
+impl Registry {
+    /// What the webhooks make of `object` (null for a delete), which is in stored form.
+    pub(super) async fn mutated(
+        &self,
+        question: Question<'_>,
+        object: Value,
+        old: Option<&Current>,
+    ) -> Result<Value, ApiError> {
+        if self.gate.lets_all_be().await? {
+            return Ok(object);
+        }
+        let mut write = describe(question, object.clone(), old)?;
+        let seen = write.object.clone();
+        let until = Instant::now() + super::WRITE_DEADLINE;
+        self.gate.mutate(self, &mut write, until).await?;
+        if write.object == seen {
+            return Ok(object);
+        }
+        let target = question.target;
+        if let (true, Some(old)) = (scale::is_of(target), old) {
+            return scale::applied(target, &old.value, &write.object);
+        }
+        if question.operation == Operation::Create {
+            let causes = metadata::problems_of_new(&target.resource, &write.object);
+            if !causes.is_empty() {
+                let name = metadata::text(&write.object, "name");
+                return Err(ApiError::invalid(&target.resource, name, causes));
+            }
+        }
+        Ok(events::to_storage(&target.resource, write.object))
+    }
+
+    /// Has the write that is described judged.
+    pub(super) async fn admit(
+        &self,
+        question: Question<'_>,
+        object: &Value,
+        old: Option<&Current>,
+    ) -> Result<(), ApiError> {
+        if self.gate.lets_all_in().await? {
+            return Ok(());
+        }
+        let write = describe(question, object.clone(), old)?;
+        let until = Instant::now() + super::WRITE_DEADLINE;
+        Ok(self.gate.validate(self, &write, until).await?)
+    }
+
+    /// Has the deletion of `current` judged.
+    pub(super) async fn admit_delete(
+        &self,
+        target: &Target,
+        current: &Current,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        let told = || {
+            let mut told = serde_json::to_value(options).unwrap_or_default();
+            if let Some(members) = told.as_object_mut() {
+                // What was not given is not told.
+                members.retain(|_, value| {
+                    !value.is_null() && *value != Value::Bool(false) && *value != json!([])
+                });
+            }
+            told["kind"] = "DeleteOptions".into();
+            told["apiVersion"] = "meta.k8s.io/v1".into();
+            told
+        };
+        let question = Question {
+            operation: Operation::Delete,
+            target,
+            user: &options.user,
+            dry_run: !options.dry_run.is_empty(),
+            warnings: &options.warnings,
+            options: &told,
+        };
+        self.mutated(question, Value::Null, Some(current)).await?;
+        self.admit(question, &Value::Null, Some(current)).await
+    }
+
+    fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
+        let is = |r: &&Arc<Resource>| {
+            r.group == kind.group && r.version == kind.version && r.kind == kind.kind
+        };
+        self.resources().iter().find(is).cloned()
+    }
+}
+
+/// The options of a create or an update, as a client would have to send them.
+pub(super) fn write_options(kind: &str, options: &WriteOptions) -> Value {
+    let mut told = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    if options.dry_run {
+        told["dryRun"] = json!(["All"]);
+    }
+    if !options.field_manager.is_empty() {
+        told["fieldManager"] = options.field_manager.as_str().into();
+    }
+    told["fieldValidation"] = match options.field_validation {
+        FieldValidation::Ignore => "Ignore",
+        FieldValidation::Warn => "Warn",
+        FieldValidation::Strict => "Strict",
+    }
+    .into();
+    told
+}
+
+fn describe<'a>(
+    question: Question<'a>,
+    object: Value,
+    old: Option<&Current>,
+) -> Result<Attributes<'a>, ApiError> {
+    let Question { target, .. } = question;
+    let resource = &target.resource;
+    let subresource = target.subresource.as_deref().unwrap_or_default();
+    let body = resource.subresource(subresource).and_then(|sub| sub.body);
+    let kind = match body {
+        Some(body) => GroupVersionKind {
+            group: body.group.to_owned(),
+            version: body.version.to_owned(),
+            kind: body.kind.to_owned(),
+        },
+        None => kind_of(resource),
+    };
+    let of_itself = resource.is("", "namespaces").then_some(&*target.name);
+    let at = old.map_or(ResourceVersion::ZERO, |old| old.at);
+    Ok(Attributes {
+        operation: question.operation,
+        resource: resource_of(resource),
+        kind,
+        subresource,
+        name: &target.name,
+        namespace: of_itself
+            .or(target.namespace.as_deref())
+            .unwrap_or_default(),
+        user: question.user,
+        dry_run: question.dry_run,
+        options: (question.options)(),
+        warnings: question.warnings,
+        object: shown(target, object, at)?,
+        old_object: match old {
+            Some(old) => shown(target, old.value.clone(), at)?,
+            None => Value::Null,
+        },
+    })
+}
+
+/// An object as the client of this target sees it; what a create or an update wants stored too, by the
+/// version that it is based on.
+fn shown(target: &Target, object: Value, at: ResourceVersion) -> Result<Value, ApiError> {
+    if object.is_null() {
+        return Ok(object);
+    }
+    if scale::is_of(target) {
+        return scale::of(&target.resource, &object, at);
+    }
+    let mut shown = events::from_storage(&target.resource, object);
+    if !at.is_zero() {
+        shown["metadata"]["resourceVersion"] = at.to_string().into();
+    }
+    Ok(shown)
+}
+
+fn kind_of(resource: &Resource) -> GroupVersionKind {
+    GroupVersionKind {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        kind: resource.kind.clone(),
+    }
+}
+
+fn resource_of(resource: &Resource) -> GroupVersionResource {
+    GroupVersionResource {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        resource: resource.plural.clone(),
+    }
+}
+
+#[async_trait]
+impl Cluster for Registry {
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
+        let place = Place::new(&self.namespaces, None, name).map_err(|e| e.to_string())?;
+        if let Some(cached) = self.suggestion(&self.namespaces, &place.key) {
+            let value = serde_json::from_slice(cached.body_slice());
+            return value.map(Some).map_err(|error| error.to_string());
+        }
+        // The cache may not know it yet.
+        match self.read_stored(&place).await {
+            Ok(current) => Ok(Some(current.value)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
+        let Some(own) = self.resource(&resource.group, &resource.version, &resource.resource)
+        else {
+            return Vec::new();
+        };
+        let others = self.resources();
+        let same = others
+            .iter()
+            .filter(|r| r.storage_prefix == own.storage_prefix);
+        same.map(|r| Equivalent {
+            resource: resource_of(r),
+            kind: kind_of(r),
+        })
+        .collect()
+    }
+
+    async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let own = GroupVersionKind::of(&object);
+        let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
+        match (from, to) {
+            (Some(from), Some(to)) => {
+                Ok(events::from_storage(&to, events::to_storage(&from, object)))
+            }
+            _ => Err(format!("cannot convert {own:?} to {kind:?}")),
+        }
+    }
+
+    async fn patched(
+        &self,
+        write: &Attributes<'_>,
+        kind: &GroupVersionKind,
+        mut object: Value,
+        patch: ::json_patch::Patch,
+    ) -> Result<Value, String> {
+        json_patch::apply(&mut object, &patch).map_err(|error| error.to_string())?;
+        let is = GroupVersionKind::of(&object);
+        if is != *kind {
+            return Err(format!("the patch makes {is:?} of {kind:?}"));
+        }
+        let Some(resource) = self.resource_of_kind(kind) else {
+            // A subresource's own kind, which has no defaults.
+            return Ok(object);
+        };
+        metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
+        typed::check(&self.types, &object)?;
+        let namespace = Some(write.namespace).filter(|_| resource.namespaced);
+        metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
+        builtin::default(&resource, &mut object);
+        Ok(object)
+    }
+
+    async fn params(
+        &self,
+        kind: &GroupVersionKind,
+        given: &str,
+        of_write: &str,
+        query: &ParamQuery,
+    ) -> Result<Vec<Value>, ParamError> {
+        let resource = self.resource_of_kind(kind);
+        let resource = resource.ok_or_else(|| ParamError::NoSuchKind(kind.to_string()))?;
+        let namespace = match (resource.namespaced, given, of_write) {
+            (true, "", "") => return Err(ParamError::NoNamespace),
+            (true, "", of_write) => Some(of_write),
+            (true, given, _) => Some(given),
+            (false, "", _) => None,
+            (false, ..) => return Err(ParamError::NeedlessNamespace),
+        };
+        let unreadable = |error: ApiError| ParamError::Unreadable(error.to_string());
+        let mut options = ListOptions::default();
+        let objects = match query {
+            ParamQuery::Name(name) => {
+                let target = Target {
+                    resource: resource.clone(),
+                    namespace: namespace.map(str::to_owned),
+                    name: name.clone(),
+                    subresource: None,
+                };
+                match read::get(self, &target, Default::default()).await {
+                    Ok(object) => vec![object],
+                    Err(error) if error.is_not_found() => Vec::new(),
+                    Err(error) => return Err(unreadable(error)),
+                }
+            }
+            ParamQuery::Selector(selector) => {
+                options.labels = selector.clone();
+                let list = read::list(self, &resource, namespace, &options).await;
+                list.map_err(unreadable)?.items
+            }
+        };
+        let shown = |object: &Arc<crate::api::Object>| {
+            let value = serde_json::from_slice::<Value>(object.body_slice());
+            value.map(|value| events::from_storage(&resource, value))
+        };
+        let values = objects.iter().map(shown).collect::<Result<_, _>>();
+        values.map_err(|error| ParamError::Unreadable(error.to_string()))
+    }
+}
+
+/// Tells the gate of every change of the configurations, until the registry's tasks are cancelled.
+pub(super) async fn follow(registry: Arc<Registry>) {
+    let token = registry.tasks.token();
+    let all = ConfigurationKind::ALL.map(|kind| follow_kind(&registry, kind));
+    tokio::select! {
+        biased;
+        () = token.cancelled() => {}
+        _ = futures_util::future::join_all(all) => {}
+    }
+}
+
+async fn follow_kind(registry: &Registry, kind: ConfigurationKind) {
+    let resource = registry.resource(GROUP, "v1", kind.plural());
+    let resource = resource.expect("the table has the configurations");
+    loop {
+        if let Err(error) = follow_once(registry, kind, &resource).await {
+            tracing::debug!(%error, kind = kind.plural(), "cannot watch the configurations yet");
+        }
+        tokio::time::sleep(FOLLOW_PAUSE).await;
+    }
+}
+
+/// Lists, and watches from there on until the watch ends.
+async fn follow_once(
+    registry: &Registry,
+    kind: ConfigurationKind,
+    resource: &Arc<Resource>,
+) -> Result<(), ApiError> {
+    let any = ListOptions {
+        resource_version: Some(ResourceVersion::ZERO),
+        ..ListOptions::default()
+    };
+    let list = read::list(registry, resource, None, &any).await?;
+    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    let decode = |object: &crate::api::Object| serde_json::from_slice::<Value>(object.body_slice());
+    for object in &list.items {
+        match decode(object) {
+            Ok(value) => drop(known.insert(object.key().name().to_owned(), value)),
+            Err(error) => {
+                tracing::error!(%error, key = %object.key(), "a configuration is not JSON")
+            }
+        }
+    }
+    registry
+        .gate
+        .replace(kind, known.values().cloned().collect());
+    let from = ListOptions {
+        resource_version: Some(list.resource_version),
+        ..ListOptions::default()
+    };
+    let cache = registry.cache(resource)?;
+    let mut watcher = cache.watch(SelectionPredicate::default(), &from).await?;
+    while let Some(items) = watcher.next().await {
+        for item in items {
+            let (object, deleted) = match &item {
+                WatchItem::Initial(object) => (&**object, false),
+                WatchItem::Event(event) => {
+                    let deleted = event.event_type() == EventType::Deleted;
+                    (&**event.object(), deleted)
+                }
+                WatchItem::Bookmark { .. } => continue,
+                WatchItem::Error(error) => {
+                    tracing::debug!(%error, "the watch of the configurations ended");
+                    return Ok(());
+                }
+            };
+            let name = object.key().name().to_owned();
+            match decode(object) {
+                _ if deleted => drop(known.remove(&name)),
+                Ok(value) => drop(known.insert(name, value)),
+                Err(error) => tracing::error!(%error, name, "a configuration is not JSON"),
+            }
+        }
+        registry
+            .gate
+            .replace(kind, known.values().cloned().collect());
+    }
+    Ok(())
+}

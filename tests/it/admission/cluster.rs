@@ -1,0 +1,233 @@
+//! What the cases of admission have in common: requests, configurations that are waited for, and the
+//! answers of webhooks. No case is here.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::harness::{Asked, PATIENCE, Protocol, Reply, Server, Webhook};
+
+/// The collection that most cases write to.
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Where configurations are.
+pub(crate) const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A running server.
+pub(crate) struct Cluster<'a>(pub(crate) &'a Server);
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+    }
+
+    /// The body of an answer with this code.
+    pub(crate) fn ok(&self, code: u16) -> Value {
+        assert_eq!(self.code, code, "{}", self.json());
+        self.json()
+    }
+
+    /// A failure with this code and reason, whose message has these words.
+    pub(crate) fn refused(&self, code: u16, reason: &str, words: &str) -> Value {
+        let status = self.ok(code);
+        assert_eq!(status["kind"], "Status", "{status}");
+        assert_eq!(
+            status["reason"].as_str().unwrap_or_default(),
+            reason,
+            "{status}"
+        );
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(
+            message.contains(words),
+            "{message:?} does not say {words:?}"
+        );
+        status
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let all = self.headers.get_all("warning").iter();
+        all.map(|value| value.to_str().expect("text").to_owned())
+            .collect()
+    }
+}
+
+impl Cluster<'_> {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Told {
+        let media = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let mut wire = self.0.plain(Protocol::Http1).await;
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        let answer = wire
+            .send(method, path, &[("content-type", media)], &body)
+            .await;
+        Told {
+            code: answer.status.as_u16(),
+            headers: answer.headers,
+            body: answer.body,
+        }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Told {
+        self.send(Method::POST, path, body).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Told {
+        self.send(Method::PUT, path, body).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Told {
+        self.send(Method::PATCH, path, body).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Told {
+        self.send(Method::DELETE, path, &Value::Null).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Told {
+        self.send(Method::GET, path, &Value::Null).await
+    }
+
+    /// Creates a config map in `default`.
+    pub(crate) async fn make(&self, name: &str) -> Told {
+        self.post(MAPS, &map(name)).await
+    }
+
+    /// Creates a webhook configuration (`Mutating` or `Validating`) and waits until it counts, which one more
+    /// webhook in it tells, that is asked about nothing else.
+    pub(crate) async fn configure(
+        &self,
+        kind: &str,
+        name: &str,
+        webhook: &Webhook,
+        webhooks: &[Value],
+    ) {
+        let probe = format!("probe-{name}");
+        let mut all = webhooks.to_vec();
+        all.push(json!({
+            "name": "probe.example.com",
+            "clientConfig": webhook.client_config("/probe"),
+            "rules": [rule(&["CREATE"], "", "configmaps")],
+            "matchConditions": [{
+                "name": "probe", "expression": format!("object.metadata.name == '{probe}'"),
+            }],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }));
+        let plural = format!("{}webhookconfigurations", kind.to_lowercase());
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": {"name": name},
+            "webhooks": all,
+        });
+        self.post(&format!("{REGISTRATION}/{plural}"), &configuration)
+            .await
+            .ok(201);
+        let begun = Instant::now();
+        let is_probe = |asked: &Asked| {
+            asked.path.starts_with("/probe") && asked.body["request"]["name"] == probe
+        };
+        while !webhook.asked().iter().any(is_probe) {
+            assert!(begun.elapsed() < PATIENCE, "{name} never counts");
+            let told = self.post(&format!("{MAPS}?dryRun=All"), &map(&probe)).await;
+            assert!([201, 400, 403, 500].contains(&told.code), "{told:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A config map.
+pub(crate) fn map(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"},
+    })
+}
+
+/// A pod.
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+/// A rule about version v1.
+pub(crate) fn rule(operations: &[&str], group: &str, resource: &str) -> Value {
+    json!({
+        "operations": operations, "apiGroups": [group], "apiVersions": ["v1"],
+        "resources": [resource],
+    })
+}
+
+/// A webhook at `path` with what is not said otherwise in `more`: asked about all writes of config maps.
+pub(crate) fn hook(webhook: &Webhook, path: &str, more: Value) -> Value {
+    let mut hook = json!({
+        "name": format!("{}.example.com", path.trim_matches('/')),
+        "clientConfig": webhook.client_config(path),
+        "rules": [rule(&["CREATE", "UPDATE", "DELETE"], "", "configmaps")],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 10,
+    });
+    for (key, value) in more.as_object().expect("members") {
+        hook[key] = value.clone();
+    }
+    hook
+}
+
+/// The answer to `asked` with these members.
+pub(crate) fn respond(asked: &Asked, response: Value) -> Reply {
+    let mut review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {"uid": asked.body["request"]["uid"], "allowed": true},
+    });
+    for (key, value) in response.as_object().expect("members") {
+        review["response"][key] = value.clone();
+    }
+    Reply::json(&review)
+}
+
+pub(crate) fn allow(asked: &Asked) -> Reply {
+    respond(asked, json!({}))
+}
+
+pub(crate) fn deny(asked: &Asked, why: &str) -> Reply {
+    respond(
+        asked,
+        json!({"allowed": false, "status": {"message": why, "code": 403, "reason": "Forbidden"}}),
+    )
+}
+
+/// An answer that allows, with a JSON patch.
+pub(crate) fn change(asked: &Asked, patch: &Value) -> Reply {
+    let patch = STANDARD.encode(patch.to_string());
+    respond(asked, json!({"patch": patch, "patchType": "JSONPatch"}))
+}
+
+/// The requests that a webhook got at `path`, but for those by which a configuration was waited for.
+pub(crate) fn requests(webhook: &Webhook, path: &str) -> Vec<Value> {
+    let at = |asked: &Asked| {
+        let name = asked.body["request"]["name"].as_str().unwrap_or_default();
+        asked.path.split('?').next() == Some(path) && !name.starts_with("probe-")
+    };
+    let all = webhook.asked();
+    let all = all.iter().filter(|asked| at(asked));
+    all.map(|asked| asked.body["request"].clone()).collect()
+}

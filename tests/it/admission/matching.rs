@@ -1,0 +1,219 @@
+//! Which writes a webhook is asked about: selectors, conditions, equivalent resources.
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, allow, deny, hook, map, requests, rule};
+use crate::harness::Webhook;
+
+super::on_both!(
+    namespaces_are_selected_by_their_labels,
+    objects_are_selected_by_old_and_new_labels,
+    conditions_narrow_and_their_errors_count,
+    equivalent_resources_are_asked_about,
+);
+
+async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/deny") {
+        true => deny(asked, "selected"),
+        false => allow(asked),
+    })
+    .await;
+    let namespace = |name: &str, team: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"team": team}},
+        })
+    };
+    cluster
+        .post("/api/v1/namespaces", &namespace("in", "a"))
+        .await
+        .ok(201);
+    cluster
+        .post("/api/v1/namespaces", &namespace("out", "b"))
+        .await
+        .ok(201);
+    let selecting = json!({
+        "rules": [rule(&["*"], "", "configmaps"), rule(&["CREATE"], "", "namespaces"),
+                  rule(&["CREATE"], "", "persistentvolumes")],
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+    });
+    let selecting = hook(&webhook, "/deny", selecting);
+    cluster
+        .configure("Validating", "w", &webhook, &[selecting])
+        .await;
+    let create = async |namespace: &str| {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        cluster.post(&path, &map("one")).await
+    };
+    create("in").await.refused(403, "Forbidden", "selected");
+    create("out").await.ok(201);
+    create("default").await.ok(201);
+    // A namespace is selected by its own labels, a cluster's object always.
+    let told = cluster
+        .post("/api/v1/namespaces", &namespace("new", "a"))
+        .await;
+    told.refused(403, "Forbidden", "selected");
+    cluster
+        .post("/api/v1/namespaces", &namespace("new", "b"))
+        .await
+        .ok(201);
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                 "hostPath": {"path": "/v"}},
+    });
+    let told = cluster.post("/api/v1/persistentvolumes", &volume).await;
+    told.refused(403, "Forbidden", "selected");
+    // The labels count as they are now.
+    let label = json!({"metadata": {"labels": {"team": "a"}}});
+    cluster
+        .patch("/api/v1/namespaces/out", &label)
+        .await
+        .ok(200);
+    let begun = tokio::time::Instant::now();
+    while cluster
+        .delete("/api/v1/namespaces/out/configmaps/one")
+        .await
+        .code
+        != 403
+    {
+        assert!(begun.elapsed() < crate::harness::PATIENCE);
+        create("out").await;
+    }
+}
+
+async fn objects_are_selected_by_old_and_new_labels(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(allow).await;
+    let selecting = json!({"objectSelector": {"matchExpressions": [
+        {"key": "watch", "operator": "Exists"},
+    ]}});
+    let selecting = hook(&webhook, "/watch", selecting);
+    cluster
+        .configure("Validating", "w", &webhook, &[selecting])
+        .await;
+    cluster.make("one").await.ok(201);
+    let path = "/api/v1/namespaces/default/configmaps/one";
+    let change = async |labels: Value| {
+        cluster
+            .patch(path, &json!({"metadata": {"labels": labels}}))
+            .await
+            .ok(200);
+        requests(&webhook, "/watch").len()
+    };
+    assert_eq!(change(json!({"other": "1"})).await, 0);
+    assert_eq!(change(json!({"watch": "1"})).await, 1, "it enters");
+    assert_eq!(change(json!({"other": "2"})).await, 2, "it is there");
+    assert_eq!(change(json!({"watch": null})).await, 3, "it leaves");
+    assert_eq!(change(json!({"other": "3"})).await, 3, "it has left");
+}
+
+async fn conditions_narrow_and_their_errors_count(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/probe") {
+        true => allow(asked),
+        false => deny(asked, "met"),
+    })
+    .await;
+    let condition = |expression: &str| json!([{"name": "c", "expression": expression}]);
+    let hooks = [
+        hook(
+            &webhook,
+            "/user",
+            json!({"matchConditions": condition(
+                "request.userInfo.username == 'system:unsecured' && object.data.a == 'user'"
+            )}),
+        ),
+        hook(
+            &webhook,
+            "/old",
+            json!({"matchConditions": condition(
+                "request.operation == 'UPDATE' && oldObject.data.a != object.data.a && object.data.a == 'old'"
+            )}),
+        ),
+        hook(
+            &webhook,
+            "/error",
+            json!({"matchConditions": [
+                {"name": "first", "expression": "object.data.a == 'error'"},
+                {"name": "second", "expression": "object.data.missing == 'x'"},
+            ]}),
+        ),
+        hook(
+            &webhook,
+            "/ignored",
+            json!({"failurePolicy": "Ignore", "matchConditions": [
+                {"name": "first", "expression": "object.data.a == 'ignored'"},
+                {"name": "second", "expression": "object.data.missing == 'x'"},
+            ]}),
+        ),
+    ];
+    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    let make = async |name: &str| {
+        let mut map = map(name);
+        map["data"] = json!({"a": name});
+        cluster
+            .post("/api/v1/namespaces/default/configmaps", &map)
+            .await
+    };
+    make("user").await.refused(403, "Forbidden", "met");
+    make("old").await.ok(201);
+    make("other").await.ok(201);
+    let change = async |name: &str| {
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        cluster
+            .patch(
+                &path,
+                &json!({"data": {"a": "old"}, "metadata": {"labels": {"x": "y"}}}),
+            )
+            .await
+    };
+    change("old").await.ok(200);
+    change("other").await.refused(403, "Forbidden", "met");
+    let told = make("error").await;
+    let status = told.refused(403, "Forbidden", "configmaps \"error\" is forbidden: ");
+    assert!(
+        status["message"].as_str().unwrap().contains(
+            "expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
+        ),
+        "{status}"
+    );
+    make("ignored").await.ok(201);
+}
+
+async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(allow).await;
+    let of_new = |path: &str, policy: &str| {
+        let rules = [rule(&["CREATE"], "events.k8s.io", "events")];
+        hook(
+            &webhook,
+            path,
+            json!({"rules": rules, "matchPolicy": policy}),
+        )
+    };
+    let hooks = [
+        of_new("/equivalent", "Equivalent"),
+        of_new("/exact", "Exact"),
+    ];
+    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "reason": "R", "message": "told", "type": "Normal",
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+        "reportingComponent": "test", "source": {"component": "test"},
+    });
+    cluster
+        .post("/api/v1/namespaces/default/events", &event)
+        .await
+        .ok(201);
+    let asked = requests(&webhook, "/equivalent");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0]["resource"]["group"], "events.k8s.io");
+    assert_eq!(asked[0]["requestResource"]["group"], "");
+    assert_eq!(asked[0]["kind"]["group"], "events.k8s.io");
+    assert_eq!(asked[0]["object"]["apiVersion"], "events.k8s.io/v1");
+    assert_eq!(
+        asked[0]["object"]["note"], "told",
+        "in the form that was asked for"
+    );
+    assert_eq!(requests(&webhook, "/exact").len(), 0);
+}

@@ -1,0 +1,249 @@
+//! Mutating webhooks: their patches, their order, who is asked again, and patches that are none.
+
+use kube::api::PostParams;
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, MAPS, allow, change, hook, map, pod, requests, rule};
+use crate::harness::{Asked, Webhook};
+
+super::on_both!(
+    patches_are_applied_in_order_and_defaulted,
+    a_webhook_is_asked_again_about_what_others_changed,
+    updates_and_subresources_are_changed_too,
+    a_patch_that_breaks_the_object_is_an_error,
+    a_dry_run_shows_what_would_be_stored,
+    a_name_may_be_given,
+    kube_rs_sees_what_was_made_of_it,
+);
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Appends the last segment of its path to the label `seen`.
+fn label(asked: &Asked) -> Value {
+    let path = asked.path.split('?').next().unwrap_or_default();
+    let metadata = &asked.body["request"]["object"]["metadata"];
+    let seen = metadata["labels"]["seen"].as_str().unwrap_or_default();
+    let seen = format!("{seen}{}", path.trim_start_matches('/'));
+    match metadata["labels"].is_object() {
+        true => json!([{"op": "add", "path": "/metadata/labels/seen", "value": seen}]),
+        false => json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": seen}}]),
+    }
+}
+
+fn labelling(asked: &Asked) -> crate::harness::Reply {
+    match asked.path.starts_with("/probe") {
+        true => allow(asked),
+        false => change(asked, &label(asked)),
+    }
+}
+
+async fn patches_are_applied_in_order_and_defaulted(cluster: &Cluster<'_>) {
+    let sidecar = |asked: &Asked| {
+        let container = json!({"name": "side", "image": "side:1"});
+        json!([
+            {"op": "add", "path": "/spec/containers/-", "value": container},
+            {"op": "test", "path": "/kind", "value": "Pod"},
+        ])
+        .as_array()
+        .filter(|_| asked.body["request"]["kind"]["kind"] == "Pod")
+        .map_or(json!([]), |ops| json!(ops))
+    };
+    let webhook = Webhook::answering(move |asked| match &*asked.path {
+        path if path.starts_with("/sidecar") => change(asked, &sidecar(asked)),
+        _ => labelling(asked),
+    })
+    .await;
+    let rules = json!({"rules": [rule(&["CREATE"], "", "pods")]});
+    let hooks = ["/sidecar", "/b"].map(|path| hook(&webhook, path, rules.clone()));
+    cluster
+        .configure("Mutating", "second", &webhook, &hooks)
+        .await;
+    let hooks = [hook(&webhook, "/a", rules.clone())];
+    cluster
+        .configure("Mutating", "first", &webhook, &hooks)
+        .await;
+    let made = cluster.post(PODS, &pod("one")).await.ok(201);
+    assert_eq!(
+        made["metadata"]["labels"]["seen"], "ab",
+        "by the configurations' names"
+    );
+    let side = &made["spec"]["containers"][1];
+    assert_eq!(side["name"], "side");
+    assert_eq!(side["imagePullPolicy"], "IfNotPresent", "defaulted: {side}");
+    let seen = &requests(&webhook, "/b")[0]["object"]["spec"]["containers"][1];
+    assert_eq!(
+        seen["imagePullPolicy"], "IfNotPresent",
+        "the next one sees the defaults: {seen}"
+    );
+    let stored = cluster.get(&format!("{PODS}/one")).await.ok(200);
+    assert_eq!(stored, made);
+}
+
+async fn a_webhook_is_asked_again_about_what_others_changed(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(labelling).await;
+    let hooks = [
+        hook(&webhook, "/a", json!({"reinvocationPolicy": "IfNeeded"})),
+        hook(&webhook, "/b", json!({"reinvocationPolicy": "Never"})),
+        hook(&webhook, "/c", json!({"reinvocationPolicy": "IfNeeded"})),
+    ];
+    cluster.configure("Mutating", "m", &webhook, &hooks).await;
+    let made = cluster.make("one").await.ok(201);
+    assert_eq!(
+        made["metadata"]["labels"]["seen"], "abca",
+        "a again, and nobody else"
+    );
+}
+
+async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(labelling).await;
+    let rules = json!({"rules": [rule(&["UPDATE"], "", "pods")]});
+    let of_status = json!({"rules": [rule(&["UPDATE"], "", "pods/status")]});
+    let hooks = [
+        hook(&webhook, "/whole", rules),
+        hook(&webhook, "/status", of_status),
+    ];
+    cluster.configure("Mutating", "m", &webhook, &hooks).await;
+    cluster.post(PODS, &pod("one")).await.ok(201);
+    let path = format!("{PODS}/one");
+    let labels = json!({"metadata": {"labels": {"mine": "1"}}});
+    let changed = cluster.patch(&path, &labels).await.ok(200);
+    assert_eq!(
+        changed["metadata"]["labels"],
+        json!({"mine": "1", "seen": "whole"})
+    );
+    let status = json!({"status": {"phase": "Running"}});
+    let changed = cluster
+        .patch(&format!("{path}/status"), &status)
+        .await
+        .ok(200);
+    assert_eq!(changed["status"]["phase"], "Running");
+    let asked = requests(&webhook, "/status");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0]["subResource"], "status");
+    assert_eq!(asked[0]["requestSubResource"], "status");
+    assert_eq!(requests(&webhook, "/whole").len(), 1);
+}
+
+async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match &*asked.path {
+        path if path.starts_with("/type") => change(
+            asked,
+            &json!([{"op": "replace", "path": "/spec/containers", "value": "none"}]),
+        ),
+        path if path.starts_with("/kind") => change(
+            asked,
+            &json!([{"op": "replace", "path": "/kind", "value": "Node"}]),
+        ),
+        path if path.starts_with("/path") => {
+            change(asked, &json!([{"op": "remove", "path": "/spec/nothing"}]))
+        }
+        path if path.starts_with("/delete") => {
+            change(asked, &json!([{"op": "add", "path": "/a", "value": 1}]))
+        }
+        _ => allow(asked),
+    })
+    .await;
+    let of = |path: &str| {
+        let name = path.trim_start_matches('/');
+        let more = json!({
+            "rules": [rule(&["CREATE"], "", "pods")],
+            "failurePolicy": "Ignore",
+            "matchConditions": [
+                {"name": "n", "expression": format!("object.metadata.name == '{name}'")},
+            ],
+        });
+        hook(&webhook, path, more)
+    };
+    let of_delete = json!({"rules": [rule(&["DELETE"], "", "pods")], "failurePolicy": "Ignore"});
+    let hooks = [
+        of("/type"),
+        of("/kind"),
+        of("/path"),
+        hook(&webhook, "/delete", of_delete),
+    ];
+    cluster.configure("Mutating", "m", &webhook, &hooks).await;
+    for (name, words) in [
+        (
+            "type",
+            "json: cannot unmarshal string into field spec.containers",
+        ),
+        ("kind", "Node"),
+        ("path", "/spec/nothing"),
+    ] {
+        let told = cluster.post(PODS, &pod(name)).await;
+        // It answered, and wrongly: that is no failure to be ignored.
+        told.refused(500, "InternalError", words);
+    }
+    cluster.post(PODS, &pod("one")).await.ok(201);
+    let told = cluster.delete(&format!("{PODS}/one")).await;
+    let words = "admission webhook \"delete.example.com\" attempted to modify the object, which is \
+                 not supported for this operation";
+    told.refused(500, "InternalError", words);
+}
+
+async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(labelling).await;
+    cluster
+        .configure(
+            "Mutating",
+            "m",
+            &webhook,
+            &[hook(&webhook, "/a", json!({}))],
+        )
+        .await;
+    let shown = cluster
+        .post(&format!("{MAPS}?dryRun=All"), &map("one"))
+        .await
+        .ok(201);
+    assert_eq!(shown["metadata"]["labels"]["seen"], "a");
+    cluster.get(&format!("{MAPS}/one")).await.ok(404);
+}
+
+/// What has no name yet is shown without one, and may get one.
+async fn a_name_may_be_given(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/name") {
+        true if asked.body["request"]["object"]["metadata"]["name"].is_null() => change(
+            asked,
+            &json!([{"op": "add", "path": "/metadata/name", "value": "given"}]),
+        ),
+        _ => allow(asked),
+    })
+    .await;
+    cluster
+        .configure(
+            "Mutating",
+            "m",
+            &webhook,
+            &[hook(&webhook, "/name", json!({}))],
+        )
+        .await;
+    let nameless = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "g-"},
+    });
+    let made = cluster.post(MAPS, &nameless).await.ok(201);
+    assert_eq!(made["metadata"]["name"], "given");
+    cluster.get(&format!("{MAPS}/given")).await.ok(200);
+}
+
+async fn kube_rs_sees_what_was_made_of_it(cluster: &Cluster<'_>) {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    let webhook = Webhook::answering(labelling).await;
+    cluster
+        .configure(
+            "Mutating",
+            "m",
+            &webhook,
+            &[hook(&webhook, "/a", json!({}))],
+        )
+        .await;
+    let kubeconfig = kube::config::Kubeconfig::read_from(cluster.0.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+        .await
+        .unwrap();
+    let client = Client::try_from(config).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let one: ConfigMap = serde_json::from_value(map("one")).unwrap();
+    let made = maps.create(&PostParams::default(), &one).await.unwrap();
+    assert_eq!(made.metadata.labels.unwrap()["seen"], "a");
+}

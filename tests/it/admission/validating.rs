@@ -1,0 +1,423 @@
+//! Validating webhooks: what they are told, what their answers do, and what their failures do.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::cluster::{Cluster, MAPS, allow, deny, hook, map, pod, requests, respond, rule};
+use crate::harness::{Kubectl, Reply, Webhook};
+
+super::on_both!(
+    the_review_tells_who_does_what,
+    a_denial_is_told_as_the_webhook_says_it,
+    warnings_become_headers,
+    failures_refuse_or_are_ignored,
+    a_webhook_that_hangs_costs_its_timeout,
+    they_are_asked_at_the_same_time,
+    a_dry_run_asks_and_stores_nothing,
+    deletions_and_collections_are_asked_about,
+    a_webhook_may_write_to_the_server_itself,
+    configurations_are_not_asked_about,
+    a_deleted_configuration_no_longer_counts,
+    kubectl_shows_it,
+);
+
+async fn the_review_tells_who_does_what(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(allow).await;
+    let watched = hook(&webhook, "/watch", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[watched])
+        .await;
+    let made = cluster
+        .post(&format!("{MAPS}?fieldManager=me"), &map("one"))
+        .await
+        .ok(201);
+    let mut changed = made.clone();
+    changed["data"] = json!({"a": "c"});
+    let changed = cluster.put(&format!("{MAPS}/one"), &changed).await.ok(200);
+    cluster
+        .patch(&format!("{MAPS}/one"), &json!({"data": {"d": "e"}}))
+        .await
+        .ok(200);
+    cluster.delete(&format!("{MAPS}/one")).await.ok(200);
+
+    let asked = requests(&webhook, "/watch");
+    let operations: Vec<_> = asked
+        .iter()
+        .map(|r| r["operation"].as_str().unwrap())
+        .collect();
+    assert_eq!(operations, ["CREATE", "UPDATE", "UPDATE", "DELETE"]);
+    let create = &asked[0];
+    let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
+    let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    assert_eq!(create["resource"], resource);
+    assert_eq!(create["requestResource"], resource);
+    assert_eq!(create["kind"], kind);
+    assert_eq!(create["requestKind"], kind);
+    assert_eq!(
+        (&create["name"], &create["namespace"]),
+        (&json!("one"), &json!("default"))
+    );
+    assert_eq!(create["dryRun"], false);
+    assert_eq!(create["oldObject"], Value::Null);
+    assert_eq!(create["object"]["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(create["object"]["kind"], "ConfigMap");
+    assert_eq!(create["options"]["kind"], "CreateOptions");
+    assert_eq!(create["options"]["fieldManager"], "me");
+    assert_eq!(create["userInfo"]["username"], "system:unsecured");
+    let groups = create["userInfo"]["groups"].as_array().unwrap();
+    assert!(groups.contains(&json!("system:masters")), "{groups:?}");
+    let update = &asked[1];
+    assert_eq!(update["object"]["data"], json!({"a": "c"}));
+    assert_eq!(update["oldObject"]["data"], json!({"a": "b"}));
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    assert_eq!(version(&update["oldObject"]), version(&made));
+    assert_eq!(version(&asked[2]["oldObject"]), version(&changed));
+    assert_eq!(update["options"]["kind"], "UpdateOptions");
+    let delete = &asked[3];
+    assert_eq!(delete["object"], Value::Null);
+    assert_eq!(delete["oldObject"]["data"], json!({"a": "c", "d": "e"}));
+    assert_eq!(delete["options"]["kind"], "DeleteOptions");
+    let uids: std::collections::BTreeSet<_> = asked.iter().map(|r| r["uid"].to_string()).collect();
+    assert_eq!(uids.len(), 4);
+    let path = webhook.asked().pop().unwrap().path;
+    assert_eq!(path, "/watch?timeout=10s");
+}
+
+async fn a_denial_is_told_as_the_webhook_says_it(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match &*asked.path {
+        path if path.starts_with("/deny") && asked.body["request"]["name"] == "bare" => {
+            respond(asked, json!({"allowed": false}))
+        }
+        path if path.starts_with("/deny") => deny(asked, "not today"),
+        _ => allow(asked),
+    })
+    .await;
+    let denying = hook(&webhook, "/deny", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[denying])
+        .await;
+    let by = "admission webhook \"deny.example.com\" denied the request";
+    let told = cluster.make("one").await;
+    let status = told.refused(403, "Forbidden", by);
+    assert_eq!(status["message"], format!("{by}: not today"));
+    assert_eq!(requests(&webhook, "/deny").len(), 1, "it is asked once");
+    let status = cluster.make("bare").await.refused(400, "", by);
+    assert_eq!(status["message"], format!("{by} without explanation"));
+    cluster.get(&format!("{MAPS}/one")).await.ok(404);
+}
+
+async fn warnings_become_headers(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| {
+        let denied = asked.body["request"]["name"] == "no";
+        respond(
+            asked,
+            json!({"allowed": !denied, "warnings": ["this is old", "use that"]}),
+        )
+    })
+    .await;
+    let warning = hook(&webhook, "/warn", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[warning])
+        .await;
+    let expect = ["299 - \"this is old\"", "299 - \"use that\""];
+    let told = cluster.make("one").await;
+    told.ok(201);
+    assert_eq!(told.warnings(), expect);
+    let told = cluster.make("no").await;
+    told.refused(400, "", "without explanation");
+    assert_eq!(told.warnings(), expect);
+    let told = cluster.delete(&format!("{MAPS}/one")).await;
+    told.ok(200);
+    assert_eq!(told.warnings(), expect);
+}
+
+async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match &*asked.path {
+        path if path.starts_with("/broken") => Reply::other(500, "boom"),
+        path if path.starts_with("/other") => respond(asked, json!({"uid": "another"})),
+        _ => allow(asked),
+    })
+    .await;
+    let of = |name: &str| {
+        let pattern = format!("object.metadata.name == '{name}'");
+        json!([{"name": "one", "expression": pattern}])
+    };
+    let mut unreachable = hook(&webhook, "/gone", json!({"matchConditions": of("gone")}));
+    unreachable["clientConfig"] = json!({"url": "https://127.0.0.1:1/gone"});
+    let mut untrusted = hook(
+        &webhook,
+        "/untrusted",
+        json!({"matchConditions": of("untrusted")}),
+    );
+    untrusted["clientConfig"] = json!({"url": webhook.url("/untrusted")});
+    let ignored = json!({"failurePolicy": "Ignore", "matchConditions": of("ignored")});
+    let mut service = hook(
+        &webhook,
+        "/service",
+        json!({"matchConditions": of("service")}),
+    );
+    service["clientConfig"] = json!({"service": {"namespace": "default", "name": "hook"}});
+    let hooks = [
+        hook(
+            &webhook,
+            "/broken",
+            json!({"matchConditions": of("broken")}),
+        ),
+        hook(&webhook, "/other", json!({"matchConditions": of("other")})),
+        hook(&webhook, "/broken-ignored", ignored),
+        unreachable,
+        untrusted,
+        service,
+    ];
+    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    let cases = [
+        (
+            "broken",
+            "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding",
+        ),
+        (
+            "other",
+            "received invalid webhook response: expected response.uid=",
+        ),
+        (
+            "gone",
+            "failed to call webhook: Post \"https://127.0.0.1:1/gone?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused",
+        ),
+        (
+            "untrusted",
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+        ),
+        (
+            "service",
+            "failed to call webhook: Post \"https://hook.default.svc:443/?timeout=10s\": service \"hook\" not found",
+        ),
+    ];
+    for (name, words) in cases {
+        let begins =
+            format!("Internal error occurred: failed calling webhook \"{name}.example.com\": ");
+        let told = cluster.make(name).await;
+        told.refused(500, "InternalError", words);
+        told.refused(500, "InternalError", &begins);
+    }
+    cluster.make("ignored").await.ok(201);
+    assert_eq!(requests(&webhook, "/broken-ignored").len(), 1);
+}
+
+async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
+    let webhook = Webhook::start(|asked| {
+        Box::pin(async move {
+            if asked.path.starts_with("/slow") {
+                std::future::pending::<()>().await;
+            }
+            allow(&asked)
+        })
+    })
+    .await;
+    let slow = hook(&webhook, "/slow", json!({"timeoutSeconds": 1}));
+    cluster
+        .configure("Validating", "w", &webhook, &[slow])
+        .await;
+    let begun = Instant::now();
+    let told = cluster.make("one").await;
+    told.refused(
+        500,
+        "InternalError",
+        "/slow?timeout=1s\": context deadline exceeded",
+    );
+    let took = begun.elapsed();
+    assert!(
+        took > Duration::from_millis(900) && took < Duration::from_secs(8),
+        "{took:?}"
+    );
+}
+
+async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
+    let webhook = Webhook::start(|asked| {
+        Box::pin(async move {
+            if asked.path.starts_with("/late") {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            }
+            if asked.path.starts_with("/late-1") {
+                return deny(&asked, "the second");
+            }
+            allow(&asked)
+        })
+    })
+    .await;
+    let hooks: Vec<Value> = (0..4)
+        .map(|n| hook(&webhook, &format!("/late-{n}"), json!({})))
+        .collect();
+    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    let begun = Instant::now();
+    cluster
+        .make("one")
+        .await
+        .refused(403, "Forbidden", "the second");
+    assert!(
+        begun.elapsed() < Duration::from_millis(2100),
+        "{:?}",
+        begun.elapsed()
+    );
+    for n in 0..4 {
+        let asked = requests(&webhook, &format!("/late-{n}"));
+        assert!(
+            asked.iter().any(|r| r["name"] == "one"),
+            "all are asked: {n}"
+        );
+    }
+}
+
+async fn a_dry_run_asks_and_stores_nothing(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(allow).await;
+    let watched = hook(&webhook, "/watch", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[watched])
+        .await;
+    cluster
+        .post(&format!("{MAPS}?dryRun=All"), &map("one"))
+        .await
+        .ok(201);
+    let asked = requests(&webhook, "/watch");
+    let asked = asked
+        .iter()
+        .find(|r| r["name"] == "one")
+        .expect("it was asked");
+    assert_eq!(asked["dryRun"], true);
+    assert_eq!(asked["options"]["dryRun"], json!(["All"]));
+    cluster.get(&format!("{MAPS}/one")).await.ok(404);
+}
+
+async fn deletions_and_collections_are_asked_about(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| {
+        let request = &asked.body["request"];
+        match request["operation"] == "DELETE" && request["name"] == "kept" {
+            true => deny(asked, "it is kept"),
+            false => allow(asked),
+        }
+    })
+    .await;
+    let watched = hook(&webhook, "/watch", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[watched])
+        .await;
+    for name in ["a", "kept", "z"] {
+        cluster.make(name).await.ok(201);
+    }
+    let one = cluster.delete(&format!("{MAPS}/kept")).await;
+    one.refused(403, "Forbidden", "it is kept");
+    let all = cluster.delete(MAPS).await;
+    all.refused(403, "Forbidden", "it is kept");
+    cluster.get(&format!("{MAPS}/kept")).await.ok(200);
+}
+
+/// The request of the webhook must not stand behind the write that waits for it.
+async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
+    let server = cluster.0.insecure();
+    let webhook = Webhook::start(move |asked| {
+        Box::pin(async move {
+            if asked.path.starts_with("/writes") && asked.body["request"]["name"] == "one" {
+                let mut wire =
+                    crate::harness::Wire::plain(server, crate::harness::Protocol::Http1).await;
+                let headers = [("content-type", "application/json")];
+                let body = map("by-the-webhook").to_string();
+                let answer = wire.send(http::Method::POST, MAPS, &headers, &body).await;
+                if answer.status != 201 {
+                    return deny(&asked, "it could not write");
+                }
+            }
+            allow(&asked)
+        })
+    })
+    .await;
+    let writes = hook(&webhook, "/writes", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[writes])
+        .await;
+    let many = (0..20).map(|n| async move { cluster.make(&format!("other-{n}")).await.ok(201) });
+    let (one, _) = tokio::join!(cluster.make("one"), futures::future::join_all(many));
+    one.ok(201);
+    cluster.get(&format!("{MAPS}/by-the-webhook")).await.ok(200);
+}
+
+/// Nobody may lock the door from inside.
+async fn configurations_are_not_asked_about(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/all") {
+        true => deny(asked, "nothing at all"),
+        false => allow(asked),
+    })
+    .await;
+    let everything = json!({
+        "rules": [{
+            "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
+        }],
+        "matchConditions": [{"name": "n", "expression": "!request.dryRun"}],
+    });
+    let all = hook(&webhook, "/all", everything);
+    cluster.configure("Validating", "w", &webhook, &[all]).await;
+    cluster
+        .make("one")
+        .await
+        .refused(403, "Forbidden", "nothing at all");
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/w";
+    cluster.delete(path).await.ok(200);
+}
+
+async fn a_deleted_configuration_no_longer_counts(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/deny") {
+        true => deny(asked, "no"),
+        false => allow(asked),
+    })
+    .await;
+    let denying = hook(
+        &webhook,
+        "/deny",
+        json!({"rules": [rule(&["CREATE"], "", "pods")]}),
+    );
+    cluster
+        .configure("Validating", "w", &webhook, &[denying])
+        .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    cluster
+        .post(pods, &pod("a"))
+        .await
+        .refused(403, "Forbidden", "no");
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/w";
+    cluster.delete(path).await.ok(200);
+    let begun = Instant::now();
+    while cluster.post(pods, &pod("a")).await.code != 201 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it still counts");
+    }
+}
+
+async fn kubectl_shows_it(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| match &*asked.path {
+        path if path.starts_with("/deny") && asked.body["request"]["name"] == "one" => {
+            deny(asked, "not today")
+        }
+        _ => respond(asked, json!({"warnings": ["mind the gap"]})),
+    })
+    .await;
+    let denying = hook(&webhook, "/deny", json!({}));
+    cluster
+        .configure("Validating", "w", &webhook, &[denying])
+        .await;
+    let kubectl = Kubectl::new(&cluster.0.kubeconfig());
+    let args = ["create", "configmap", "one", "--from-literal=a=b"];
+    let error = kubectl.run_failing(&args).await;
+    assert!(
+        error.contains("admission webhook \"deny.example.com\" denied the request: not today"),
+        "{error}"
+    );
+    kubectl
+        .run(&["create", "configmap", "two", "--from-literal=a=b"])
+        .await;
+    let asked = requests(&webhook, "/deny");
+    let asked = asked
+        .iter()
+        .find(|r| r["name"] == "two")
+        .expect("it was asked");
+    assert_eq!(asked["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(asked["options"]["fieldManager"], "kubectl-create");
+}
