@@ -98,11 +98,23 @@ impl StatusCause {
 
     /// A field that is missing.
     pub fn required(field: &str, why: &str) -> Self {
-        Self::new(
-            "FieldValueRequired",
-            field,
-            format!("Required value: {why}"),
-        )
+        let message = match why {
+            "" => "Required value".to_owned(),
+            why => format!("Required value: {why}"),
+        };
+        Self::new("FieldValueRequired", field, message)
+    }
+
+    /// A value that may be there only once.
+    pub fn duplicate(field: &str, value: &str) -> Self {
+        let message = format!("Duplicate value: {value:?}");
+        Self::new("FieldValueDuplicate", field, message)
+    }
+
+    /// A value that names what there is not.
+    pub fn not_found(field: &str, value: &str) -> Self {
+        let message = format!("Not found: {value:?}");
+        Self::new("FieldValueNotFound", field, message)
     }
 
     /// A field that may not be there.

@@ -229,6 +229,15 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::BadRequest(_) => Status::failure(400, "BadRequest", text),
         ApiError::Unprocessable(_) => Status::failure(422, "Invalid", text),
         ApiError::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
+        ApiError::TooManyRequests {
+            causes,
+            retry_after_seconds,
+            ..
+        } => Status::failure(429, "TooManyRequests", text).with_details(StatusDetails {
+            causes: causes.clone(),
+            ..retry_after(*retry_after_seconds)
+        }),
+        ApiError::Unsupported(_) => Status::failure(500, "", text),
         ApiError::NotImplemented(_) => Status::failure(501, "NotImplemented", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
         ApiError::NotServed => {

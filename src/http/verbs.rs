@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
-use crate::registry::{Deleted, Patch, Registry, Resource, Subresource, Target};
+use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
@@ -284,9 +284,13 @@ impl<'a> Call<'a> {
         let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = self.object(&body, &options)?;
-        let answer = self.registry().post(&target, object, &options).await?;
-        self.outgoing(negotiated)
-            .object(StatusCode::CREATED, &renderer, &answer)
+        match self.registry().post(&target, object, &options).await? {
+            Posted::Answer(answer) => {
+                let outgoing = self.outgoing(negotiated);
+                outgoing.object(StatusCode::CREATED, &renderer, &answer)
+            }
+            Posted::Done(status) => Ok(status_response_as(&status, negotiated.pretty)),
+        }
     }
 
     async fn create(&self, body: Body) -> Result<Response, WireError> {

@@ -85,6 +85,19 @@ pub enum ApiError {
     /// 405
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// 429: not now.
+    #[error("{detail}")]
+    TooManyRequests {
+        /// What is not done.
+        detail: String,
+        /// Why.
+        causes: Vec<StatusCause>,
+        /// When to try again, in seconds; zero says nothing of that.
+        retry_after_seconds: u16,
+    },
+    /// 500: what was found is more than is supported.
+    #[error("{0}")]
+    Unsupported(String),
     /// 501
     #[error("{0}")]
     NotImplemented(String),

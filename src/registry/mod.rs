@@ -54,7 +54,7 @@ use serde_json::Value;
 
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
-pub use subresources::{BodyKind, Subresource};
+pub use subresources::{BodyKind, Posted, Subresource};
 pub use write::WRITE_DEADLINE;
 
 use crate::admission::Gate;
@@ -379,8 +379,8 @@ impl Registry {
         target: &Target,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Arc<Object>, ApiError> {
-        subresources::post(target, body, options)
+    ) -> Result<Posted, ApiError> {
+        subresources::post(self, target, body, options).await
     }
 
     /// Why a subresource that [needs a kubelet](Subresource::needs_kubelet) cannot be had.

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::names::NameRule;
-use super::{Resource, builtin, custom};
+use super::{Resource, builtin, custom, subresources};
 
 /// How long an event is kept (§2.5).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -252,6 +252,9 @@ pub(super) fn keep_from_stored(
                 put(&mut kept["metadata"], member, value);
             }
             *object = kept;
+        }
+        Some(part @ ("ephemeralcontainers" | "resize")) => {
+            subresources::pods::keep(part, stored, object);
         }
         Some("finalize") => {
             let finalizers = object.pointer_mut("/spec/finalizers").map(Value::take);

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::admission::{self, Question};
-use super::subresources::scale;
+use super::subresources::{pods, scale};
 use super::write::{Change, Current};
 use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
 use crate::admission::attributes::Operation;
@@ -129,7 +129,10 @@ impl<'a> Writing<'a> {
         metadata::keep_from_stored(&current.value, &mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         strategy::prepare(resource, &mut object);
-        let causes = metadata::problems_of_update(&current.value, &object);
+        let mut causes = metadata::problems_of_update(&current.value, &object);
+        if resource.is("", "pods") {
+            causes.extend(pods::problems(subresource, &current.value, &object));
+        }
         if !causes.is_empty() {
             return Err(ApiError::invalid(resource, name, causes));
         }

@@ -13,6 +13,8 @@ mod fields;
 mod prepare;
 mod quantity;
 
+pub(super) use prepare::service_class;
+
 use serde_json::Value;
 
 use super::Resource;

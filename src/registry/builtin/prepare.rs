@@ -60,7 +60,7 @@ fn pod_status(pod: &Fields) -> Value {
 }
 
 /// The quality of service that the requests and limits of a pod's containers amount to.
-fn service_class(spec: &Fields) -> &'static str {
+pub(in crate::registry) fn service_class(spec: &Fields) -> &'static str {
     let mut guaranteed = true;
     let mut asks = false;
     let containers = ["containers", "initContainers"].map(|name| list(spec, name));

@@ -2,6 +2,10 @@
 //! is of both, as discovery tells it, and what is done with a POST to one. Parts that are written like
 //! the whole object (`status`, `finalize`) are the business of the verbs and of `strategy`.
 
+mod binding;
+mod conditions;
+mod eviction;
+pub(super) mod pods;
 mod reviews;
 pub(super) mod scale;
 
@@ -11,7 +15,7 @@ use serde_json::Value;
 
 use super::{ApiError, Registry, Resource, Target, metadata};
 use crate::api::{
-    ColumnSet, EventType, GetOptions, Object, ObjectKey, ResourceVersion, WriteOptions,
+    ColumnSet, EventType, GetOptions, Object, ObjectKey, ResourceVersion, Status, WriteOptions,
 };
 
 /// A part of an object that has a path of its own.
@@ -50,6 +54,13 @@ const SCALE: BodyKind = BodyKind {
     group: "autoscaling",
     version: "v1",
     kind: "Scale",
+};
+
+const BINDING: BodyKind = BodyKind::core("Binding");
+const EVICTION: BodyKind = BodyKind {
+    group: "policy",
+    version: "v1",
+    kind: "Eviction",
 };
 
 const CHANGED: &[&str] = &["get", "patch", "update"];
@@ -102,10 +113,14 @@ const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
         "pods",
         &[
             connection("attach", CONNECTED, "PodAttachOptions"),
+            part("binding", &["create"], Some(BINDING)),
+            part("ephemeralcontainers", CHANGED, None),
+            part("eviction", &["create"], Some(EVICTION)),
             connection("exec", CONNECTED, "PodExecOptions"),
             part("log", &["get"], None),
             connection("portforward", CONNECTED, "PodPortForwardOptions"),
             connection("proxy", PROXIED, "PodProxyOptions"),
+            part("resize", CHANGED, None),
         ],
     ),
     (
@@ -132,8 +147,9 @@ pub(super) fn of_builtin(group: &str, plural: &str, has_status: bool) -> Vec<Sub
     all
 }
 
-/// Questions to the server: group, plural, kind, and whether they are asked in a namespace.
+/// Questions and orders to the server: group, plural, kind, and whether they are asked in a namespace.
 const QUESTIONS: &[(&str, &str, &str, bool)] = &[
+    ("", "bindings", "Binding", true),
     (
         "authentication.k8s.io",
         "selfsubjectreviews",
@@ -199,18 +215,39 @@ pub(super) fn among(stored: &[Arc<Resource>], questions: &[Arc<Resource>]) -> Ve
     [&core, before, &others, after].concat()
 }
 
-/// What a POST to a subresource or of a question is answered with.
-pub(super) fn post(
+/// What a POST that stores no object of its kind came to.
+#[derive(Debug, Clone)]
+pub enum Posted {
+    /// An answer to what was asked.
+    Answer(Arc<Object>),
+    /// What was asked for is done.
+    Done(Status),
+}
+
+/// Does or answers what a POST to a subresource or of a question asks for.
+pub(super) async fn post(
+    registry: &Registry,
     target: &Target,
     mut body: Value,
     options: &WriteOptions,
-) -> Result<Arc<Object>, ApiError> {
+) -> Result<Posted, ApiError> {
     metadata::check_shape(&target.of_bodies(), &mut body)?;
-    match (&*target.resource.plural, target.subresource.as_deref()) {
-        (_, None) => reviews::answer(target, body, options),
+    let resource = &target.resource;
+    let namespace = target.namespace.as_deref();
+    metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut body)?;
+    match (&*resource.plural, target.subresource.as_deref()) {
+        ("bindings", None) | ("pods", Some("binding")) => {
+            let bound = binding::bind(registry, target, &body, options).await;
+            bound.map(Posted::Done)
+        }
+        ("pods", Some("eviction")) => {
+            let evicted = eviction::evict(registry, target, &body, options).await;
+            evicted.map(Posted::Done)
+        }
+        (_, None) => reviews::answer(target, body, options).map(Posted::Answer),
         (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
             "{} has no subresource {name:?} with the verb create",
-            target.resource.qualified()
+            resource.qualified()
         ))),
     }
 }

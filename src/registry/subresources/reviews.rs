@@ -78,13 +78,6 @@ fn subject_access_review(target: &Target, body: &Value) -> Result<Value, ApiErro
 
 fn local_subject_access_review(target: &Target, body: &Value) -> Result<Value, ApiError> {
     let namespace = target.namespace.as_deref().unwrap_or_default();
-    let given = metadata::text(body, "namespace");
-    if !given.is_empty() && given != namespace {
-        return Err(ApiError::BadRequest(
-            "the namespace of the provided object does not match the namespace sent on the request"
-                .to_owned(),
-        ));
-    }
     let spec: SubjectAccessReviewSpec = spec(target, body)?;
     let of = |about: &ResourceAttributes| about.namespace.clone().unwrap_or_default();
     let asked = spec.resource_attributes.as_ref().map(of);

@@ -2,6 +2,7 @@
 //! the real binary, on the embedded store and on etcd.
 
 mod kubelet;
+mod pods;
 mod reviews;
 mod scale;
 
@@ -30,6 +31,10 @@ macro_rules! on_both {
 
 on_both!(
     kubelet::what_needs_a_kubelet_says_so,
+    pods::a_scheduler_binds,
+    pods::an_eviction_asks_the_budget,
+    pods::kubectl_drains,
+    pods::containers_are_added_and_resized,
     reviews::kubectl_asks_who_and_what,
     reviews::others_are_asked_about,
     scale::kubectl_scales,
@@ -88,6 +93,21 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(file, &options).await;
         Client::try_from(config.expect("it is whole")).expect("a client")
+    }
+
+    /// Merges a patch into a subresource of an object.
+    async fn report(&self, resource: &str, name: &str, status: &Value) {
+        let patch = json!({"status": status}).to_string();
+        let args = [
+            "patch",
+            resource,
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.kubectl.run(&args).await;
     }
 
     /// Sends a body to a path as kubectl does; the answer.

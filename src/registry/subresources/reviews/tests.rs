@@ -18,6 +18,7 @@ fn ask(kind: &str, user: UserInfo, namespace: Option<&str>, body: Value) -> Resu
     };
     let mut body = body;
     metadata::check_shape(&target.resource, &mut body).unwrap();
+    metadata::check_namespace(namespace, &mut body).map_err(|error| error.to_string())?;
     match answer(&target, body, &options) {
         Ok(object) => {
             let body: Value = serde_json::from_slice(object.body_slice()).unwrap();
