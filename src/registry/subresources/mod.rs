@@ -221,7 +221,7 @@ pub enum Posted {
     /// An answer to what was asked.
     Answer(Arc<Object>),
     /// What was asked for is done.
-    Done(Status),
+    Done(Box<Status>),
 }
 
 /// Does or answers what a POST to a subresource or of a question asks for.
@@ -238,11 +238,11 @@ pub(super) async fn post(
     match (&*resource.plural, target.subresource.as_deref()) {
         ("bindings", None) | ("pods", Some("binding")) => {
             let bound = binding::bind(registry, target, &body, options).await;
-            bound.map(Posted::Done)
+            bound.map(|status| Posted::Done(Box::new(status)))
         }
         ("pods", Some("eviction")) => {
             let evicted = eviction::evict(registry, target, &body, options).await;
-            evicted.map(Posted::Done)
+            evicted.map(|status| Posted::Done(Box::new(status)))
         }
         (_, None) => reviews::answer(target, body, options).map(Posted::Answer),
         (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(

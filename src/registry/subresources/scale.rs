@@ -19,20 +19,44 @@ struct Places {
     wanted: Vec<String>,
     present: Vec<String>,
     selector: Selector,
+    /// An object that does not say how many there are to be has no scale.
+    required: bool,
 }
 
 /// How an object says which pods it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Selector {
+    /// Not at all.
+    Unsaid,
+    /// As a text.
+    Text(Vec<String>),
     /// As a map of labels, at `spec.selector`.
     Labels,
     /// As a `LabelSelector`, at `spec.selector`.
     Written,
 }
 
+/// The members that `.spec.replicas` names.
+fn path(text: &str) -> Vec<String> {
+    let members = text.trim_start_matches('.').split('.');
+    members.map(str::to_owned).collect()
+}
+
 impl Places {
     fn of(resource: &Resource) -> Self {
-        let path = |text: &str| text.split('.').map(str::to_owned).collect();
+        let custom = resource.custom.as_ref();
+        if let Some(scale) = custom.and_then(|custom| custom.scale.as_ref()) {
+            let selector = scale.label_selector_path.as_deref();
+            return Self {
+                wanted: path(&scale.spec_replicas_path),
+                present: path(&scale.status_replicas_path),
+                selector: match selector.unwrap_or_default() {
+                    "" => Selector::Unsaid,
+                    text => Selector::Text(path(text)),
+                },
+                required: true,
+            };
+        }
         Self {
             wanted: path("spec.replicas"),
             present: path("status.replicas"),
@@ -40,6 +64,7 @@ impl Places {
                 true => Selector::Labels,
                 false => Selector::Written,
             },
+            required: false,
         }
     }
 }
@@ -59,6 +84,12 @@ pub(in crate::registry) fn of(
     at: ResourceVersion,
 ) -> Result<Value, ApiError> {
     let places = Places::of(resource);
+    if places.required && at_path(object, &places.wanted).is_none_or(Value::is_null) {
+        let path = places.wanted.join(".");
+        return Err(damaged(format!(
+            "the spec replicas field \".{path}\" does not exist"
+        )));
+    }
     let told = ["name", "namespace", "uid", "creationTimestamp"];
     let mut metadata: Map<String, Value> = told
         .iter()
@@ -157,7 +188,7 @@ pub(in crate::registry) fn applied(
 
 /// The number at `path`; zero when there is none.
 fn number(object: &Value, path: &[String]) -> Result<i64, ApiError> {
-    match at(object, path) {
+    match at_path(object, path) {
         None | Some(Value::Null) => Ok(0),
         Some(value) => value.as_i64().ok_or_else(|| {
             let path = path.join(".");
@@ -166,13 +197,18 @@ fn number(object: &Value, path: &[String]) -> Result<i64, ApiError> {
     }
 }
 
-fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
+fn at_path<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter()
         .try_fold(object, |value, member| value.get(member))
 }
 
 fn selector(object: &Value, kind: &Selector) -> Result<String, ApiError> {
     let written = match (kind, &object["spec"]["selector"]) {
+        (Selector::Unsaid, _) => return Ok(String::new()),
+        (Selector::Text(path), _) => {
+            let text = at_path(object, path).and_then(Value::as_str);
+            return Ok(text.unwrap_or_default().to_owned());
+        }
         (_, Value::Null) => return Ok(String::new()),
         (Selector::Labels, labels) => json!({"matchLabels": labels}),
         (Selector::Written, written) => written.clone(),

@@ -40,6 +40,7 @@ on_both!(
     scale::kubectl_scales,
     scale::a_scale_is_written_on_conditions,
     scale::kube_scales,
+    scale::custom_resources_scale,
 );
 
 /// A server and a kubectl for it.

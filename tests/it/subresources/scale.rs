@@ -205,3 +205,63 @@ pub(super) async fn kube_scales(cluster: &Cluster) {
     let set = sets.get("s").await.expect("it is there");
     assert_eq!(set.spec.expect("a spec").replicas, Some(1));
 }
+
+pub(super) async fn custom_resources_scale(cluster: &Cluster) {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let scale = json!({
+        "specReplicasPath": ".spec.size.wanted", "statusReplicasPath": ".status.size",
+        "labelSelectorPath": ".status.selector",
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": any, "status": any},
+        }},
+        "subresources": {"status": {}, "scale": scale},
+    });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "herds.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": [version],
+            "names": {"plural": "herds", "singular": "herd", "kind": "Herd"},
+        },
+    });
+    cluster.create(&definition).await;
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "crd/herds.example.com",
+        "--timeout=20s",
+    ];
+    cluster.kubectl.run(&wait).await;
+    let herd = |name: &str, spec: Value| {
+        let metadata = json!({"name": name});
+        json!({"apiVersion": "example.com/v1", "kind": "Herd", "metadata": metadata, "spec": spec})
+    };
+    cluster
+        .create(&herd("h", json!({"size": {"wanted": 3}})))
+        .await;
+    cluster
+        .report("herd", "h", &json!({"size": 2, "selector": "app=h"}))
+        .await;
+    let scale = cluster.get(&["herd", "h", "--subresource=scale"]).await;
+    assert_eq!(scale["spec"]["replicas"], 3);
+    assert_eq!(scale["status"], json!({"replicas": 2, "selector": "app=h"}));
+    cluster
+        .kubectl
+        .run(&["scale", "herd", "h", "--replicas=7"])
+        .await;
+    let now = cluster.get(&["herd", "h"]).await;
+    assert_eq!(now["spec"], json!({"size": {"wanted": 7}}));
+    assert_eq!(now["metadata"]["generation"], 2);
+    cluster.create(&herd("n", json!({}))).await;
+    let told = cluster
+        .kubectl
+        .run_failing(&["get", "herd", "n", "--subresource=scale"])
+        .await;
+    assert!(
+        told.contains("the spec replicas field \".spec.size.wanted\" does not exist"),
+        "{told}"
+    );
+}
