@@ -34,7 +34,9 @@ pub(super) async fn evict(
             "name in URL does not match name in Eviction object".to_owned(),
         ));
     }
-    let delete = delete_options(eviction, options.dry_run)?;
+    let mut delete = delete_options(eviction, options.dry_run)?;
+    delete.user = options.user.clone();
+    delete.warnings = options.warnings.clone();
     let pod = Target {
         subresource: None,
         ..target.clone()
