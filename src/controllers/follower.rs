@@ -25,7 +25,6 @@ pub(super) enum News {
     /// The object is so.
     Object(Arc<Object>),
     /// The object is gone; this was its last state.
-    #[allow(dead_code, reason = "for the garbage collector")]
     Deleted(Arc<Object>),
     /// The state was told; what follows are changes.
     Complete,

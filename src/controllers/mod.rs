@@ -16,6 +16,7 @@
 
 mod follower;
 mod frame;
+mod garbage;
 mod namespace;
 mod queue;
 mod selection;
@@ -44,6 +45,7 @@ pub fn spawn(
         metrics,
     };
     start.controller(namespace::NamespaceController::new);
+    start.controller(garbage::GarbageCollector::new);
 }
 
 /// What a controller is started with.

@@ -123,8 +123,9 @@ impl NamespaceController {
         let mut findings = Findings::default();
         let mut prefixes = BTreeSet::new();
         let mut resources = self.registry.resources();
+        resources.retain(|r| r.namespaced && r.is_stored());
         // The second of two that share a prefix has nothing of its own.
-        resources.retain(|r| r.namespaced && prefixes.insert(r.storage_prefix.clone()));
+        resources.retain(|r| prefixes.insert(r.storage_prefix.clone()));
         let (pods, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(|r| is_pods(r));
         for resource in &pods {
             self.empty_of(name, resource, &mut findings).await;
@@ -187,6 +188,7 @@ impl NamespaceController {
         // The garbage collector has nothing to add: everything goes anyway.
         let options = DeleteOptions {
             propagation_policy: Some(PropagationPolicy::Background),
+            user: frame::user(ACCOUNT),
             ..DeleteOptions::default()
         };
         self.registry.delete(&target, &options).await

@@ -152,7 +152,6 @@ impl<K: Clone + Eq + Hash + Debug> WorkQueue<K> {
     }
 
     /// Has `key` looked at after this time, or earlier if it is added meanwhile.
-    #[allow(dead_code, reason = "for what ends by time")]
     pub(super) fn add_after(&self, key: K, wait: Duration) {
         self.keys.lock().add_at(key, Instant::now() + wait);
         self.news.notify_one();

@@ -17,7 +17,10 @@ const fn known(name: &'static str, alias: &'static str) -> Known {
 }
 
 /// Every controller that there is.
-const KNOWN: &[Known] = &[known(super::namespace::NAME, "namespace")];
+const KNOWN: &[Known] = &[
+    known(super::namespace::NAME, "namespace"),
+    known(super::garbage::NAME, "garbagecollector"),
+];
 
 /// The controllers that are to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

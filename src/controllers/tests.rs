@@ -1,6 +1,8 @@
 //! Tests of the controllers over the memory store and real caches. What is pure is tested where it is.
 
+mod garbage;
 mod namespaces;
+mod simulation;
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -428,6 +428,25 @@ impl Registry {
         delete::delete_collection(self, resource, namespace, selection, options).await
     }
 
+    /// The resource whose objects are of this kind, `apps/v1` and `Deployment`.
+    pub(crate) fn served_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let table = self.table.load();
+        let mut all = table.all().iter();
+        all.find(|r| r.kind == kind && r.version == version && r.group == group)
+            .cloned()
+    }
+
+    /// The resource of which the objects are that are stored there, in its preferred version.
+    pub(crate) fn resource_at(&self, storage_prefix: &str) -> Option<Arc<Resource>> {
+        self.table.load().owner(storage_prefix).cloned()
+    }
+
+    /// The object as the cache happens to have it, if that has been started.
+    pub(crate) fn peek(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.suggestion(resource, key)
+    }
+
     /// The resource of the namespaces themselves.
     pub(crate) fn namespaces(&self) -> &Arc<Resource> {
         &self.namespaces

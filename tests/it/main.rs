@@ -11,6 +11,7 @@ mod admission;
 mod bench;
 mod compose;
 mod conformance;
+mod controllers;
 mod convergence;
 mod custom;
 mod harness;

@@ -1,0 +1,288 @@
+//! The graph of owners and dependents, by uid. It says who has to be looked at after what became of an
+//! object; it looks at nothing itself, and is only told.
+//!
+//! # Definitions
+//!
+//! - *Owner*, *dependent*: the two ends of an entry of `metadata.ownerReferences`, which the dependent has.
+//! - *Blocking*: a dependent that its owner waits for in a foreground deletion (`blockOwnerDeletion`).
+//!
+//! # Invariants
+//!
+//! 1. An object is in the graph while it has owners, is named as one, or is being deleted with one of the
+//!    two finalizers of garbage collection; others cost nothing. One takes about 250 bytes and 100 for each
+//!    owner: an object of a few KB in the cache is ten times that.
+//! 2. `a` is among the dependents of `b` only if `b` is among the owners of `a`; and if it is, unless `b` is
+//!    gone since: that `a` is examined for that is all there is to do.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::metadata::Metadata;
+use crate::api::ObjectKey;
+
+/// `metadata.uid`.
+pub(in crate::controllers) type Uid = Arc<str>;
+
+type UidSet = HashSet<Uid, foldhash::fast::RandomState>;
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::controllers) enum Work {
+    /// To find out whether the object is garbage, or which of its dependents its deletion waits for.
+    Examine(Uid),
+    /// To take the object out of the owners of its dependents.
+    Orphan(Uid),
+}
+
+/// What follows from a change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Consequences {
+    /// To be done at once.
+    pub(super) now: Vec<Work>,
+    /// To be done when the dependents that were made just before have been heard of.
+    pub(super) soon: Vec<Work>,
+    /// Whether the object has owners that it did not have, of which nobody knows whether they exist.
+    pub(super) new_owners: bool,
+}
+
+/// Where an object is.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The storage prefix of its resource, which may be served otherwise by the time one looks.
+    pub(super) prefix: Arc<str>,
+    pub(super) key: ObjectKey,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    uid: Uid,
+    blocked: bool,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// `None` of an owner that was named and not yet seen.
+    place: Option<Place>,
+    owners: Box<[Owner]>,
+    dependents: UidSet,
+    being_deleted: bool,
+    /// It is being deleted and waits for its blocking dependents.
+    deletes_dependents: bool,
+    /// It is being deleted and waits for its dependents to be orphaned.
+    orphans_dependents: bool,
+}
+
+impl Node {
+    fn is_idle(&self) -> bool {
+        self.owners.is_empty()
+            && self.dependents.is_empty()
+            && !self.deletes_dependents
+            && !self.orphans_dependents
+    }
+}
+
+/// An object as the graph has it.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub(super) place: Option<Place>,
+    pub(super) being_deleted: bool,
+    pub(super) deletes_dependents: bool,
+    pub(super) orphans_dependents: bool,
+    pub(super) dependents: Vec<Dependent>,
+}
+
+/// One of the dependents of a [`View`].
+#[derive(Debug, Clone)]
+pub(super) struct Dependent {
+    pub(super) uid: Uid,
+    pub(super) place: Option<Place>,
+    /// Whether it blocks this owner.
+    pub(super) blocks: bool,
+    pub(super) deletes_dependents: bool,
+}
+
+/// All that is known of owners and dependents.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Uid, Node, foldhash::fast::RandomState>,
+}
+
+impl Graph {
+    /// The object at `place` is so.
+    pub(super) fn observe(&mut self, place: Place, object: &Metadata<'_>) -> Consequences {
+        let mut then = Consequences::default();
+        let known = self.nodes.get_key_value(&*object.uid);
+        let known = known.map(|(uid, _)| uid.clone());
+        if known.is_none() && !object.is_of_interest() {
+            return then;
+        }
+        let uid = known.unwrap_or_else(|| Uid::from(&*object.uid));
+        let node = self.nodes.entry(uid.clone()).or_default();
+        node.place = Some(place);
+        let before = std::mem::take(&mut node.owners);
+        let owners = self.link(&uid, &before, object, &mut then);
+        let node = self.nodes.get_mut(&uid).expect("it was entered");
+        node.owners = owners;
+        node.being_deleted = object.is_being_deleted();
+        let orphans = !node.orphans_dependents && object.orphans_dependents();
+        let deletes = !node.deletes_dependents && object.deletes_dependents();
+        node.orphans_dependents = object.orphans_dependents();
+        node.deletes_dependents = object.deletes_dependents();
+        if orphans {
+            then.soon.push(Work::Orphan(uid.clone()));
+        } else if deletes {
+            let dependents = node.dependents.iter().cloned();
+            then.now.extend(dependents.map(Work::Examine));
+            then.soon.push(Work::Examine(uid.clone()));
+        }
+        self.drop_if_idle(&uid);
+        then
+    }
+
+    /// Replaces the owners of `uid`, and says who notices; returns them.
+    fn link(
+        &mut self,
+        uid: &Uid,
+        before: &[Owner],
+        object: &Metadata<'_>,
+        then: &mut Consequences,
+    ) -> Box<[Owner]> {
+        let mut after: Vec<Owner> = Vec::with_capacity(object.owners.len());
+        for reference in &object.owners {
+            let blocked = reference.blocks();
+            if let Some(twice) = after.iter_mut().find(|o| *o.uid == *reference.uid) {
+                twice.blocked |= blocked;
+                continue;
+            }
+            let was = before.iter().find(|o| *o.uid == *reference.uid);
+            let owner_uid = match was {
+                Some(was) => was.uid.clone(),
+                None => {
+                    then.new_owners = true;
+                    self.add_dependent(uid, &reference.uid, then)
+                }
+            };
+            if was.is_some_and(|was| was.blocked && !blocked) {
+                self.unblock(&owner_uid, then);
+            }
+            after.push(Owner {
+                uid: owner_uid,
+                blocked,
+            });
+        }
+        for gone in before
+            .iter()
+            .filter(|b| after.iter().all(|a| a.uid != b.uid))
+        {
+            self.remove_dependent(uid, &gone.uid);
+            if gone.blocked {
+                self.unblock(&gone.uid, then);
+            }
+        }
+        after.into()
+    }
+
+    fn add_dependent(&mut self, uid: &Uid, owner: &str, then: &mut Consequences) -> Uid {
+        let known = self.nodes.get_key_value(owner).map(|(uid, _)| uid.clone());
+        let owner = known.unwrap_or_else(|| Uid::from(owner));
+        let node = self.nodes.entry(owner.clone()).or_default();
+        node.dependents.insert(uid.clone());
+        if node.deletes_dependents {
+            // It came after the others were told to go.
+            then.now.push(Work::Examine(uid.clone()));
+        }
+        owner
+    }
+
+    fn remove_dependent(&mut self, uid: &Uid, owner: &Uid) {
+        if let Some(node) = self.nodes.get_mut(owner) {
+            node.dependents.remove(uid);
+            // What owned itself is not finished yet.
+            if owner != uid {
+                self.drop_if_idle(owner);
+            }
+        }
+    }
+
+    /// An owner that waits may have one dependent less to wait for.
+    fn unblock(&self, owner: &Uid, then: &mut Consequences) {
+        if self.nodes.get(owner).is_some_and(|n| n.deletes_dependents) {
+            then.now.push(Work::Examine(owner.clone()));
+        }
+    }
+
+    fn drop_if_idle(&mut self, uid: &Uid) {
+        if self.nodes.get(uid).is_some_and(Node::is_idle) {
+            self.nodes.remove(uid);
+        }
+    }
+
+    /// There is no object of this uid any more.
+    pub(super) fn remove(&mut self, uid: &str) -> Consequences {
+        let mut then = Consequences::default();
+        let Some((uid, node)) = self.nodes.remove_entry(uid) else {
+            return then;
+        };
+        let dependents = node.dependents.iter().filter(|d| **d != uid).cloned();
+        then.now.extend(dependents.map(Work::Examine));
+        for owner in &node.owners {
+            self.remove_dependent(&uid, &owner.uid);
+            self.unblock(&owner.uid, &mut then);
+        }
+        then
+    }
+
+    /// An owner was found where its dependents say.
+    pub(super) fn found(&mut self, uid: &str, place: impl FnOnce() -> Place) {
+        if let Some(node) = self.nodes.get_mut(uid) {
+            node.place.get_or_insert_with(place);
+        }
+    }
+
+    /// Whether an object of this uid waits for its dependents to be deleted.
+    pub(super) fn deletes_dependents(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|n| n.deletes_dependents)
+    }
+
+    /// The object and its dependents.
+    pub(super) fn view(&self, uid: &Uid) -> Option<View> {
+        let node = self.nodes.get(uid)?;
+        let dependents = node.dependents.iter().filter_map(|dependent| {
+            let node = self.nodes.get(dependent)?;
+            let mut owners = node.owners.iter();
+            Some(Dependent {
+                uid: dependent.clone(),
+                place: node.place.clone(),
+                blocks: owners.any(|owner| owner.uid == *uid && owner.blocked),
+                deletes_dependents: node.deletes_dependents,
+            })
+        });
+        Some(View {
+            place: node.place.clone(),
+            being_deleted: node.being_deleted,
+            deletes_dependents: node.deletes_dependents,
+            orphans_dependents: node.orphans_dependents,
+            dependents: dependents.collect(),
+        })
+    }
+
+    /// The objects that are known to be of a resource with this storage prefix.
+    pub(super) fn of_resource(&self, storage_prefix: &str) -> HashSet<Uid> {
+        let of_it = |node: &Node| {
+            let place = node.place.as_ref();
+            place.is_some_and(|place| *place.prefix == *storage_prefix)
+        };
+        let nodes = self.nodes.iter().filter(|(_, node)| of_it(node));
+        nodes.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// How many objects it has.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+#[path = "graph/tests.rs"]
+mod tests;

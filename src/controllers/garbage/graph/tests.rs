@@ -1,0 +1,221 @@
+//! Tests of the graph: who has to be looked at after what, and that it lets go of what is of no interest.
+
+use super::*;
+use crate::api::{ColumnSet, EventType, Object, ResourceVersion};
+
+/// `uid <- owner+ owner [finalizer] deleted`: an object, its owners (`+` blocks), its finalizers.
+fn observe(graph: &mut Graph, line: &str) -> Consequences {
+    let mut words = line.split_whitespace();
+    let uid = words.next().unwrap();
+    let (mut owners, mut finalizers, mut deleted) = (Vec::new(), Vec::new(), "");
+    for word in words {
+        if word == "deleted" {
+            deleted = r#","deletionTimestamp":"t""#;
+        } else if let Some(name) = word.strip_prefix('[') {
+            finalizers.push(format!("{:?}", name.trim_end_matches(']')));
+        } else if word != "<-" {
+            let blocks = word.ends_with('+');
+            let owner = word.trim_end_matches('+');
+            owners.push(format!(
+                r#"{{"uid":"{owner}","blockOwnerDeletion":{blocks}}}"#
+            ));
+        }
+    }
+    let json = format!(
+        r#"{{"metadata":{{"uid":"{uid}","finalizers":[{}],"ownerReferences":[{}]{deleted}}}}}"#,
+        finalizers.join(","),
+        owners.join(",")
+    );
+    let key = ObjectKey::from(uid);
+    let at = ResourceVersion::new(1);
+    let columns = ColumnSet::default();
+    let object = Object::decode(key, at, EventType::Added, json.as_bytes(), &columns);
+    let object = object.unwrap();
+    graph.observe(place(uid), &Metadata::of(&object))
+}
+
+fn place(key: &str) -> Place {
+    Place {
+        prefix: "things".into(),
+        key: ObjectKey::from(key),
+    }
+}
+
+/// Uids to examine, in order; `~` those that are examined soon, `orphan` those to be orphaned.
+fn told(then: &Consequences) -> String {
+    let word = |work: &Work| match work {
+        Work::Examine(uid) => uid.to_string(),
+        Work::Orphan(uid) => format!("orphan({uid})"),
+    };
+    let mut words: Vec<String> = then.now.iter().map(word).collect();
+    words.sort();
+    words.extend(then.soon.iter().map(|work| format!("~{}", word(work))));
+    words.join(" ")
+}
+
+fn check(lines: &[(&str, &str)], kept: usize) {
+    let mut graph = Graph::default();
+    for (line, expected) in lines {
+        let then = match line.strip_suffix(" gone") {
+            Some(uid) => graph.remove(uid),
+            None => observe(&mut graph, line),
+        };
+        assert_eq!(told(&then), *expected, "after {line:?} of {lines:?}");
+    }
+    assert_eq!(graph.len(), kept, "{lines:?}");
+}
+
+#[test]
+fn dependents_are_examined_when_an_owner_goes() {
+    check(
+        &[
+            ("a", ""),
+            ("b <- a", ""),
+            ("c <- a x", ""),
+            ("a gone", "b c"),
+        ],
+        3,
+    );
+    check(&[("b <- a", ""), ("b", ""), ("a gone", "")], 0);
+    check(
+        &[
+            ("b <- a", ""),
+            ("b <- x", ""),
+            ("a gone", ""),
+            ("x gone", "b"),
+        ],
+        1,
+    );
+    check(
+        &[("a", ""), ("b [finalizer]", ""), ("b [x] deleted", "")],
+        0,
+    );
+}
+
+#[test]
+fn a_foreground_deletion_waits_for_those_who_block_it() {
+    check(
+        &[
+            ("b <- a+", ""),
+            ("c <- a", ""),
+            ("a [foregroundDeletion]", ""),
+            ("a [foregroundDeletion] deleted", "b c ~a"),
+            ("a [foregroundDeletion] deleted", ""),
+            ("late <- a+", "late"),
+            ("late <- a", "a"),
+            ("b gone", "a"),
+            ("a gone", "c late"),
+        ],
+        2,
+    );
+    check(
+        &[
+            ("b <- a+", ""),
+            ("a [foregroundDeletion] deleted", "b ~a"),
+            ("b", "a"),
+            ("a gone", ""),
+        ],
+        0,
+    );
+}
+
+#[test]
+fn orphaning_comes_before_foreground_and_once() {
+    check(
+        &[
+            ("b <- a+", ""),
+            ("a [orphan] [foregroundDeletion] deleted", "~orphan(a)"),
+            ("a [orphan] [foregroundDeletion] [x] deleted", ""),
+            ("b", "a"),
+            ("a gone", ""),
+        ],
+        0,
+    );
+}
+
+#[test]
+fn circles_and_owners_named_twice() {
+    check(&[("a <- a+", ""), ("a gone", "")], 0);
+    check(
+        &[
+            ("a <- b", ""),
+            ("b <- a", ""),
+            ("a gone", "b"),
+            ("b gone", ""),
+        ],
+        0,
+    );
+    check(
+        &[
+            ("b <- a a+", ""),
+            ("a [foregroundDeletion] deleted", "b ~a"),
+        ],
+        2,
+    );
+}
+
+#[test]
+fn owners_that_are_new_are_told() {
+    let mut graph = Graph::default();
+    assert!(observe(&mut graph, "b <- a").new_owners);
+    assert!(!observe(&mut graph, "b <- a+").new_owners);
+    assert!(observe(&mut graph, "b <- a+ c").new_owners);
+    let view = graph.view(&"a".into()).unwrap();
+    assert!(view.place.is_none() && view.dependents[0].blocks);
+    graph.found("a", || place("a"));
+    let mut of_it: Vec<_> = graph.of_resource("things").into_iter().collect();
+    of_it.sort();
+    assert_eq!(
+        of_it,
+        ["a".into(), "b".into()] as [Uid; 2],
+        "c was never seen"
+    );
+}
+
+/// Whatever is told in whichever order, when everything is gone nothing is left.
+#[test]
+fn a_graph_of_which_all_is_gone_is_empty() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut graph = Graph::default();
+        for _ in 0..100 {
+            let uid = random.u8(0..8);
+            if random.u8(0..4) == 0 {
+                graph.remove(&uid.to_string());
+                continue;
+            }
+            let mut line = format!("{uid} <-");
+            for _ in 0..random.u8(0..4) {
+                let blocks = if random.bool() { "+" } else { "" };
+                line += &format!(" {}{blocks}", random.u8(0..8));
+            }
+            for finalizer in ["orphan", "foregroundDeletion"] {
+                if random.u8(0..4) == 0 {
+                    line += &format!(" [{finalizer}]");
+                }
+            }
+            if random.bool() {
+                line += " deleted";
+            }
+            observe(&mut graph, &line);
+            links_agree(&graph, seed);
+        }
+        for uid in 0..8 {
+            graph.remove(&uid.to_string());
+        }
+        assert_eq!(graph.len(), 0, "seed {seed}: {graph:?}");
+    }
+}
+
+fn links_agree(graph: &Graph, seed: u64) {
+    for (uid, node) in &graph.nodes {
+        assert!(!node.is_idle(), "seed {seed}: {graph:?}");
+        for dependent in &node.dependents {
+            let owners = &graph.nodes[dependent].owners;
+            assert!(
+                owners.iter().any(|o| o.uid == *uid),
+                "seed {seed}: {graph:?}"
+            );
+        }
+    }
+}

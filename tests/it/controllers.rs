@@ -1,0 +1,280 @@
+//! The controllers of the real binary as kubectl and kube-rs see them, on both back ends: cascading
+//! deletes, namespaces that wait, and two servers on one etcd.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, PostParams, PropagationPolicy};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, Config, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::harness::{Kubectl, PATIENCE, Server};
+use crate::storage::etcd::EtcdProcess;
+
+/// Runs a case on both back ends.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test] async fn $name() {
+                let server = super::Server::start(&[]).await;
+                super::$name(&server, &super::Kubectl::new(&server.kubeconfig())).await;
+                server.stop().await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test] async fn $name() {
+                let etcd = super::EtcdProcess::start(&[]).await;
+                let servers = format!("--etcd-servers={}", etcd.url());
+                let server = super::Server::start(&["--storage=etcd", &servers]).await;
+                super::$name(&server, &super::Kubectl::new(&server.kubeconfig())).await;
+                server.stop().await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    deployments_are_deleted_in_cascades,
+    a_namespace_tells_what_it_waits_for,
+    owners_and_dependents_of_a_client_in_rust,
+);
+
+async fn create(kubectl: &Kubectl, object: &Value) -> Value {
+    let args = ["create", "-o", "json", "-f", "-"];
+    let created = kubectl.run_with(&args, &object.to_string()).await;
+    serde_json::from_str(&created).expect("JSON")
+}
+
+fn template(name: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+fn owned_by(owner: &Value) -> Value {
+    json!([{
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }])
+}
+
+/// A deployment with a replica set and two pods, as its controllers make them.
+async fn workload(kubectl: &Kubectl, name: &str) {
+    let spec = json!({
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": name}},
+        "template": template(name),
+    });
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
+    let deployment = create(kubectl, &deployment).await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec, "metadata": {
+        "name": format!("{name}-1"), "labels": {"app": name}, "ownerReferences": owned_by(&deployment),
+    }});
+    let set = create(kubectl, &set).await;
+    for pod in ["a", "b"] {
+        let mut body = template(name);
+        body["apiVersion"] = json!("v1");
+        body["kind"] = json!("Pod");
+        body["metadata"]["name"] = json!(format!("{name}-1-{pod}"));
+        body["metadata"]["ownerReferences"] = owned_by(&set);
+        create(kubectl, &body).await;
+    }
+}
+
+/// What is there of a workload: `deployment.apps/x …`
+async fn left(kubectl: &Kubectl, name: &str) -> Vec<String> {
+    let label = format!("app={name}");
+    let args = ["get", "deploy,rs,po", "-o", "name", "-l", &label];
+    let names = kubectl.run(&args).await;
+    names.lines().map(str::to_owned).collect()
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(started.elapsed() < PATIENCE, "in vain for: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
+    for name in ["bg", "fg", "orphan"] {
+        workload(kubectl, name).await;
+        assert_eq!(left(kubectl, name).await.len(), 4);
+    }
+    kubectl
+        .run(&["delete", "deployment", "bg", "--cascade=background"])
+        .await;
+    until("the background", async || {
+        left(kubectl, "bg").await.is_empty()
+    })
+    .await;
+
+    // kubectl waits for the deployment, and the deployment for all that it owns.
+    let started = Instant::now();
+    kubectl
+        .run(&["delete", "deployment", "fg", "--cascade=foreground"])
+        .await;
+    let elapsed = started.elapsed();
+    assert_eq!(left(kubectl, "fg").await, [""; 0]);
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+
+    kubectl
+        .run(&["delete", "deployment", "orphan", "--cascade=orphan"])
+        .await;
+    let expected = [
+        "replicaset.apps/orphan-1",
+        "pod/orphan-1-a",
+        "pod/orphan-1-b",
+    ];
+    assert_eq!(left(kubectl, "orphan").await, expected);
+    let set = kubectl.run(&["get", "rs", "orphan-1", "-o", "json"]).await;
+    let set: Value = serde_json::from_str(&set).expect("JSON");
+    let owners = &set["metadata"]["ownerReferences"];
+    assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(left(kubectl, "orphan").await, expected, "they stay");
+    kubectl.run(&["delete", "rs", "orphan-1"]).await;
+    until("the orphans", async || {
+        left(kubectl, "orphan").await.is_empty()
+    })
+    .await;
+}
+
+async fn a_namespace_tells_what_it_waits_for(_: &Server, kubectl: &Kubectl) {
+    kubectl.run(&["create", "namespace", "slow"]).await;
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "namespace": "slow", "finalizers": ["example.com/hold"]}});
+    create(kubectl, &held).await;
+    kubectl.run(&["delete", "ns", "slow", "--wait=false"]).await;
+    let condition =
+        "jsonpath={.status.conditions[?(@.type=='NamespaceFinalizersRemaining')].message}";
+    let args = ["get", "ns", "slow", "-o", condition];
+    let expected = "Some content in the namespace has finalizers remaining: example.com/hold in 1 \
+                    resource instances";
+    until("the condition", async || {
+        kubectl.run(&args).await == expected
+    })
+    .await;
+    let refused = kubectl
+        .run_failing(&["create", "cm", "x", "-n", "slow"])
+        .await;
+    assert!(
+        refused.contains("because it is being terminated"),
+        "{refused}"
+    );
+    let release = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl
+        .run(&[
+            "patch",
+            "cm",
+            "held",
+            "-n",
+            "slow",
+            "--type=merge",
+            "-p",
+            release,
+        ])
+        .await;
+    let gone = ["wait", "--for=delete", "ns/slow", "--timeout=20s"];
+    kubectl.run(&gone).await;
+}
+
+async fn client(server: &Server) -> Client {
+    let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.expect("a configuration")).expect("a client")
+}
+
+fn map(name: &str, owners: &[&ConfigMap]) -> ConfigMap {
+    let owners = owners.iter().map(|owner| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid(),
+            "blockOwnerDeletion": true})
+    });
+    let owners: Vec<Value> = owners.collect();
+    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": owners}}))
+        .expect("a config map")
+}
+
+async fn owners_and_dependents_of_a_client_in_rust(server: &Server, _: &Kubectl) {
+    let maps: Api<ConfigMap> = Api::namespaced(client(server).await, "default");
+    let make = async |name: &str, owners: &[&ConfigMap]| {
+        let (map, options) = (map(name, owners), PostParams::default());
+        maps.create(&options, &map).await.expect("it is made")
+    };
+    let (a, b) = (make("a", &[]).await, make("b", &[]).await);
+    let both = make("of-both", &[&a, &b]).await;
+    let one = make("of-one", &[&a]).await;
+    let foreground = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Foreground),
+        ..DeleteParams::default()
+    };
+    let deleted = maps.delete("a", &foreground).await.expect("it is marked");
+    assert!(deleted.is_left(), "it goes on: {deleted:?}");
+    for gone in [&a, &one] {
+        let uid = gone.uid().expect("a uid");
+        let name = gone.name_any();
+        let gone = await_condition(maps.clone(), &name, conditions::is_deleted(&uid));
+        let waited = tokio::time::timeout(PATIENCE, gone).await;
+        waited.expect("in time").expect("it is watched");
+    }
+    let left = maps.get("of-both").await.expect("it has another owner");
+    assert_eq!(left.uid(), both.uid());
+    let owners: Vec<_> = left.owner_references().iter().map(|o| &o.name).collect();
+    assert_eq!(owners, ["b"]);
+}
+
+/// What one server deletes the other collects too: both do, and neither is in the other's way.
+#[tokio::test]
+async fn two_servers_on_one_etcd() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let one = Server::start(&["--storage=etcd", &servers]).await;
+    let idle = ["--storage=etcd", &servers, "--controllers=-namespace"];
+    let (two, idle) = (
+        Server::start(&["--storage=etcd", &servers]).await,
+        Server::start(&idle).await,
+    );
+    let [first, second, third] = [&one, &two, &idle].map(|s| Kubectl::new(&s.kubeconfig()));
+    for (at, name) in [(&first, "x"), (&second, "y"), (&third, "z")] {
+        workload(at, name).await;
+    }
+    for (at, name) in [(&second, "x"), (&third, "y"), (&first, "z")] {
+        at.run(&["delete", "deployment", name, "--cascade=foreground"])
+            .await;
+        assert_eq!(left(at, name).await, [""; 0]);
+    }
+    third.run(&["create", "namespace", "team"]).await;
+    third.run(&["create", "configmap", "m", "-n", "team"]).await;
+    third.run(&["delete", "namespace", "team"]).await;
+    for server in [one, two, idle] {
+        assert!(!server.log().contains("ERROR"), "{}", server.log());
+        server.stop().await;
+    }
+}
+
+/// As in an environment that has an API server alone.
+#[tokio::test]
+async fn without_controllers_nothing_is_finished() {
+    let server = Server::start(&["--controllers=-namespace"]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    workload(&kubectl, "x").await;
+    kubectl.run(&["delete", "deployment", "x"]).await;
+    kubectl.run(&["create", "namespace", "left"]).await;
+    kubectl.run(&["delete", "ns", "left", "--wait=false"]).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(left(&kubectl, "x").await.len(), 3);
+    let phase = ["get", "ns", "left", "-o", "jsonpath={.status.phase}"];
+    assert_eq!(kubectl.run(&phase).await, "Terminating");
+    server.stop().await;
+}
