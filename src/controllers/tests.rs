@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::WriteOptions;
-use crate::registry::tests::{Fixture, named, pod, value};
+use crate::registry::tests::{Fixture, deployment, named, pod, value};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
 
 /// A server with its controllers.

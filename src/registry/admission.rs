@@ -62,13 +62,6 @@ impl Registry {
         if let (true, Some(old)) = (scale::is_of(target), old) {
             return scale::applied(target, &old.value, &write.object);
         }
-        if question.operation == Operation::Create {
-            let causes = metadata::problems_of_new(&target.resource, &write.object);
-            if !causes.is_empty() {
-                let name = metadata::text(&write.object, "name");
-                return Err(ApiError::invalid(&target.resource, name, causes));
-            }
-        }
         Ok(events::to_storage(&target.resource, write.object))
     }
 

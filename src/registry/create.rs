@@ -44,10 +44,10 @@ pub(super) async fn create(
     if let Some(namespace) = namespace {
         namespaces::require_active(registry, namespace, resource, &target.name).await?;
     }
-    if !target.name.is_empty() {
+    let base = metadata::text(&draft, "generateName").to_owned();
+    if !target.name.is_empty() || base.is_empty() {
         return store(&Writing::new(registry, &target, options), draft).await;
     }
-    let base = metadata::text(&draft, "generateName").to_owned();
     for _ in 0..GENERATE_NAME_TRIES_MAX {
         target.name = names::generate(&base);
         let mut named = draft.clone();
@@ -71,8 +71,8 @@ fn is_nameless(body: &Value) -> bool {
 async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiError> {
     let (registry, options) = (writing.registry, writing.options);
     let resource = &writing.target.resource;
-    let place = Place::of(writing.target)?;
     let stored = encode(&writing.complete(draft).await?);
+    let place = Place::of(writing.target)?;
     if !options.dry_run {
         let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
         if let Outcome::Done(at) = outcome {

@@ -304,9 +304,8 @@ pub(super) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
 }
 
 /// What is wrong with the metadata of an object about to be created.
-pub(super) fn problems_of_new(resource: &Resource, object: &Value) -> Vec<StatusCause> {
+pub(super) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
     let rule = strategy::name_rule(resource);
-    let mut causes = Causes::default();
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
         causes.push(StatusCause::invalid(
@@ -327,8 +326,7 @@ pub(super) fn problems_of_new(resource: &Resource, object: &Value) -> Vec<Status
             }
         }
     }
-    common_problems(object, &mut causes);
-    causes.into_vec()
+    common_problems(resource, object, causes);
 }
 
 fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<String> {
@@ -340,8 +338,12 @@ fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<Str
 }
 
 /// What is wrong with the metadata of `object` as the successor of `stored`.
-pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCause> {
-    let mut causes = Causes::default();
+pub(super) fn problems_of_update(
+    resource: &Resource,
+    stored: &Value,
+    object: &Value,
+    causes: &mut Causes,
+) {
     if is_terminating(stored) {
         let old: HashSet<&str> = finalizers(stored).into_iter().collect();
         let new: Vec<&str> = finalizers(object)
@@ -358,28 +360,74 @@ pub(super) fn problems_of_update(stored: &Value, object: &Value) -> Vec<StatusCa
             ));
         }
     }
-    common_problems(object, &mut causes);
-    causes.into_vec()
+    common_problems(resource, object, causes);
 }
 
-fn common_problems(object: &Value, causes: &mut Causes) {
+/// Finalizers that need no domain in their name.
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
+fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
     if let Some(labels) = of(object)["labels"].as_object() {
         names::label_problems(labels, causes);
     }
     if let Some(annotations) = of(object)["annotations"].as_object() {
         names::annotation_problems(annotations, causes);
     }
-    let owners = of(object)["ownerReferences"].as_array();
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
+    owner_problems(object, causes);
+    let finalizers = finalizers(object);
+    for finalizer in &finalizers {
+        for problem in names::qualified_name_problems(finalizer) {
+            let cause = StatusCause::invalid("metadata.finalizers", finalizer, &problem);
+            causes.push(cause);
+        }
+    }
+    for (index, finalizer) in finalizers.iter().enumerate() {
         if causes.is_full() {
             return;
         }
-        for member in ["apiVersion", "kind", "name", "uid"] {
+        let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
+        if bare && resource.custom.is_none() {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            let field = format!("metadata.finalizers[{index}]");
+            causes.push(StatusCause::invalid(&field, finalizer, why));
+        }
+    }
+}
+
+/// What is wrong with who owns the object; upstream does not say which of them it is.
+fn owner_problems(object: &Value, causes: &mut Causes) {
+    let field = "metadata.ownerReferences";
+    let owners = of(object)["ownerReferences"].as_array();
+    let mut controller = "";
+    for owner in owners.into_iter().flatten() {
+        if causes.is_full() {
+            return;
+        }
+        for (member, why) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if owner[member].as_str().is_none_or(str::is_empty) {
-                let field = format!("metadata.ownerReferences[{index}].{member}");
-                let why = format!("{member} must not be empty");
-                causes.push(StatusCause::required(&field, &why));
+                let field = format!("{field}.{member}");
+                causes.push(StatusCause::invalid(&field, "", why));
             }
+        }
+        if owner["apiVersion"] == "v1" && owner["kind"] == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(StatusCause::invalid(field, "Event", why));
+        }
+        if owner["controller"] == true {
+            let name = owner["name"].as_str().unwrap_or_default();
+            if !controller.is_empty() {
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in \
+                     references for {controller} and {name}"
+                );
+                causes.push(StatusCause::invalid(field, name, &why));
+            }
+            controller = name;
         }
     }
 }

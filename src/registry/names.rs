@@ -98,7 +98,7 @@ pub(super) fn path_segment_problems(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with `[prefix/]name`.
-fn qualified_name_problems(text: &str) -> Vec<String> {
+pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -142,14 +142,24 @@ pub(super) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
             causes.push(StatusCause::invalid(field, key, &problem));
         }
         let value = value.as_str().unwrap_or_default();
-        if value.len() > LABEL_LENGTH_MAX {
-            let problem = format!("must be no more than {LABEL_LENGTH_MAX} characters");
+        for problem in label_value_problems(value) {
             causes.push(StatusCause::invalid(field, value, &problem));
         }
-        if !value.is_empty() && !is_label_text(value) {
-            causes.push(StatusCause::invalid(field, value, LABEL_VALUE));
-        }
     }
+}
+
+/// What is wrong with the value of a label.
+pub(super) fn label_value_problems(value: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if value.len() > LABEL_LENGTH_MAX {
+        problems.push(format!(
+            "must be no more than {LABEL_LENGTH_MAX} characters"
+        ));
+    }
+    if !value.is_empty() && !is_label_text(value) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
 }
 
 /// What is wrong with `metadata.annotations`.

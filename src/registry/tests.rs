@@ -138,6 +138,14 @@ pub(crate) fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "a", "image": "i"}]}})
 }
 
+pub(crate) fn deployment(name: &str) -> Value {
+    let labels = json!({"app": name});
+    json!({"metadata": {"name": name}, "spec": {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod(name)["spec"]},
+    }})
+}
+
 fn rv(object: &Value) -> ResourceVersion {
     object["metadata"]["resourceVersion"]
         .as_str()

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::admission::{self, Question};
+use super::error::Causes;
 use super::subresources::{pods, scale};
 use super::write::{Change, Current};
 use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
@@ -39,14 +40,12 @@ impl<'a> Writing<'a> {
         let resource = &self.target.resource;
         metadata::wipe_system_fields(&mut body);
         metadata::dedupe_owners(&mut body, &self.options.warnings);
-        let causes = metadata::problems_of_new(resource, &body);
-        if !causes.is_empty() {
-            let name = metadata::text(&body, "name");
-            return Err(ApiError::invalid(resource, name, causes));
-        }
         let mut object = events::to_storage(resource, body);
         builtin::default(resource, &mut object);
-        self.mutated(Operation::Create, object, None).await
+        let mut object = self.mutated(Operation::Create, object, None).await?;
+        // What webhooks add has defaults of its own.
+        builtin::default(resource, &mut object);
+        Ok(object)
     }
 
     /// The second half, once the object has its name: what the server makes of it, and whether it may
@@ -55,6 +54,10 @@ impl<'a> Writing<'a> {
         let resource = &self.target.resource;
         metadata::fill_created(resource, &mut object);
         strategy::prepare_create(resource, &mut object);
+        let mut causes = Causes::default();
+        metadata::problems_of_new(resource, &object, &mut causes);
+        builtin::problems_of_new(resource, &object, &mut causes);
+        self.refuse_for(causes)?;
         self.admit(Operation::Create, &object, None).await?;
         Ok(object)
     }
@@ -124,18 +127,22 @@ impl<'a> Writing<'a> {
         let mut object = self
             .mutated(Operation::Update, object, Some(current))
             .await?;
+        builtin::default(resource, &mut object);
         let subresource = self.target.subresource.as_deref();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
         metadata::keep_from_stored(&current.value, &mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         strategy::prepare(resource, &mut object);
-        let mut causes = metadata::problems_of_update(&current.value, &object);
+        builtin::prepare_update(resource, &current.value, &mut object);
+        let mut causes = Causes::default();
+        let stored = &current.value;
+        metadata::problems_of_update(resource, stored, &object, &mut causes);
+        builtin::problems_of_update(resource, subresource, stored, &object, &mut causes);
         if resource.is("", "pods") {
-            causes.extend(pods::problems(subresource, &current.value, &object));
+            let of_part = pods::problems(subresource, stored, &object);
+            of_part.into_iter().for_each(|cause| causes.push(cause));
         }
-        if !causes.is_empty() {
-            return Err(ApiError::invalid(resource, name, causes));
-        }
+        self.refuse_for(causes)?;
         if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);
         }
@@ -146,5 +153,16 @@ impl<'a> Writing<'a> {
             return Ok(Change::Delete(object));
         }
         Ok(Change::Put(object))
+    }
+
+    /// Refuses the object for what is wrong with it, if anything is.
+    fn refuse_for(&self, causes: Causes) -> Result<(), ApiError> {
+        match causes.into_vec() {
+            none if none.is_empty() => Ok(()),
+            causes => {
+                let Target { resource, name, .. } = self.target;
+                Err(ApiError::invalid(resource, name, causes))
+            }
+        }
     }
 }

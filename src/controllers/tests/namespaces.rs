@@ -16,11 +16,15 @@ async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
             .unwrap();
     }
     fixture
-        .create_in("doomed", "deployments", named("d"))
+        .create_in("doomed", "deployments", deployment("d"))
         .await
         .unwrap();
     fixture
-        .create_in("doomed", "events", named("e"))
+        .create_in(
+            "doomed",
+            "events",
+            json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "doomed"}}),
+        )
         .await
         .unwrap();
     fixture.create_in("doomed", "pods", pod("p")).await.unwrap();

@@ -12,12 +12,16 @@ mod defaults;
 mod fields;
 mod prepare;
 mod quantity;
+pub(super) mod services;
+mod validation;
 
 pub(super) use prepare::service_class;
 
 use serde_json::Value;
 
 use super::Resource;
+use super::error::Causes;
+use super::names;
 
 /// Fills in what a client left out of an object of a built-in resource, as decoding does upstream: on
 /// each write, and again on what admission made of it.
@@ -48,4 +52,33 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value, has_status
         prepare::status(resource, fields);
     }
     prepare::spec(resource, fields);
+}
+
+/// What an update carries on from the object as it was.
+pub(super) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value) {
+    if resource.is("", "services")
+        && let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut())
+    {
+        services::carry_on(old, new);
+    }
+}
+
+/// What is wrong with an object that is about to be made.
+pub(super) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
+    if let Some(fields) = object.as_object() {
+        validation::new(resource, fields, causes);
+    }
+}
+
+/// What is wrong with `new` as the successor of `old`, written to the object or to its subresource.
+pub(super) fn problems_of_update(
+    resource: &Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &Value,
+    causes: &mut Causes,
+) {
+    if let (Some(old), Some(new)) = (old.as_object(), new.as_object()) {
+        validation::update(resource, subresource, (old, new), causes);
+    }
 }

@@ -44,7 +44,7 @@ async fn generation_is_for_those_that_have_one() {
     let created = fixture.create("configmaps", named("c")).await;
     assert!(created["metadata"]["generation"].is_null());
     assert!(created["status"].is_null());
-    let created = fixture.create("deployments", named("d")).await;
+    let created = fixture.create("deployments", deployment("d")).await;
     assert_eq!(created["metadata"]["generation"], 1);
     assert_eq!(created["status"], json!({}));
 }
@@ -127,10 +127,12 @@ async fn invalid_metadata_names_the_field() {
     let refused = async |plural: &str, body: Value| {
         causes(fixture.try_create(plural, body).await.unwrap_err())
     };
-    let missing = refused("pods", json!({})).await;
+    let mut nameless = pod("");
+    nameless["metadata"] = json!({});
+    let missing = refused("pods", nameless).await;
     let text = "Required value: name or generateName is required";
     assert_eq!(missing, [("metadata.name".to_owned(), text.to_owned())]);
-    let wrong = refused("pods", named("A_b")).await;
+    let wrong = refused("pods", pod("A_b")).await;
     assert_eq!(wrong[0].0, "metadata.name");
     let text = "Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of";
     assert!(wrong[0].1.starts_with(text), "{wrong:?}");
@@ -149,7 +151,7 @@ async fn invalid_metadata_names_the_field() {
             .1
             .contains("may not contain '%'")
     );
-    let mut body = named("a");
+    let mut body = pod("a");
     body["metadata"]["labels"] = json!({"a b": "x", "ok": "-"});
     let fields: Vec<String> = refused("pods", body)
         .await
@@ -161,7 +163,7 @@ async fn invalid_metadata_names_the_field() {
     body["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p"}]);
     assert_eq!(
         refused("pods", body).await[0].0,
-        "metadata.ownerReferences[0].uid"
+        "metadata.ownerReferences.uid"
     );
     let mut body = named("");
     body["metadata"]["generateName"] = json!("Web-");
@@ -173,7 +175,7 @@ async fn invalid_metadata_names_the_field() {
 #[tokio::test]
 async fn generate_name_makes_a_name() {
     let fixture = fixture().await;
-    let body = json!({"metadata": {"generateName": "web-"}, "spec": {}});
+    let body = json!({"metadata": {"generateName": "web-"}, "spec": pod("")["spec"]});
     let created = fixture.create("pods", body).await;
     let name = created["metadata"]["name"].as_str().unwrap();
     assert!(name.len() == 9 && name.starts_with("web-"), "{name}");
@@ -194,7 +196,7 @@ async fn generate_name_makes_a_name() {
 async fn eight_collisions_are_the_clients() {
     let fixture = fixture().await;
     *fixture.storage.collisions.lock() = 8;
-    let body = json!({"metadata": {"generateName": "web-"}});
+    let body = json!({"metadata": {"generateName": "web-"}, "spec": pod("")["spec"]});
     let error = fixture.try_create("pods", body).await.unwrap_err();
     assert!(matches!(error, ApiError::NamesExhausted { .. }), "{error}");
     assert_eq!(
@@ -274,7 +276,7 @@ async fn owners_are_named_once_and_nulls_are_nothing() {
         .create(
             "pods",
             json!({"metadata": {"name": "a", "creationTimestamp": null, "annotations": {"k": null},
-                "ownerReferences": [owner, owner]}}),
+                "ownerReferences": [owner, owner]}, "spec": pod("a")["spec"]}),
         )
         .await;
     assert_eq!(created["metadata"]["ownerReferences"], json!([owner]));

@@ -76,7 +76,7 @@ async fn options_may_not_contradict_themselves() {
 #[tokio::test]
 async fn finalizers_hold_an_object_until_the_last_one_is_gone() {
     let fixture = fixture().await;
-    let mut body = named("d");
+    let mut body = deployment("d");
     body["metadata"]["finalizers"] = json!(["x.y/1", "x.y/2"]);
     fixture.create("deployments", body).await;
     let pending = match fixture.delete("deployments/d").await {
@@ -112,7 +112,7 @@ async fn finalizers_hold_an_object_until_the_last_one_is_gone() {
 async fn dependents_are_waited_for_by_finalizer() {
     let fixture = fixture().await;
     for (policy, finalizer) in [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")] {
-        fixture.create("deployments", named("d")).await;
+        fixture.create("deployments", deployment("d")).await;
         let options = json!({"propagationPolicy": policy});
         let deleted = fixture.try_delete("deployments/d", options).await.unwrap();
         assert!(matches!(deleted, Deleted::Pending(_)), "{deleted:?}");

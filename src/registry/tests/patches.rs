@@ -17,20 +17,26 @@ async fn each_kind_of_patch_is_applied() {
         .merge_patch("pods/a", json!({"metadata": {"labels": {"b": "2"}}}))
         .await;
     assert_eq!(a["metadata"]["labels"], json!({"a": "1", "b": "2"}));
-    let patch = json!({"spec": {"containers": [{"name": "b", "image": "j"}]},
-        "metadata": {"labels": {"a": null}}});
-    let a = fixture
-        .try_patch("pods/a", Patch::Strategic(patch))
+    let mut labelled = deployment("d");
+    labelled["metadata"]["labels"] = json!({"a": "1", "b": "2"});
+    fixture.create("deployments", labelled).await;
+    let patch = json!({
+        "spec": {"template": {"spec": {"containers": [{"name": "b", "image": "j"}]}}},
+        "metadata": {"labels": {"a": null}},
+    });
+    let d = fixture
+        .try_patch("deployments/d", Patch::Strategic(patch))
         .await
         .unwrap();
-    let containers = a["spec"]["containers"].as_array().unwrap();
+    let containers = &d["spec"]["template"]["spec"]["containers"];
+    let containers = containers.as_array().unwrap();
     let told = containers.iter().map(|c| (&c["name"], &c["image"]));
     assert_eq!(
         told.collect::<Vec<_>>(),
         [(&json!("b"), &json!("j")), (&json!("a"), &json!("i"))]
     );
-    assert_eq!(a["metadata"]["labels"], json!({"b": "2"}));
-    assert_eq!(fixture.get("pods/a").await, a);
+    assert_eq!(d["metadata"]["labels"], json!({"b": "2"}));
+    assert_eq!(fixture.get("deployments/d").await, d);
 }
 
 /// §8.6: malformed 400, inapplicable 422, absent 404, too long 413.
@@ -91,17 +97,22 @@ async fn a_version_in_a_patch_is_a_condition() {
 async fn no_write_makes_an_object_that_cannot_be_deleted() {
     let fixture = fixture().await;
     let list = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
-    let mut body = pod("a");
+    let mut body = deployment("a");
     body["spec"]["deep"] = list(125);
-    fixture.create("pods", body.clone()).await;
+    fixture.create("deployments", body.clone()).await;
     let deepest = format!("/spec/deep{}", "/0".repeat(125));
     for value in [json!([1]), list(100)] {
         let deeper = json_patch(json!([{"op": "add", "path": deepest, "value": value}]));
-        bad_request(fixture.try_patch("pods/a", deeper).await.unwrap_err());
+        bad_request(
+            fixture
+                .try_patch("deployments/a", deeper)
+                .await
+                .unwrap_err(),
+        );
     }
     let shallower = json_patch(json!([{"op": "remove", "path": "/spec/deep"}]));
-    fixture.try_patch("pods/a", shallower).await.unwrap();
+    fixture.try_patch("deployments/a", shallower).await.unwrap();
     body["metadata"]["name"] = "b".into();
     body["spec"]["deep"] = list(126);
-    bad_request(fixture.try_create("pods", body).await.unwrap_err());
+    bad_request(fixture.try_create("deployments", body).await.unwrap_err());
 }

@@ -93,12 +93,7 @@ async fn identity_survives_an_update() {
 #[tokio::test]
 async fn generation_counts_desired_states() {
     let fixture = fixture().await;
-    fixture
-        .create(
-            "deployments",
-            json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}}),
-        )
-        .await;
+    fixture.create("deployments", deployment("d")).await;
     let generation = |v: &Value| v["metadata"]["generation"].as_i64().unwrap();
     let d = fixture
         .merge_patch("deployments/d", json!({"metadata": {"labels": {"a": "b"}}}))
@@ -126,7 +121,8 @@ async fn generation_counts_desired_states() {
     let main = json!({"spec": {"replicas": 3}, "status": {"replicas": 7}});
     let d = fixture.merge_patch("deployments/d", main).await;
     assert_eq!((generation(&d), &d["status"]), (3, &json!({"replicas": 2})));
-    let body = json!({"metadata": {"name": "d"}, "spec": {"replicas": 3}});
+    let mut body = deployment("d");
+    body["spec"]["replicas"] = json!(3);
     let d = fixture.update("deployments/d", body).await;
     assert_eq!((generation(&d), &d["status"]), (3, &json!({"replicas": 2})));
 
@@ -164,7 +160,8 @@ async fn some_are_created_by_an_update() {
     body["metadata"]["resourceVersion"] = json!("4");
     let other = fixture.update("leases/other", body).await;
     assert!(other["metadata"]["uid"].is_string());
-    fixture.update("runtimeclasses/r", named("r")).await;
+    let class = json!({"metadata": {"name": "r"}, "handler": "h"});
+    fixture.update("runtimeclasses/r", class).await;
     // A uid is about one object, which is not there.
     for (path, name) in [("leases/third", "third"), ("configmaps/third", "third")] {
         let mut body = named(name);

@@ -113,7 +113,9 @@ pub(crate) async fn wc_201_special_forms_in_protobuf(site: &Site) {
         "metadata": {"name": "d"},
         "spec": {
             "replicas": 3, "selector": {"matchLabels": {"a": "b"}},
-            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+            }},
         },
     });
     site.post(deployments, &deployment).await.ok(201);

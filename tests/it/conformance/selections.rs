@@ -167,10 +167,7 @@ pub(crate) async fn wc_111_an_indexed_field_selects_what_a_scan_would(site: &Sit
             .await
             .ok(201);
     }
-    let patch = json!({"spec": {"nodeName": "n2"}});
-    site.patch(&format!("{PODS}/p00"), "merge", &patch)
-        .await
-        .ok(200);
+    site.move_pod("p00", "n2").await;
     site.delete(&format!("{PODS}/p02"), &json!({"gracePeriodSeconds": 0}))
         .await
         .ok(200);

@@ -234,13 +234,7 @@ pub(crate) async fn wc_138_moves_between_trigger_values_enter_and_leave(site: &S
     let mut second = site.watch(&from_now(site, &of("n2")).await).await;
     site.post(PODS, &pod("p", "")).await.ok(201);
     for node in ["n1", "n1", "n2"] {
-        let stamp = site.revision().await.to_string();
-        let patch = json!({
-            "spec": {"nodeName": node}, "metadata": {"annotations": {"stamp": stamp}},
-        });
-        site.patch(&format!("{PODS}/p"), "merge", &patch)
-            .await
-            .ok(200);
+        site.move_pod("p", node).await;
     }
     site.delete(&format!("{PODS}/p"), &json!({"gracePeriodSeconds": 0}))
         .await

@@ -1,0 +1,80 @@
+//! What is wrong with amounts of resources.
+
+use super::super::fields::{Fields, object};
+use super::super::quantity::Quantity;
+use super::Causes;
+use super::path::Path;
+use super::text::{self as rules, NOT_NEGATIVE};
+
+/// The quantity of a member; texts and numbers are both.
+pub(super) fn quantity(fields: &Fields, member: &str) -> Option<Quantity> {
+    match fields.get(member)? {
+        serde_json::Value::String(text) => Quantity::parse(text.trim()),
+        serde_json::Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => None,
+    }
+}
+
+/// `limits` and `requests` of a container.
+pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let limits = object(given, "limits");
+    if let Some(limits) = limits {
+        amounts(limits, &at.member("limits"), causes);
+    }
+    let Some(requests) = object(given, "requests") else {
+        return;
+    };
+    let at = at.member("requests");
+    amounts(requests, &at, causes);
+    for name in requests.keys() {
+        let limit = limits.and_then(|limits| quantity(limits, name));
+        let (Some(request), Some(limit)) = (quantity(requests, name), limit) else {
+            continue;
+        };
+        // What is not shared in time is given whole.
+        let shared = matches!(&**name, "cpu" | "memory" | "ephemeral-storage");
+        if !shared && request != limit {
+            let why = format!("must be equal to {name} limit of {limit}");
+            causes.invalid(&at, request.to_string(), &why);
+        } else if request > limit {
+            let why = format!("must be less than or equal to {name} limit of {limit}");
+            causes.invalid(&at, request.to_string(), &why);
+        }
+    }
+}
+
+fn amounts(amounts: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    for name in amounts.keys() {
+        if causes.is_full() {
+            return;
+        }
+        let at = at.key(name);
+        causes.invalid_each(&at, name, rules::qualified(name));
+        let standard = matches!(&**name, "cpu" | "memory" | "ephemeral-storage")
+            || name.starts_with("hugepages-");
+        if !name.contains('/') && !standard {
+            causes.invalid(&at, &**name, "must be a standard resource for containers");
+        }
+        amount(amounts, name, &at, causes);
+        let whole = quantity(amounts, name).is_none_or(Quantity::is_whole);
+        if name.contains('/') && !whole {
+            let shown = quantity(amounts, name).map_or(String::new(), |q| q.to_string());
+            causes.invalid(&at, shown, "must be an integer");
+        }
+    }
+}
+
+/// An amount of anything: one that is none is told as upstream tells it when it reads one.
+pub(super) fn amount(fields: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
+    match quantity(fields, member) {
+        None => {
+            let why = "quantities must match the regular expression \
+                       '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+            causes.invalid(at, fields[member].clone(), why);
+        }
+        Some(amount) if amount.is_negative() => {
+            causes.invalid(at, amount.to_string(), NOT_NEGATIVE);
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,121 @@
+//! Pods, their containers, volumes and scheduling.
+
+use super::*;
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
+    or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+    regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+#[test]
+fn pods() {
+    check("pods", pod(json!({"containers": [container()]})), &[]);
+    check("pods", pod(json!({})), &["spec.containers: Required value"]);
+    check(
+        "pods",
+        pod(json!({"containers": [{"image": "i"}, {"name": "A"}, container(), container()]})),
+        &[
+            "spec.containers[0].name: Required value",
+            &format!("spec.containers[1].name: Invalid value: \"A\": {LABEL}"),
+            "spec.containers[1].image: Required value",
+            "spec.containers[3].name: Duplicate value: \"c\"",
+        ],
+    );
+    check(
+        "pods",
+        pod(json!({"containers": [{
+            "name": "c", "image": "i", "imagePullPolicy": "Sometimes",
+            "ports": [{"containerPort": 0}, {"containerPort": 70000, "protocol": "ICMP"}],
+            "env": [{"name": "a=b"}, {"name": "V", "valueFrom": {}}],
+            "volumeMounts": [{"name": "none", "mountPath": "/x"}],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1", "memory": "-1"}},
+            "readinessProbe": {"periodSeconds": -1},
+        }], "restartPolicy": "Maybe"})),
+        &[
+            "spec.containers[0].ports[0].containerPort: Required value",
+            "spec.containers[0].ports[1].containerPort: Invalid value: 70000: must be between 1 and \
+             65535, inclusive",
+            "spec.containers[0].ports[1].protocol: Unsupported value: \"ICMP\": supported values: \
+             \"SCTP\", \"TCP\", \"UDP\"",
+            "spec.containers[0].env[0].name: Invalid value: \"a=b\": a valid environment variable \
+             name must consist only of printable ASCII characters other than '='",
+            "spec.containers[0].env[1].valueFrom: Invalid value: \"\": must specify one of: \
+             `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            "spec.containers[0].volumeMounts[0].name: Not found: \"none\"",
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"Sometimes\": supported \
+             values: \"Always\", \"IfNotPresent\", \"Never\"",
+            "spec.containers[0].resources.limits[memory]: Invalid value: \"-1\": must be greater \
+             than or equal to 0",
+            "spec.containers[0].resources.requests[memory]: Invalid value: \"-1\": must be greater \
+             than or equal to 0",
+            "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or \
+             equal to cpu limit of 1",
+            "spec.containers[0].readinessProbe: Required value: must specify a handler type",
+            "spec.containers[0].readinessProbe.periodSeconds: Invalid value: -1: must be greater \
+             than or equal to 0",
+            "spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \
+             \"OnFailure\", \"Never\"",
+        ],
+    );
+}
+
+#[test]
+fn volumes_and_scheduling() {
+    check(
+        "pods",
+        pod(json!({
+            "containers": [container()],
+            "volumes": [
+                {"name": "a"}, {"name": "a", "secret": {}},
+                {"name": "b", "hostPath": {"path": "/"}, "emptyDir": {}},
+            ],
+            "tolerations": [{"key": "k", "operator": "Near"}],
+            "topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z"}],
+        })),
+        &[
+            "spec.volumes[1].secret.secretName: Required value",
+            "spec.volumes[1].name: Duplicate value: \"a\"",
+            "spec.volumes[2].hostPath: Forbidden: may not specify more than 1 volume type",
+            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable: Required value",
+            "spec.tolerations[0].operator: Unsupported value: \"Near\": supported values: \
+             \"Equal\", \"Exists\"",
+        ],
+    );
+}
+
+#[test]
+fn a_pod_changes_its_images_and_little_else() {
+    let old = pod(json!({"containers": [container()], "tolerations": [{"operator": "Exists"}]}));
+    let image = json!({"spec": {"containers": [{
+        "name": "c", "image": "j", "imagePullPolicy": "Always", "resources": {},
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+    }]}});
+    check_update("pods", old.clone(), image, &[]);
+    check_update(
+        "pods",
+        old.clone(),
+        json!({"spec": {"nodeName": "n"}}),
+        &[
+            "spec: Forbidden: pod updates may not change fields other than \
+           `spec.containers[*].image`,`spec.initContainers[*].image`,\
+           `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+           tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+           previously negative)",
+        ],
+    );
+    check_update(
+        "pods",
+        old.clone(),
+        json!({"spec": {"containers": [container(), {"name": "d", "image": "i"}]}}),
+        &["spec.containers: Forbidden: pod updates may not add or remove containers"],
+    );
+    check_update(
+        "pods",
+        old,
+        json!({"spec": {"tolerations": []}}),
+        &[
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its \
+           tolerationSeconds",
+        ],
+    );
+}
