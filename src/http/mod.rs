@@ -30,6 +30,7 @@ mod discovery;
 mod documents;
 mod health;
 mod monitor;
+mod openapi;
 
 mod serve;
 mod verbs;

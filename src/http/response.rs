@@ -52,11 +52,14 @@ pub fn refusal(request: &HeaderMap, status: &Status) -> Response {
     response
 }
 
-/// Sets what every response carries.
+/// Sets what every response carries; few say themselves how long they may be kept.
 pub(crate) fn finish(response: &mut Response, audit_id: &str) {
     set(response, AUDIT_ID, audit_id);
     let uncached = HeaderValue::from_static("no-cache, private");
-    response.headers_mut().insert(CACHE_CONTROL, uncached);
+    response
+        .headers_mut()
+        .entry(CACHE_CONTROL)
+        .or_insert(uncached);
 }
 
 /// The client's name for the request if it gave one, else a new one.

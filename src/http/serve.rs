@@ -27,6 +27,7 @@ use super::error::WireError;
 use super::health::{self, Endpoint, Failing};
 use super::held_body::HeldBody;
 use super::monitor::{self, Monitored};
+use super::openapi::{self, Asked, Documents};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
@@ -59,6 +60,8 @@ pub(crate) struct Wire {
     pub(crate) config: WireConfig,
     /// The messages of protobuf bodies.
     pub(crate) protobuf: Arc<Schema>,
+    /// The documents of OpenAPI.
+    pub(crate) openapi: Documents,
     /// The health checks that failed when they were last asked for.
     pub(crate) failing: Failing,
     reads: Arc<Semaphore>,
@@ -72,6 +75,7 @@ impl Wire {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
             failing: Failing::default(),
+            openapi: Documents::default(),
             protobuf: Arc::new(Schema::new(registry.types().clone())),
             registry,
             config,
@@ -208,9 +212,9 @@ async fn health_check(
 /// What is neither about objects nor about health or metrics: discovery, version, OpenAPI.
 async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Response, WireError> {
     let found = match segments {
-        ["openapi", "v2"] => {
+        ["openapi", version @ ("v2" | "v3"), path @ ..] if *version == "v3" || path.is_empty() => {
             only_reads(parts)?;
-            return documents::openapi_v2(accept_of(parts)?.as_deref());
+            return openapi(wire, parts, version, &path.join("/")).await;
         }
         ["api"] | ["apis"] => {
             only_reads(parts)?;
@@ -218,7 +222,6 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
         }
         [""] => Some(root(wire)),
         ["version"] => Some(documents::version()),
-        ["openapi", "v3"] => Some(documents::openapi_v3_index()),
         ["api", version] => discovery::resource_list(&wire.registry.resources(), "", version),
         ["apis", group] => discovery::group(&wire.registry.resources(), group),
         ["apis", group, version] if !group.is_empty() => {
@@ -229,6 +232,32 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
     let document = found.ok_or(WireError::NoSuchPath)?;
     only_reads(parts)?;
     Ok(plain(parts, &document))
+}
+
+async fn openapi(
+    wire: &Wire,
+    parts: &Parts,
+    version: &str,
+    path: &str,
+) -> Result<Response, WireError> {
+    let resources = wire.registry.resources();
+    if version == "v3" && path.is_empty() {
+        return Ok(plain(parts, &openapi::index(&resources)));
+    }
+    let accept = accept_of(parts)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let asked = Asked {
+        resources: &resources,
+        types: wire.registry.types(),
+        tasks: &wire.config.connections,
+        headers: &parts.headers,
+        accept: accept.as_deref(),
+        hash: query.text("hash"),
+    };
+    match version {
+        "v3" => wire.openapi.v3(asked, path).await,
+        _ => wire.openapi.v2(asked).await,
+    }
 }
 
 fn only_reads(parts: &Parts) -> Result<(), WireError> {

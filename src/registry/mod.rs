@@ -289,7 +289,10 @@ impl Registry {
 
     /// The type of a resource's objects, where there is one to tell.
     pub fn kind_type(&self, resource: &Resource) -> Option<KindType> {
-        KindType::builtin(&self.types, &resource.api_version(), &resource.kind)
+        match &resource.custom {
+            Some(custom) => Some(custom.kind.clone()),
+            None => KindType::builtin(&self.types, &resource.api_version(), &resource.kind),
+        }
     }
 
     /// The types of the built-in kinds.

@@ -63,7 +63,6 @@ impl Types {
         Arc::new(types)
     }
 
-    #[cfg(test)]
     /// Every kind, with its apiVersion; without those that every group has.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (String, &str, ObjectId)> {
         let kinds = self.by_name.iter().filter(|(_, object)| {

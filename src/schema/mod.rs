@@ -26,6 +26,7 @@
 mod builtins;
 mod custom;
 mod decode;
+pub mod openapi;
 mod types;
 
 #[cfg(test)]

@@ -200,6 +200,12 @@ impl Types {
             .map(|node| self.view(node))
     }
 
+    /// A built-in type by the name of its message.
+    pub(super) fn message(&self, name: &str) -> Option<TypeRef<'_>> {
+        let object = self.by_name.get(name)?;
+        Some(self.view(NodeId(object.0)))
+    }
+
     pub(super) fn root_node(&self, api_version: &str, kind: &str) -> Option<NodeId> {
         let object = self.object_of(api_version, kind)?;
         Some(NodeId(object.0))

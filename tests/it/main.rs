@@ -18,6 +18,7 @@ mod harness;
 mod kube_client;
 mod kubectl;
 mod metrics;
+mod openapi;
 mod serve;
 mod storage;
 mod subresources;

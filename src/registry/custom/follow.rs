@@ -17,6 +17,7 @@ use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredi
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::write::{Change, Place};
 use crate::registry::{ApiError, Registry, Resource, metadata};
+use crate::schema::Types;
 
 /// How long until a watch that failed, or a status that could not be written, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -201,7 +202,7 @@ impl Following {
                 let others = accepted.iter().filter(|(other, _)| **other != name);
                 others.for_each(|(_, names)| taken.add(names));
                 let known = self.known.get_mut(&name).expect("it is of the group");
-                known.judge(&taken);
+                known.judge(&taken, registry.types());
                 if known.is_untold() {
                     self.untold.insert(name.clone());
                 }
@@ -249,11 +250,11 @@ impl Known {
             .clone()
     }
 
-    fn judge(&mut self, taken: &Taken) {
+    fn judge(&mut self, taken: &Taken, builtins: &Types) {
         let verdict = conditions::judge(&self.definition, taken);
         if self.verdict.as_ref() != Some(&verdict) {
             self.resources = match verdict.established {
-                true => resources::resources(&self.definition, &verdict.names),
+                true => resources::resources(&self.definition, &verdict.names, builtins),
                 false => Vec::new(),
             };
             self.verdict = Some(verdict);

@@ -33,6 +33,7 @@ use self::columns::Printer;
 pub use self::definition::Scale;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
+use crate::schema::KindType;
 
 pub(super) use self::cleanup::begin as begin_deletion;
 pub(super) use self::definition::prepare_create as prepare_definition_create;
@@ -54,6 +55,10 @@ pub struct Custom {
     /// Where its objects keep their scale, if the version has one.
     pub scale: Option<Scale>,
     pub(super) printer: Printer,
+    /// The type of its objects, by its schema.
+    pub(super) kind: KindType,
+    /// Its `openAPIV3Schema`, null if it has none, as the documents of OpenAPI show it.
+    pub schema: Arc<Value>,
 }
 
 /// What the registry knows of definitions as such.

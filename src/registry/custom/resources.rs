@@ -9,6 +9,7 @@ use super::definition::{Definition, Names, Version};
 use super::{Custom, Resource};
 use crate::api::{ColumnSet, FieldColumn};
 use crate::registry::Subresource;
+use crate::schema::{KindType, Types};
 
 /// What is done to custom resources.
 const VERBS: [&str; 8] = [
@@ -23,14 +24,23 @@ const VERBS: [&str; 8] = [
 ];
 
 /// The served versions of a definition that has these names.
-pub(super) fn resources(definition: &Definition, names: &Names) -> Vec<Arc<Resource>> {
+pub(super) fn resources(
+    definition: &Definition,
+    names: &Names,
+    builtins: &Types,
+) -> Vec<Arc<Resource>> {
     let served = definition.spec.versions.iter().filter(|v| v.served);
     served
-        .map(|version| Arc::new(resource(definition, names, version)))
+        .map(|version| Arc::new(resource(definition, names, version, builtins)))
         .collect()
 }
 
-fn resource(definition: &Definition, names: &Names, version: &Version) -> Resource {
+fn resource(
+    definition: &Definition,
+    names: &Names,
+    version: &Version,
+    builtins: &Types,
+) -> Resource {
     let spec = &definition.spec;
     let mut subresources = Vec::new();
     if version.subresources.status.is_some() {
@@ -53,14 +63,16 @@ fn resource(definition: &Definition, names: &Names, version: &Version) -> Resour
         storage_prefix: definition.storage_prefix(),
         columns: Arc::new(columns(&spec.versions, version)),
         triggers: Vec::new(),
-        custom: Some(Arc::new(custom(definition, names, version))),
+        custom: Some(Arc::new(custom(definition, names, version, builtins))),
     }
 }
 
-fn custom(definition: &Definition, names: &Names, version: &Version) -> Custom {
+fn custom(definition: &Definition, names: &Names, version: &Version, builtins: &Types) -> Custom {
     let group = &definition.spec.group;
     let (name, kind) = (&version.name, &names.kind);
     let deprecated = || format!("{group}/{name} {kind} is deprecated");
+    let schema = version.schema.open_api.clone().unwrap_or_default();
+    let types = Types::of_schema(&schema, builtins);
     Custom {
         definition: definition.metadata.name.clone(),
         terminating: definition.is_terminating(),
@@ -70,6 +82,8 @@ fn custom(definition: &Definition, names: &Names, version: &Version) -> Custom {
         }),
         scale: version.subresources.scale.clone(),
         printer: Printer::new(version),
+        kind: KindType::custom(Arc::new(types)),
+        schema: Arc::new(schema),
     }
 }
 
@@ -215,7 +229,7 @@ mod tests {
                 ]},
         }))
         .unwrap();
-        let all = resources(&definition, &definition.spec.names);
+        let all = resources(&definition, &definition.spec.names, &Types::builtins());
         let [v1, v2] = all.as_slice() else {
             panic!("{all:?}");
         };

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 pub(crate) use kubectl::Kubectl;
 pub(crate) use scrape::Scrape;
 pub(crate) use webhook::{Asked, Reply, Webhook};
-pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Wire, full, request, tls};
+pub(crate) use wire::{Answer, Identity, PROTOCOLS, Protocol, Wire, full, request, tls};
 
 /// How long anything may take that takes milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

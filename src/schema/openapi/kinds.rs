@@ -1,0 +1,78 @@
+//! The built-in kinds that can be described: each with its type in k8s-openapi. A test holds this list to
+//! the tables of the room.
+
+use k8s_openapi::api::{
+    admissionregistration, apps, authentication, authorization, autoscaling, batch, certificates,
+    coordination, core, discovery, events, flowcontrol, networking, node, policy, rbac, resource,
+    scheduling, storage,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
+use k8s_openapi::apimachinery::pkg::apis::meta;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration;
+use schemars::{Schema, SchemaGenerator};
+
+/// Adds the definition of a type, and of all that it refers to.
+pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+macro_rules! kinds {
+    ($($api_version:literal $group:ident $version:ident [$($kind:ident)*])*) => {
+        &[$($((
+            $api_version,
+            stringify!($kind),
+            |generator| generator.subschema_for::<$group::$version::$kind>(),
+        ),)*)*]
+    };
+}
+
+/// `apiVersion`, kind, and how it is described.
+#[rustfmt::skip]
+pub(super) const KINDS: &[(&str, &str, Describe)] = kinds! {
+    "admissionregistration.k8s.io/v1" admissionregistration v1 [
+        MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+        ValidatingWebhookConfiguration
+    ]
+    "apiextensions.k8s.io/v1" apiextensions v1 [CustomResourceDefinition]
+    "apiregistration.k8s.io/v1" apiregistration v1 [APIService]
+    "apps/v1" apps v1 [ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet]
+    "authentication.k8s.io/v1" authentication v1 [SelfSubjectReview TokenRequest TokenReview]
+    "authorization.k8s.io/v1" authorization v1 [
+        LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview
+    ]
+    "autoscaling/v1" autoscaling v1 [HorizontalPodAutoscaler Scale]
+    "autoscaling/v2" autoscaling v2 [HorizontalPodAutoscaler]
+    "batch/v1" batch v1 [CronJob Job]
+    "certificates.k8s.io/v1" certificates v1 [CertificateSigningRequest]
+    "coordination.k8s.io/v1" coordination v1 [Lease]
+    "v1" core v1 [
+        Binding ComponentStatus ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume
+        PersistentVolumeClaim Pod PodTemplate ReplicationController ResourceQuota Secret Service
+        ServiceAccount
+    ]
+    "discovery.k8s.io/v1" discovery v1 [EndpointSlice]
+    "events.k8s.io/v1" events v1 [Event]
+    "flowcontrol.apiserver.k8s.io/v1" flowcontrol v1 [FlowSchema PriorityLevelConfiguration]
+    "networking.k8s.io/v1" networking v1 [IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR]
+    "node.k8s.io/v1" node v1 [RuntimeClass]
+    "policy/v1" policy v1 [Eviction PodDisruptionBudget]
+    "rbac.authorization.k8s.io/v1" rbac v1 [ClusterRole ClusterRoleBinding Role RoleBinding]
+    "resource.k8s.io/v1" resource v1 [DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice]
+    "scheduling.k8s.io/v1" scheduling v1 [PriorityClass]
+    "storage.k8s.io/v1" storage v1 [
+        CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass
+    ]
+};
+
+/// What requests and answers of every group refer to.
+pub(super) const COMMON: &[Describe] = &[
+    |generator| generator.subschema_for::<meta::v1::DeleteOptions>(),
+    |generator| generator.subschema_for::<meta::v1::ListMeta>(),
+    |generator| generator.subschema_for::<meta::v1::ObjectMeta>(),
+    |generator| generator.subschema_for::<meta::v1::Status>(),
+];
+
+/// How a kind is described.
+pub(super) fn describe(api_version: &str, kind: &str) -> Option<Describe> {
+    let mut known = KINDS.iter();
+    let found = known.find(|(v, k, _)| (*v, *k) == (api_version, kind));
+    found.map(|(_, _, describe)| *describe)
+}

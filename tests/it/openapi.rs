@@ -1,0 +1,315 @@
+//! What clients do by the documents that describe the API: the real kubectl on the real binary, on both
+//! back ends, and the documents themselves as HTTP has them.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Kubectl, PATIENCE, Protocol, Server, Wire, full, request};
+use crate::storage::etcd::EtcdProcess;
+
+/// Runs a case on both back ends.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test] async fn $name() {
+                let server = super::Server::start(&[]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test] async fn $name() {
+                let etcd = super::EtcdProcess::start(&[]).await;
+                let servers = format!("--etcd-servers={}", etcd.url());
+                let server = super::Server::start(&["--storage=etcd", &servers]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    kubectl_explains,
+    kubectl_applies_what_changed,
+    kubectl_validates_strictly,
+    documents_are_kept_until_they_change,
+    custom_resources_are_described_and_checked,
+);
+
+fn deployment(containers: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": containers},
+            },
+        },
+    })
+}
+
+async fn kubectl_explains(server: &Server) {
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let told = kubectl
+        .run(&["explain", "pod.spec.containers", "--recursive"])
+        .await;
+    for line in [
+        "FIELD: containers <[]Container>",
+        "List of containers belonging to the pod.",
+        "  name\t<string> -required-",
+        "  ports\t<[]ContainerPort>",
+        "    containerPort\t<integer> -required-",
+        "    protocol\t<string>",
+        "  resources\t<ResourceRequirements>",
+        "    limits\t<map[string]Quantity>",
+    ] {
+        assert!(told.contains(line), "{line:?} is not in {told}");
+    }
+    let told = kubectl
+        .run(&["explain", "deploy.spec.strategy.rollingUpdate.maxSurge"])
+        .await;
+    assert!(told.contains("FIELD: maxSurge <IntOrString>"), "{told}");
+    let told = kubectl
+        .run(&["explain", "deploy", "--output=plaintext-openapiv2"])
+        .await;
+    assert!(
+        told.contains("KIND:     Deployment\nVERSION:  apps/v1"),
+        "{told}"
+    );
+    assert!(told.contains("   spec\t<Object>"), "{told}");
+    let told = kubectl
+        .run(&[
+            "explain",
+            "svc.spec.ports.port",
+            "--output=plaintext-openapiv2",
+        ])
+        .await;
+    assert!(told.contains("FIELD:    port <integer>"), "{told}");
+    let told = kubectl.run_failing(&["explain", "pod.spec.nothing"]).await;
+    assert!(told.contains("field \"nothing\" does not exist"), "{told}");
+    let told = kubectl.run(&["api-resources", "--no-headers"]).await;
+    let pods = told.lines().find(|line| line.starts_with("pods "));
+    let words: Vec<&str> = pods.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(words, ["pods", "po", "v1", "true", "Pod"]);
+}
+
+async fn kubectl_applies_what_changed(server: &Server) {
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let apply = async |object: &Value| {
+        kubectl
+            .run_with(&["apply", "-f", "-"], &object.to_string())
+            .await
+    };
+    let container = |name: &str, image: &str| json!({"name": name, "image": image, "ports": [{"containerPort": 80}]});
+    let first = deployment(json!([container("a", "one"), container("b", "one")]));
+    assert_eq!(apply(&first).await, "deployment.apps/web created\n");
+    assert_eq!(apply(&first).await, "deployment.apps/web unchanged\n");
+    // Somebody else adds a container, which comes first; the next apply changes one of its own and takes one away.
+    let added = json!({"spec": {"template": {"spec": {"containers": [container("c", "two")]}}}});
+    let patch = ["patch", "deploy", "web", "--patch", &added.to_string()];
+    kubectl.run(&patch).await;
+    let second = deployment(json!([container("a", "two")]));
+    let diff = kubectl
+        .run_failing_with(&["diff", "-f", "-"], &second.to_string())
+        .await;
+    assert!(!diff.contains("error"), "{diff}");
+    assert_eq!(apply(&second).await, "deployment.apps/web configured\n");
+    let images = "jsonpath={range .spec.template.spec.containers[*]}{.name}={.image} {end}";
+    let images = kubectl.run(&["get", "deploy", "web", "-o", images]).await;
+    assert_eq!(images, "c=two a=two ");
+    assert_eq!(
+        kubectl
+            .run_with(&["diff", "-f", "-"], &second.to_string())
+            .await,
+        "",
+        "there is no difference left"
+    );
+}
+
+async fn kubectl_validates_strictly(server: &Server) {
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let mut object = deployment(json!([{"name": "a", "image": "i", "imagePulPolicy": "x"}]));
+    object["spec"]["replica"] = 3.into();
+    let text = object.to_string();
+    let told = kubectl
+        .run_failing_with(&["create", "-f", "-"], &text)
+        .await;
+    assert!(
+        told.contains(
+            "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: \
+             unknown field \"spec.replica\", unknown field \
+             \"spec.template.spec.containers[0].imagePulPolicy\""
+        ),
+        "{told}"
+    );
+    let create = ["create", "--validate=ignore", "-f", "-"];
+    let told = kubectl.run_with(&create, &text).await;
+    assert_eq!(told, "deployment.apps/web created\n");
+}
+
+/// The answer to a GET, with these headers.
+async fn get(wire: &mut Wire, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let answer = wire.send(Method::GET, path, headers, "");
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .expect("it answers")
+}
+
+async fn documents_are_kept_until_they_change(server: &Server) {
+    let mut wire = server.plain(Protocol::Http1).await;
+    let index: Value =
+        serde_json::from_slice(&get(&mut wire, "/openapi/v3", &[]).await.body).unwrap();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap();
+    let answer = get(&mut wire, url, &[]).await;
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer.headers["cache-control"]
+            .to_str()
+            .unwrap()
+            .contains("immutable")
+    );
+    let etag = answer.headers["etag"].to_str().unwrap().to_owned();
+    assert!(
+        url.ends_with(&format!("?hash={}", etag.trim_matches('"'))),
+        "{url} {etag}"
+    );
+    let document: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(document["openapi"], "3.0.0");
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    assert!(schemas.contains_key("io.k8s.api.apps.v1.Deployment"));
+    assert!(!schemas.contains_key("io.k8s.api.core.v1.Node"));
+    let known = [("if-none-match", etag.as_str())];
+    let answer = get(&mut wire, "/openapi/v3/apis/apps/v1", &known).await;
+    assert_eq!((answer.status.as_u16(), answer.body.len()), (304, 0));
+    let answer = get(&mut wire, "/openapi/v3/apis/apps/v1?hash=OLD", &[]).await;
+    assert_eq!(answer.status, 301);
+    assert_eq!(answer.headers["location"].to_str().unwrap(), url);
+    let packed = get(&mut wire, url, &[("accept-encoding", "gzip")]).await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert_eq!(
+        get(&mut wire, "/openapi/v3/apis/apps/v9", &[]).await.status,
+        404
+    );
+    let protobuf = [(
+        "accept",
+        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    )];
+    assert_eq!(get(&mut wire, url, &protobuf).await.status, 406);
+
+    let v2 = get(&mut wire, "/openapi/v2", &[]).await;
+    let v2_etag = v2.headers["etag"].to_str().unwrap().to_owned();
+    let document: Value = serde_json::from_slice(&v2.body).unwrap();
+    assert_eq!(document["swagger"], "2.0");
+    for definition in ["io.k8s.api.core.v1.Pod", "io.k8s.api.batch.v1.CronJob"] {
+        assert!(
+            document["definitions"][definition].is_object(),
+            "{definition}"
+        );
+    }
+    let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/status";
+    assert!(document["paths"][path]["patch"].is_object());
+    let answer = get(&mut wire, "/openapi/v2", &[("if-none-match", &v2_etag)]).await;
+    assert_eq!(answer.status, 304);
+    let old = [(
+        "accept",
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    )];
+    let answer = get(&mut wire, "/openapi/v2", &old).await;
+    let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    assert_eq!(answer.headers["content-type"], media);
+    assert_eq!(&answer.body[..5], b"\x0a\x032.0");
+}
+
+fn tabs(size: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "tabs.stable.example.com"},
+        "spec": {
+            "group": "stable.example.com", "scope": "Namespaced",
+            "names": {"plural": "tabs", "singular": "tab", "kind": "Tab", "listKind": "TabList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "description": "A tab is for the test.",
+                    "properties": {"spec": {"type": "object", "properties": {
+                        "size": {"type": "integer", "description": size},
+                    }}},
+                }},
+            }],
+        },
+    })
+}
+
+async fn custom_resources_are_described_and_checked(server: &Server) {
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let apply = ["apply", "--server-side=false", "-f", "-"];
+    kubectl
+        .run_with(&apply, &tabs("How large it is.").to_string())
+        .await;
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "crd/tabs.stable.example.com",
+    ];
+    kubectl.run(&wait).await;
+    let told = kubectl.run(&["explain", "tab.spec.size"]).await;
+    assert!(told.contains("FIELD: size <integer>"), "{told}");
+    assert!(told.contains("How large it is."), "{told}");
+    let told = kubectl
+        .run(&["explain", "tab.spec", "--output=plaintext-openapiv2"])
+        .await;
+    assert!(told.contains("How large it is."), "{told}");
+
+    let mut wire = server.plain(Protocol::Http1).await;
+    let path = "/openapi/v3/apis/stable.example.com/v1";
+    let before = get(&mut wire, path, &[]).await.headers["etag"].clone();
+    kubectl
+        .run_with(&apply, &tabs("Its size.").to_string())
+        .await;
+    let changed = async {
+        while get(&mut wire, path, &[]).await.headers["etag"] == before {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        get(&mut wire, path, &[]).await
+    };
+    let changed = tokio::time::timeout(PATIENCE, changed)
+        .await
+        .expect("a new document");
+    let document: Value = serde_json::from_slice(&changed.body).unwrap();
+    let tab = &document["components"]["schemas"]["com.example.stable.v1.Tab"];
+    assert_eq!(
+        tab["properties"]["spec"]["properties"]["size"]["description"],
+        "Its size."
+    );
+
+    let object = json!({
+        "apiVersion": "stable.example.com/v1", "kind": "Tab", "metadata": {"name": "a"},
+        "spec": {"size": 1, "sise": 2},
+    });
+    let told = kubectl
+        .run_failing_with(&["create", "-f", "-"], &object.to_string())
+        .await;
+    assert!(
+        told.contains("strict decoding error: unknown field \"spec.sise\""),
+        "{told}"
+    );
+    let path = "/apis/stable.example.com/v1/namespaces/default/tabs";
+    let answer = request(
+        Method::POST,
+        path,
+        &[("content-type", "application/json")],
+        full(&object.to_string()),
+    );
+    let response = wire.open(answer).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let warning = response.headers()["warning"].to_str().unwrap();
+    assert_eq!(warning, "299 - \"unknown field \\\"spec.sise\\\"\"");
+    let stored = kubectl
+        .run(&["get", "tab", "a", "-o", "jsonpath={.spec}"])
+        .await;
+    assert_eq!(stored, r#"{"size":1}"#);
+}
