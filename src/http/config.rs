@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::metrics::Metrics;
-use crate::registry::WRITE_DEADLINE;
+use crate::registry::{Credentials, WRITE_DEADLINE};
 use crate::tasks::Tasks;
 
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -71,6 +71,8 @@ pub struct WireConfig {
     pub request_timeout: Duration,
     /// The same for writes: shorter, so that the outcome is told before a client gives up.
     pub write_timeout: Duration,
+    /// Which bearer tokens are believed, and what makes those of service accounts.
+    pub credentials: Arc<Credentials>,
     /// What `/metrics` tells, and where requests are counted.
     pub metrics: Arc<Metrics>,
 }
@@ -84,6 +86,7 @@ impl Default for WireConfig {
             writes_in_flight_max: 200,
             request_timeout: Duration::from_secs(60),
             write_timeout: WRITE_DEADLINE,
+            credentials: Arc::default(),
             metrics: Metrics::new(),
         }
     }

@@ -293,12 +293,14 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
 /// `/`: the documents and health checks that there are; those of single caches come and go.
 pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) -> Value {
     let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
         "/api",
         "/api/v1",
         "/apis",
         "/version",
         "/openapi/v2",
         "/openapi/v3",
+        "/openid/v1/jwks",
     ]
     .map(str::to_owned)
     .to_vec();

@@ -31,7 +31,9 @@ use super::openapi::{self, Asked, Documents};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
-use super::response::{audit_id, finish, json_response, pretty_response, status_response_as};
+use super::response::{
+    audit_id, finish, json_response, pretty_response, response, status_response_as,
+};
 use super::verbs::{Call, accept_of};
 use super::warning::warn;
 
@@ -222,6 +224,16 @@ async fn document(wire: &Wire, parts: &Parts, segments: &[&str]) -> Result<Respo
         }
         [""] => Some(root(wire)),
         ["version"] => Some(documents::version()),
+        [".well-known", "openid-configuration"] => {
+            let issuer = wire.config.credentials.issuer();
+            Some(issuer.configuration_document(address(parts)))
+        }
+        ["openid", "v1", "jwks"] => {
+            only_reads(parts)?;
+            let keys = wire.config.credentials.issuer().keys_document();
+            let body = Body::from(keys.to_string());
+            return Ok(response(StatusCode::OK, "application/jwk-set+json", body));
+        }
         ["api", version] => discovery::resource_list(&wire.registry.resources(), "", version),
         ["apis", group] => discovery::group(&wire.registry.resources(), group),
         ["apis", group, version] if !group.is_empty() => {
@@ -288,14 +300,16 @@ fn discover(wire: &Wire, parts: &Parts, core: bool) -> Result<Response, WireErro
             let document = discovery::aggregated(&resources, core);
             Ok(discovery::aggregated_response(&document, &parts.headers))
         }
-        DiscoveryForm::Legacy if core => {
-            let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
-            let authority = parts.uri.authority().map(|a| a.as_str());
-            let address = authority.or(host).unwrap_or_default();
-            Ok(plain(parts, &discovery::api_versions(address)))
-        }
+        DiscoveryForm::Legacy if core => Ok(plain(parts, &discovery::api_versions(address(parts)))),
         DiscoveryForm::Legacy => Ok(plain(parts, &discovery::group_list(&resources))),
     }
+}
+
+/// Where the client reaches this server.
+fn address(parts: &Parts) -> &str {
+    let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
+    let authority = parts.uri.authority().map(|a| a.as_str());
+    authority.or(host).unwrap_or_default()
 }
 
 fn root(wire: &Wire) -> serde_json::Value {

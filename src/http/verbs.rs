@@ -284,7 +284,9 @@ impl<'a> Call<'a> {
         let options = self.write_options(WriteFor::Create)?;
         let body = body_of::read(body).await?;
         let object = self.object(&body, &options)?;
-        match self.registry().post(&target, object, &options).await? {
+        let credentials = &self.wire.config.credentials;
+        let posted = self.registry().post(&target, object, &options, credentials);
+        match posted.await? {
             Posted::Answer(answer) => {
                 let outgoing = self.outgoing(negotiated);
                 outgoing.object(StatusCode::CREATED, &renderer, &answer)

@@ -35,6 +35,7 @@ mod namespaces;
 mod patch;
 pub mod printers;
 mod read;
+mod service_accounts;
 mod services;
 mod strategic;
 mod strategy;
@@ -54,6 +55,10 @@ use serde_json::Value;
 
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
+pub use service_accounts::{
+    Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
+    TokenTable,
+};
 pub use subresources::{BodyKind, Posted, Subresource};
 pub use write::WRITE_DEADLINE;
 
@@ -376,14 +381,16 @@ impl Registry {
         create::create(self, resource, namespace, body, options).await
     }
 
-    /// A POST to a subresource, or of a question, which stores no object of that kind.
+    /// A POST to a subresource, or of a question, which stores no object of that kind. `credentials` are
+    /// what the process believes, for those that are about tokens.
     pub async fn post(
         &self,
         target: &Target,
         body: Value,
         options: &WriteOptions,
+        credentials: &Credentials,
     ) -> Result<Posted, ApiError> {
-        subresources::post(self, target, body, options).await
+        subresources::post(self, target, body, options, credentials).await
     }
 
     /// Why a subresource that [needs a kubelet](Subresource::needs_kubelet) cannot be had.

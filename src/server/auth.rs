@@ -9,16 +9,16 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::token_file::TokenFile;
 use crate::api::{Status, UserInfo};
 use crate::http as http_room;
 use crate::registry::authorization::{Action, authorize};
+use crate::registry::{Bearer, Credentials};
 
 /// Tells whose a request is.
 #[derive(Debug)]
 pub(super) struct Authenticator {
     client_certificates: Arc<dyn ClientCertVerifier>,
-    tokens: Option<TokenFile>,
+    credentials: Arc<Credentials>,
 }
 
 /// What a connection's client certificate is worth.
@@ -51,14 +51,14 @@ impl Unauthorized {
 }
 
 impl Authenticator {
-    /// One that believes certificates which `client_certificates` verifies, and `tokens`.
+    /// One that believes certificates which `client_certificates` verifies, and `credentials`.
     pub(super) fn new(
         client_certificates: Arc<dyn ClientCertVerifier>,
-        tokens: Option<TokenFile>,
+        credentials: Arc<Credentials>,
     ) -> Self {
         Self {
             client_certificates,
-            tokens,
+            credentials,
         }
     }
 
@@ -87,7 +87,8 @@ impl Authenticator {
         user_of(leaf).unwrap_or(PeerCertificate::Invalid)
     }
 
-    /// Whose a request is, by the connection's certificate and the request's headers.
+    /// Whose a request is, by the connection's certificate and the request's headers; of a service
+    /// account's token whose it claims to be.
     ///
     /// # Errors
     /// No credential on a path that needs one, or none that is valid: a wrong credential is refused
@@ -98,21 +99,21 @@ impl Authenticator {
         path: &str,
         headers: &HeaderMap,
         now: UnixTime,
-    ) -> Result<Arc<UserInfo>, Unauthorized> {
+    ) -> Result<Bearer, Unauthorized> {
         if let PeerCertificate::Valid { user, expires } = peer
             && now.as_secs() <= expires.unsigned_abs()
         {
-            return Ok(Arc::clone(user));
+            return Ok(Bearer::Known(Arc::clone(user)));
         }
         let authorization = headers.get(header::AUTHORIZATION);
         let token = authorization.and_then(|value| bearer_token(value.to_str().ok()?));
-        if let Some(user) = token.and_then(|token| self.tokens.as_ref()?.user(token)) {
-            return Ok(Arc::new(user.clone()));
+        if let Some(told) = token.and_then(|token| self.credentials.bearer(token, &[]).ok()) {
+            return Ok(told);
         }
         let silent = matches!(peer, PeerCertificate::Absent) && authorization.is_none();
         let anonymous = UserInfo::anonymous();
         match silent && authorize(&anonymous, Action::Path(path)).allowed {
-            true => Ok(Arc::new(anonymous)),
+            true => Ok(Bearer::Known(Arc::new(anonymous))),
             false => Err(Unauthorized),
         }
     }

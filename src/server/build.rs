@@ -21,10 +21,12 @@ use super::open_storage::{self, OpenError};
 use super::pki::{self, Pki, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
+use super::token_config::{TokenKeys, TokenKeysError};
 use super::token_file::TokenFile;
 use crate::cacher::CacherConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
+use crate::registry::{Credentials, TokenTable};
 use crate::storage::Storage;
 
 /// A server that is ready to run.
@@ -33,6 +35,7 @@ pub(super) struct Server {
     pub(super) secure: SecurePort,
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
+    pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) watch_cache: CacherConfig,
     pub(super) controllers: Selection,
@@ -80,6 +83,8 @@ pub(super) enum BuildError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
+    TokenKeys(#[from] TokenKeysError),
+    #[error(transparent)]
     Storage(#[from] OpenError),
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -92,7 +97,10 @@ impl BuildError {
     pub(super) fn is_config(&self) -> bool {
         matches!(
             self,
-            Self::Config(_) | Self::Tls(TlsError::Config(_)) | Self::Storage(OpenError::Config(_))
+            Self::Config(_)
+                | Self::Tls(TlsError::Config(_))
+                | Self::TokenKeys(TokenKeysError::Config(_))
+                | Self::Storage(OpenError::Config(_))
         )
     }
 }
@@ -101,7 +109,8 @@ impl BuildError {
 struct Material {
     serving: Option<rustls::sign::CertifiedKey>,
     client_cas: Vec<CertificateDer<'static>>,
-    tokens: Option<TokenFile>,
+    tokens: Option<Box<dyn TokenTable>>,
+    token_keys: TokenKeys,
 }
 
 impl Server {
@@ -120,7 +129,10 @@ impl Server {
             .and_then(|name| name.into_string().ok());
         let address = config.listen.address;
         let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
-        let authenticator = authenticator(&provider, &pki, material.client_cas, material.tokens)?;
+        let issuer = config.tokens.issuer(material.token_keys, &pki, &pki_dir)?;
+        let credentials = Arc::new(Credentials::new(material.tokens, issuer));
+        let cas = material.client_cas;
+        let authenticator = authenticator(&provider, &pki, cas, credentials.clone())?;
         let metrics = Metrics::new();
         let interval = config.compaction_interval;
         let storage =
@@ -163,6 +175,7 @@ impl Server {
             },
             insecure,
             storage,
+            credentials,
             metrics,
             watch_cache: config.watch_cache.clone(),
             controllers: config.controllers.clone(),
@@ -195,7 +208,8 @@ impl Material {
         let tokens = match &config.token_auth_file {
             Some(file) => {
                 let parsed = TokenFile::parse(&file.read()?);
-                Some(parsed.map_err(|error| file.error(error))?)
+                let table = parsed.map_err(|error| file.error(error))?;
+                Some(Box::new(table) as Box<dyn TokenTable>)
             }
             None => None,
         };
@@ -203,6 +217,7 @@ impl Material {
             serving,
             client_cas,
             tokens,
+            token_keys: config.tokens.read()?,
         })
     }
 }
@@ -211,12 +226,12 @@ fn authenticator(
     provider: &Arc<rustls::crypto::CryptoProvider>,
     pki: &Pki,
     mut cas: Vec<CertificateDer<'static>>,
-    tokens: Option<TokenFile>,
+    credentials: Arc<Credentials>,
 ) -> Result<Authenticator, TlsError> {
     cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes())?);
     Ok(Authenticator::new(
         tls::client_verifier(provider, cas)?,
-        tokens,
+        credentials,
     ))
 }
 

@@ -78,7 +78,10 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
     match spec.setting {
         Setting::LogLevel => arg.short('v').alias("v"),
         // As upstream's: given again, it adds.
-        Setting::EtcdServers => arg.action(ArgAction::Append),
+        Setting::EtcdServers
+        | Setting::ServiceAccountIssuer
+        | Setting::ServiceAccountKeyFile
+        | Setting::ApiAudiences => arg.action(ArgAction::Append),
         _ => arg,
     }
 }

@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::bytes;
 use super::settings::{ConfigError, Given, Setting, Settings};
+use super::token_config::TokenConfig;
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
 use crate::controllers;
@@ -30,6 +31,8 @@ pub(super) struct Config {
     pub client_ca_file: Option<FileSetting>,
     /// `--token-auth-file`
     pub token_auth_file: Option<FileSetting>,
+    /// Tokens of service accounts.
+    pub tokens: TokenConfig,
     /// Where objects are kept.
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
@@ -60,7 +63,8 @@ pub(super) struct Listen {
 pub(super) struct FileSetting {
     /// The file.
     pub path: PathBuf,
-    given: Given,
+    /// Where it was named.
+    pub given: Given,
 }
 
 impl PartialEq for FileSetting {
@@ -72,7 +76,7 @@ impl PartialEq for FileSetting {
 impl Eq for FileSetting {}
 
 impl FileSetting {
-    fn new(given: Given) -> Self {
+    pub(super) fn new(given: Given) -> Self {
         let path = PathBuf::from(&given.text);
         Self { path, given }
     }
@@ -182,6 +186,7 @@ impl Config {
             serving_certificate,
             client_ca_file: file(Setting::ClientCaFile),
             token_auth_file: file(Setting::TokenAuthFile),
+            tokens: TokenConfig::check(settings)?,
             storage: storage(settings)?,
             compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
             watch_cache: watch_cache(settings)?,

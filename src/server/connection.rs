@@ -26,10 +26,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::auth::{Authenticator, PeerCertificate};
+use super::auth::{Authenticator, PeerCertificate, Unauthorized};
 use super::socket::Socket;
 use super::{http2, local, overdue, protocol_token};
 use crate::api::UserInfo;
+use crate::registry::{Bearer, ClaimedUser, Registry};
 use crate::tasks::{OnCall, Tasks};
 
 /// How long a TLS handshake may take, or on the other port the first bytes to come.
@@ -58,7 +59,13 @@ pub(super) struct Service {
 #[derive(Debug, Clone)]
 pub(super) enum Authentication {
     /// Each.
-    Required(Arc<Authenticator>),
+    Required {
+        /// Tells whose they are.
+        authenticator: Arc<Authenticator>,
+        /// Where those go that claim to be a service account's: to the router, by way of a look whether
+        /// there is such an account.
+        claimed: axum::Router,
+    },
     /// None: all of local programs are this user's.
     Unsecured(Arc<UserInfo>),
 }
@@ -130,7 +137,7 @@ fn secured(stream: &TlsStream<Socket>, service: &Service) -> (Protocol, Handler)
         _ => Protocol::Http1,
     };
     let certificate = match &service.authentication {
-        Authentication::Required(authenticator) => {
+        Authentication::Required { authenticator, .. } => {
             authenticator.peer_certificate(session.peer_certificates(), UnixTime::now())
         }
         Authentication::Unsecured(_) => PeerCertificate::Absent,
@@ -212,45 +219,85 @@ where
 /// Requests of one connection of HTTP/1.1, whose task carries them out one by one.
 #[derive(Debug, Clone)]
 pub(super) struct Handler {
-    router: TowerToHyperService<axum::Router>,
-    authentication: Authentication,
+    router: Routes,
+    authentication: Access,
     certificate: PeerCertificate,
 }
 
+type Routes = TowerToHyperService<axum::Router>;
+
+/// [`Authentication`], with routers as connections call them.
+#[derive(Debug, Clone)]
+enum Access {
+    Required(Arc<Authenticator>, Routes),
+    Unsecured(Arc<UserInfo>),
+}
+
 type Answer = Result<Response<Body>, Infallible>;
+
+/// Sends requests on to `router` whose service account `registry` has, as its user.
+pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> axum::Router {
+    axum::Router::new().fallback(move |mut request: Request<Body>| {
+        let (registry, router) = (registry.clone(), TowerToHyperService::new(router.clone()));
+        async move {
+            let claimed = request.extensions_mut().remove::<Box<ClaimedUser>>();
+            let user = match &claimed {
+                Some(claimed) => registry.claimed_user(claimed).await.map_err(|error| {
+                    tracing::debug!(%error, "the token of a service account is refused");
+                    Unauthorized
+                }),
+                None => Err(Unauthorized),
+            };
+            match user {
+                Ok(user) => {
+                    request.extensions_mut().insert(Arc::new(user));
+                    let answer = hyper::service::Service::call(&router, request).await;
+                    answer.unwrap_or_else(|never| match never {})
+                }
+                Err(unauthorized) => unauthorized.response(request.headers()),
+            }
+        }
+    })
+}
 
 impl Handler {
     fn new(service: &Service, certificate: PeerCertificate) -> Self {
         Self {
             router: TowerToHyperService::new(service.router.clone()),
-            authentication: service.authentication.clone(),
+            authentication: match service.authentication.clone() {
+                Authentication::Required {
+                    authenticator,
+                    claimed,
+                } => Access::Required(authenticator, TowerToHyperService::new(claimed)),
+                Authentication::Unsecured(user) => Access::Unsecured(user),
+            },
             certificate,
         }
     }
 
-    /// Notes whose request it is, or says why it is not let in.
-    fn refusal(&self, request: &mut Request<Incoming>) -> Option<Response<Body>> {
-        let user = match &self.authentication {
-            Authentication::Unsecured(user) => local::check(request)
-                .map(|()| Arc::clone(user))
-                .map_err(|foreign| foreign.response(request)),
-            Authentication::Required(authenticator) => protocol_token::take(request.headers_mut())
-                .and_then(|()| {
-                    authenticator.authenticate(
-                        &self.certificate,
-                        request.uri().path(),
-                        request.headers(),
-                        UnixTime::now(),
-                    )
-                })
-                .map_err(|unauthorized| unauthorized.response(request.headers())),
-        };
-        match user {
-            Ok(user) => {
-                request.extensions_mut().insert(user);
-                None
+    /// Notes whose request it is and says where it goes, or why it is not let in.
+    fn way_of(&self, request: &mut Request<Incoming>) -> Result<&Routes, Response<Body>> {
+        let (authenticator, claimed) = match &self.authentication {
+            Access::Unsecured(user) => {
+                local::check(request).map_err(|foreign| foreign.response(request))?;
+                request.extensions_mut().insert(Arc::clone(user));
+                return Ok(&self.router);
             }
-            Err(refusal) => Some(refusal),
+            Access::Required(authenticator, claimed) => (authenticator, claimed),
+        };
+        let told = protocol_token::take(request.headers_mut()).and_then(|()| {
+            let (path, headers) = (request.uri().path(), request.headers());
+            authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
+        });
+        match told.map_err(|unauthorized| unauthorized.response(request.headers()))? {
+            Bearer::Known(user) => {
+                request.extensions_mut().insert(user);
+                Ok(&self.router)
+            }
+            Bearer::Claimed(user) => {
+                request.extensions_mut().insert(user);
+                Ok(claimed)
+            }
         }
     }
 }
@@ -264,10 +311,10 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     >;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(refusal) = self.refusal(&mut request) {
-            return Either::Left(ready(Ok(refusal)));
-        }
-        let answer = self.router.call(request);
+        let answer = match self.way_of(&mut request) {
+            Ok(way) => way.call(request),
+            Err(refusal) => return Either::Left(ready(Ok(refusal))),
+        };
         Either::Right(answer.map(|answer| answer.map(overdue::limited)))
     }
 }
@@ -294,10 +341,10 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     type Future = Either<Ready<Answer>, Map<AbortOnDropHandle<Answer>, fn(Joined) -> Answer>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(refusal) = self.handler.refusal(&mut request) {
-            return Either::Left(ready(Ok(refusal)));
-        }
-        let answer = self.handler.router.call(request);
+        let answer = match self.handler.way_of(&mut request) {
+            Ok(way) => way.call(request),
+            Err(refusal) => return Either::Left(ready(Ok(refusal))),
+        };
         let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
         Either::Right(task.map(|joined| match joined {
             Ok(answer) => answer.map(overdue::limited),

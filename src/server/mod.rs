@@ -34,6 +34,7 @@ mod overdue;
 mod pki;
 mod protocol_token;
 mod tls;
+mod token_config;
 mod token_file;
 
 mod connection;

@@ -19,6 +19,8 @@ use crate::api::SYSTEM_MASTERS;
 
 /// The admin credential's user, as kubeadm names it.
 pub(super) const ADMIN_USER: &str = "kubernetes-admin";
+/// What signs the tokens of service accounts.
+const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
 /// How long a CA lives, as kubeadm's. Nobody renews it: clients trust it by value.
 const CA_YEARS: i16 = 10;
 /// How long what it signs lives: below the 825 days that some platforms accept at most.
@@ -59,6 +61,8 @@ pub(super) struct Pki {
     pub serving: Credential,
     /// For the admin's kubeconfig.
     pub admin: Credential,
+    /// The private key that signs tokens of service accounts, PEM.
+    pub service_account_key: String,
     /// Files that were made by this start.
     pub made: Vec<PathBuf>,
 }
@@ -77,12 +81,31 @@ pub(super) enum PkiError {
         /// What is wrong.
         problem: String,
     },
+    /// The same of the key that signs tokens.
+    #[error(
+        "{path:?} {problem}: restore it, or remove it to get a new one (tokens that it has signed are \
+         then refused)"
+    )]
+    ServiceAccountKey {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// A certificate could not be made.
     #[error("cannot make certificates: {0}")]
     Make(#[from] rcgen::Error),
     /// A file failed.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl PkiError {
+    /// One about the key of service accounts in `dir`.
+    pub(super) fn service_account_key(dir: &Path, problem: String) -> Self {
+        let path = dir.join(SERVICE_ACCOUNT_KEY);
+        Self::ServiceAccountKey { path, problem }
+    }
 }
 
 /// What a certificate must be good for.
@@ -119,14 +142,31 @@ pub(super) fn load_or_make(
         usage: ExtendedKeyUsagePurpose::ClientAuth,
         names: Vec::new(),
     };
+    let service_account_key = load_or_make_service_account_key(dir, &mut made)?;
     let mut leaf =
         |name, purpose| load_or_make_leaf(dir, name, purpose, &ca, &issuer, now, &mut made);
     Ok(Pki {
         serving: leaf("apiserver", &serving)?,
         admin: leaf("admin", &admin)?,
         ca,
+        service_account_key,
         made,
     })
+}
+
+/// The key is not made again by itself: that would end every token.
+fn load_or_make_service_account_key(
+    dir: &Path,
+    made: &mut Vec<PathBuf>,
+) -> Result<String, PkiError> {
+    let path = dir.join(SERVICE_ACCOUNT_KEY);
+    if let Some(key) = files::read_if_exists(&path)? {
+        return Ok(key);
+    }
+    let key = KeyPair::generate()?.serialize_pem();
+    files::write_synced(&path, key.as_bytes(), PRIVATE)?;
+    made.push(path);
+    Ok(key)
 }
 
 /// The names and addresses a serving certificate must have.

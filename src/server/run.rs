@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::build::{Done, SecurePort, Server};
-use super::connection::{Authentication, Service};
+use super::connection::{Authentication, Service, claimed_router};
 use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
@@ -74,11 +74,13 @@ impl Server {
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
+            credentials: self.credentials,
             metrics: self.metrics,
             ..WireConfig::default()
         };
-        let router = http::router(registry, wire);
-        spawn_secure(self.secure, router.clone(), &ports, &connections);
+        let router = http::router(Arc::clone(&registry), wire);
+        let claimed = claimed_router(registry, router.clone());
+        spawn_secure(self.secure, router.clone(), claimed, &ports, &connections);
         if let Some(listener) = self.insecure {
             let service = Service {
                 router: router.clone(),
@@ -162,10 +164,19 @@ async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
     futures_util::future::select_all(failures).await.0
 }
 
-fn spawn_secure(port: SecurePort, router: axum::Router, ports: &Tasks, connections: &Tasks) {
+fn spawn_secure(
+    port: SecurePort,
+    router: axum::Router,
+    claimed: axum::Router,
+    ports: &Tasks,
+    connections: &Tasks,
+) {
     let service = Service {
         router,
-        authentication: Authentication::Required(port.authenticator),
+        authentication: Authentication::Required {
+            authenticator: port.authenticator,
+            claimed,
+        },
     };
     let tls = Some(TlsAcceptor::from(port.tls));
     let accept = listen::accept(port.listener, tls, Arc::new(service), connections.clone());

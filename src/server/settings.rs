@@ -21,6 +21,10 @@ pub(super) enum Setting {
     WriteKubeconfig,
     ClientCaFile,
     TokenAuthFile,
+    ServiceAccountIssuer,
+    ServiceAccountKeyFile,
+    ServiceAccountSigningKeyFile,
+    ApiAudiences,
     DataDir,
     Storage,
     Durability,
@@ -81,7 +85,7 @@ const CONTROLLERS: &str = "Controllers";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub(super) const SPECS: [Spec; 24] = [
+pub(super) const SPECS: [Spec; 28] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -149,6 +153,43 @@ pub(super) const SPECS: [Spec; 24] = [
         default: "",
         heading: AUTHENTICATION,
         help: "CSV file of accepted bearer tokens, a line each: token,user,uid[,\"group1,group2\"]",
+    },
+    Spec {
+        setting: Setting::ServiceAccountIssuer,
+        name: "service-account-issuer",
+        value_name: "URL,...",
+        default: "https://kubernetes.default.svc.cluster.local",
+        heading: AUTHENTICATION,
+        help: "Who issues the tokens of service accounts; tokens of the second and later ones are \
+               accepted too",
+    },
+    Spec {
+        setting: Setting::ServiceAccountKeyFile,
+        name: "service-account-key-file",
+        value_name: "FILE,...",
+        default: "",
+        heading: AUTHENTICATION,
+        help: "PEM files with more keys whose signatures of service accounts' tokens are believed; \
+               the key that signs always is",
+    },
+    Spec {
+        setting: Setting::ServiceAccountSigningKeyFile,
+        name: "service-account-signing-key-file",
+        value_name: "FILE",
+        default: "",
+        heading: AUTHENTICATION,
+        help: "PEM file with the private key (RSA, or ECDSA with P-256 or P-384) that signs service \
+               accounts' tokens; give the same to all servers of one etcd \
+               [default: one kept in <data-dir>/pki]",
+    },
+    Spec {
+        setting: Setting::ApiAudiences,
+        name: "api-audiences",
+        value_name: "NAME,...",
+        default: "",
+        heading: AUTHENTICATION,
+        help: "Whom service accounts' tokens must be for to be accepted here \
+               [default: --service-account-issuer]",
     },
     Spec {
         setting: Setting::DataDir,
@@ -421,72 +462,4 @@ impl Settings {
 pub(super) const CONFIG_ENV: &str = "WATCHET_CONFIG";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_name_makes_every_spelling() {
-        let spec = Setting::TlsPrivateKeyFile.spec();
-        assert_eq!(spec.env(), "WATCHET_TLS_PRIVATE_KEY_FILE");
-        assert_eq!(spec.file_key(), "tlsPrivateKeyFile");
-        assert_eq!(Setting::Storage.spec().file_key(), "storage");
-    }
-
-    #[test]
-    fn every_setting_has_one_row_in_its_place() {
-        for (index, spec) in SPECS.iter().enumerate() {
-            assert_eq!(spec.setting as usize, index, "{}", spec.name);
-        }
-        assert_eq!(Setting::LogFormat as usize + 1, SPECS.len());
-    }
-
-    #[test]
-    fn the_stronger_layer_wins_in_whatever_order_they_come() {
-        let layers = [
-            ("d", Source::Default),
-            ("file", Source::File("w.yaml".into())),
-            ("env", Source::Environment),
-            ("flag", Source::Flag),
-        ];
-        for upto in 1..=layers.len() {
-            for reversed in [false, true] {
-                let mut order: Vec<_> = layers[..upto].to_vec();
-                if reversed {
-                    order.reverse();
-                }
-                let mut settings = Settings::default();
-                for (text, source) in order {
-                    settings.give(Setting::DataDir, text, source);
-                }
-                let given = settings.get(Setting::DataDir);
-                assert_eq!(
-                    (given.text.as_str(), given.source),
-                    layers[upto - 1].clone()
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn an_empty_value_means_the_default() {
-        let mut settings = Settings::default();
-        settings.give(Setting::DataDir, "/var/lib/w", Source::Environment);
-        settings.give(Setting::DataDir, "", Source::Flag);
-        assert_eq!(settings.get(Setting::DataDir).text, "./.watchet");
-    }
-
-    #[test]
-    fn unknown_variables_are_told() {
-        let mut settings = Settings::default();
-        let variables = [
-            ("WATCHET_DATADIR", "x"),
-            ("WATCHET_SECURE_PORT", "1"),
-            ("WATCHET_CONFIG", "f"),
-            ("HOME", "/"),
-        ];
-        let unknown =
-            settings.give_environment(variables.map(|(k, v)| (k.into(), v.into())).into_iter());
-        assert_eq!(unknown, ["WATCHET_DATADIR"]);
-        assert_eq!(settings.get(Setting::SecurePort).text, "1");
-    }
-}
+mod tests;

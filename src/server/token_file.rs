@@ -2,10 +2,12 @@
 //! one is `auth`'s matter.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use crate::api::UserInfo;
+use crate::registry::TokenTable;
 
 /// The accepted tokens and whose they are.
 ///
@@ -13,7 +15,7 @@ use crate::api::UserInfo;
 /// outside can choose or know those, so no comparison of secrets needs to take constant time.
 pub(super) struct TokenFile {
     salt: [u8; 16],
-    users: HashMap<[u8; 32], UserInfo>,
+    users: HashMap<[u8; 32], Arc<UserInfo>>,
 }
 
 impl std::fmt::Debug for TokenFile {
@@ -53,7 +55,7 @@ impl TokenFile {
             }
             let (token, user) = record(line).map_err(invalid)?;
             let digest = file.digest(&token);
-            if file.users.insert(digest, user).is_some() {
+            if file.users.insert(digest, Arc::new(user)).is_some() {
                 return Err(invalid(
                     "the token is that of an earlier line: give each user an own one",
                 ));
@@ -62,16 +64,17 @@ impl TokenFile {
         Ok(file)
     }
 
-    /// Whose token it is.
-    pub(super) fn user(&self, token: &str) -> Option<&UserInfo> {
-        self.users.get(&self.digest(token))
-    }
-
     fn digest(&self, token: &str) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(self.salt);
         hasher.update(token);
         hasher.finalize().into()
+    }
+}
+
+impl TokenTable for TokenFile {
+    fn user(&self, token: &str) -> Option<Arc<UserInfo>> {
+        self.users.get(&self.digest(token)).cloned()
     }
 }
 

@@ -8,12 +8,13 @@ mod eviction;
 pub(super) mod pods;
 mod reviews;
 pub(super) mod scale;
+mod token;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiError, Registry, Resource, Target, metadata};
+use super::{ApiError, Credentials, Registry, Resource, Target, metadata};
 use crate::api::{
     ColumnSet, EventType, GetOptions, Object, ObjectKey, ResourceVersion, Status, WriteOptions,
 };
@@ -61,6 +62,12 @@ const EVICTION: BodyKind = BodyKind {
     group: "policy",
     version: "v1",
     kind: "Eviction",
+};
+
+const TOKEN_REQUEST: BodyKind = BodyKind {
+    group: "authentication.k8s.io",
+    version: "v1",
+    kind: "TokenRequest",
 };
 
 const CHANGED: &[&str] = &["get", "patch", "update"];
@@ -129,6 +136,11 @@ const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
         &[connection("proxy", PROXIED, "ServiceProxyOptions")],
     ),
     ("", "replicationcontrollers", &[Subresource::SCALE]),
+    (
+        "",
+        "serviceaccounts",
+        &[part("token", &["create"], Some(TOKEN_REQUEST))],
+    ),
     ("apps", "deployments", &[Subresource::SCALE]),
     ("apps", "replicasets", &[Subresource::SCALE]),
     ("apps", "statefulsets", &[Subresource::SCALE]),
@@ -154,6 +166,12 @@ const QUESTIONS: &[(&str, &str, &str, bool)] = &[
         "authentication.k8s.io",
         "selfsubjectreviews",
         "SelfSubjectReview",
+        false,
+    ),
+    (
+        "authentication.k8s.io",
+        "tokenreviews",
+        "TokenReview",
         false,
     ),
     (
@@ -230,6 +248,7 @@ pub(super) async fn post(
     target: &Target,
     mut body: Value,
     options: &WriteOptions,
+    credentials: &Credentials,
 ) -> Result<Posted, ApiError> {
     metadata::check_shape(&target.of_bodies(), &mut body)?;
     let resource = &target.resource;
@@ -243,6 +262,14 @@ pub(super) async fn post(
         ("pods", Some("eviction")) => {
             let evicted = eviction::evict(registry, target, &body, options).await;
             evicted.map(|status| Posted::Done(Box::new(status)))
+        }
+        ("serviceaccounts", Some("token")) => {
+            let made = token::request(registry, credentials, target, body).await;
+            made.map(Posted::Answer)
+        }
+        ("tokenreviews", None) => {
+            let told = token::review(registry, credentials, target, body).await;
+            told.map(Posted::Answer)
         }
         (_, None) => reviews::answer(target, body, options).map(Posted::Answer),
         (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(

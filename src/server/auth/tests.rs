@@ -7,7 +7,9 @@ use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use http::StatusCode;
 
 use super::*;
+use crate::registry::TokenIssuer;
 use crate::server::tls;
+use crate::server::token_file::TokenFile;
 
 struct Ca(Issuer<'static, KeyPair>, CertificateDer<'static>);
 
@@ -37,7 +39,18 @@ fn now() -> UnixTime {
 
 fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
     let verifier = tls::client_verifier(&tls::provider(), [ca.1.clone()]).unwrap();
-    Authenticator::new(verifier, Some(TokenFile::parse(tokens).unwrap()))
+    let table = Box::new(TokenFile::parse(tokens).unwrap());
+    let credentials = Credentials::new(Some(table), TokenIssuer::ephemeral());
+    Authenticator::new(verifier, Arc::new(credentials))
+}
+
+/// The user, of a credential that needs nothing else.
+fn known(told: Result<Bearer, Unauthorized>) -> Option<Arc<UserInfo>> {
+    match told {
+        Ok(Bearer::Known(user)) => Some(user),
+        Ok(Bearer::Claimed(claimed)) => panic!("{claimed:?}"),
+        Err(Unauthorized) => None,
+    }
 }
 
 fn headers(authorization: Option<&str>) -> HeaderMap {
@@ -58,9 +71,8 @@ fn a_certificate_names_user_and_groups() {
     ];
     let leaf = client(&ca, &subject, 2030);
     let peer = authenticator.peer_certificate(Some(&[leaf]), now());
-    let user = authenticator
-        .authenticate(&peer, "/api", &headers(None), now())
-        .unwrap();
+    let told = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    let user = known(told).unwrap();
     assert_eq!(user.name, "jane");
     assert_eq!(user.groups, ["dev", "system:authenticated"]);
 }
@@ -114,7 +126,8 @@ fn who_is_refused() {
         let peer = authenticator.peer_certificate(chain, now());
         let headers = headers(authorization.as_deref());
         let result = authenticator.authenticate(&peer, path, &headers, now());
-        let name = result.as_ref().ok().map(|user| user.name.as_str());
+        let user = known(result);
+        let name = user.as_ref().map(|user| user.name.as_str());
         assert_eq!(name, expected, "{authorization:?} {path}");
     }
 }

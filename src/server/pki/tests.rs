@@ -26,6 +26,7 @@ fn a_second_start_keeps_everything() {
         [
             "ca.key",
             "ca.crt",
+            "service-account.key",
             "apiserver.key",
             "apiserver.crt",
             "admin.key",
@@ -35,6 +36,7 @@ fn a_second_start_keeps_everything() {
     let second = start(dir.path());
     assert!(second.made.is_empty(), "{:?}", second.made);
     assert_eq!(second.ca, first.ca);
+    assert_eq!(second.service_account_key, first.service_account_key);
     assert_eq!(second.serving.certificate, first.serving.certificate);
     assert_eq!(second.admin.certificate, first.admin.certificate);
 }

@@ -5,6 +5,7 @@ mod kubelet;
 mod pods;
 mod reviews;
 mod scale;
+mod tokens;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -41,6 +42,9 @@ on_both!(
     scale::a_scale_is_written_on_conditions,
     scale::kube_scales,
     scale::custom_resources_scale,
+    tokens::an_account_gets_in_with_its_token,
+    tokens::a_token_is_bound_to_an_object,
+    tokens::keys_are_shown,
 );
 
 /// A server and a kubectl for it.

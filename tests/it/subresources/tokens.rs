@@ -1,0 +1,292 @@
+//! Tokens of service accounts: made, shown to this server, asked about, and refused.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Cluster, pod};
+use crate::harness::{Kubectl, Protocol, Server};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+fn account(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+}
+
+fn request(spec: Value) -> Value {
+    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+}
+
+/// How a server answers who shows a token.
+async fn status_with(server: &Server, token: &str, protocol: Protocol) -> StatusCode {
+    let mut wire = server.stranger(protocol).await;
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let answer = wire
+        .send(Method::GET, "/api/v1/namespaces/default", &headers, "")
+        .await;
+    answer.status
+}
+
+/// What a token says, by its own word.
+fn claims(token: &str) -> Value {
+    let part = token.split('.').nth(1).expect("a payload");
+    let bytes = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, part);
+    serde_json::from_slice(&bytes.expect("base64")).expect("JSON")
+}
+
+async fn review(cluster: &Cluster, token: &str, audiences: &[&str]) -> Value {
+    let spec = json!({"token": token, "audiences": audiences});
+    let told = cluster.post(REVIEWS, &json!({"spec": spec})).await;
+    assert_eq!(told["kind"], "TokenReview");
+    told["status"].clone()
+}
+
+pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
+    cluster.create(&account("robot")).await;
+    let uid = cluster.get(&["sa", "robot"]).await["metadata"]["uid"].clone();
+    let token = cluster.kubectl.run(&["create", "token", "robot"]).await;
+    let token = token.trim();
+    let said = claims(token);
+    assert_eq!(said["iss"], "https://kubernetes.default.svc.cluster.local");
+    assert_eq!(
+        said["aud"],
+        json!(["https://kubernetes.default.svc.cluster.local"])
+    );
+    assert_eq!(said["sub"], "system:serviceaccount:default:robot");
+    let lasts =
+        |said: &Value| said["exp"].as_i64().unwrap_or(0) - said["iat"].as_i64().unwrap_or(0);
+    assert_eq!(lasts(&said), 3600);
+    let account = json!({"namespace": "default", "serviceaccount": {"name": "robot", "uid": uid}});
+    assert_eq!(said["kubernetes.io"], account);
+
+    // kubectl prefers a certificate to a token, so this one has none.
+    let mut config = cluster.server.kubeconfig_value();
+    config["users"][0]["user"] = json!({});
+    let path = cluster.server.data_dir().join("robot");
+    std::fs::write(&path, config.to_string()).expect("it can be written");
+    let robot = Kubectl::new(&path);
+    let args = ["auth", "whoami", "-o", "json", "--token", token];
+    let told: Value = serde_json::from_str(&robot.run(&args).await).expect("JSON");
+    let info = &told["status"]["userInfo"];
+    assert_eq!(info["username"], "system:serviceaccount:default:robot");
+    assert_eq!(info["uid"], uid);
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    ];
+    assert_eq!(info["groups"], json!(groups));
+    let credential = &info["extra"]["authentication.kubernetes.io/credential-id"][0];
+    assert_eq!(
+        credential,
+        &json!(format!("JTI={}", said["jti"].as_str().expect("a name")))
+    );
+    robot.run(&["get", "namespaces", "--token", token]).await;
+
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        assert_eq!(status_with(&cluster.server, token, protocol).await, 200);
+        let forged = format!("{}x", token.trim_end_matches(char::is_alphanumeric));
+        assert_eq!(status_with(&cluster.server, &forged, protocol).await, 401);
+    }
+    let elsewhere = [
+        "create",
+        "token",
+        "robot",
+        "--audience=vault",
+        "--duration=10m",
+    ];
+    let elsewhere = cluster.kubectl.run(&elsewhere).await;
+    assert_eq!(lasts(&claims(elsewhere.trim())), 600);
+    let status = status_with(&cluster.server, elsewhere.trim(), Protocol::Http2).await;
+    assert_eq!(status, 401, "it is for others");
+    let told = review(cluster, elsewhere.trim(), &["vault", "other"]).await;
+    assert_eq!(
+        (&told["authenticated"], &told["audiences"]),
+        (&json!(true), &json!(["vault"]))
+    );
+    let told = review(cluster, elsewhere.trim(), &[]).await;
+    assert!(told["authenticated"].is_null(), "{told}");
+    let why = told["error"].as_str().unwrap_or_default();
+    assert!(
+        why.starts_with("token audiences [\"vault\"] is invalid for the target"),
+        "{why}"
+    );
+
+    let told = review(cluster, token, &[]).await;
+    assert_eq!(
+        told["user"]["username"],
+        "system:serviceaccount:default:robot"
+    );
+    assert_eq!(
+        review(cluster, "sesame", &[]).await["error"],
+        "invalid bearer token"
+    );
+
+    cluster.kubectl.run(&["delete", "sa", "robot"]).await;
+    assert_eq!(
+        status_with(&cluster.server, token, Protocol::Http2).await,
+        401,
+        "it is gone"
+    );
+    cluster.create(&self::account("robot")).await;
+    assert_eq!(
+        status_with(&cluster.server, token, Protocol::Http2).await,
+        401,
+        "it is another"
+    );
+    let why = review(cluster, token, &[]).await["error"].clone();
+    assert!(
+        why.as_str()
+            .is_some_and(|why| why.contains("does not match claim")),
+        "{why}"
+    );
+}
+
+pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
+    cluster.create(&account("robot")).await;
+    let mut first = pod("p");
+    first["spec"]["serviceAccountName"] = "robot".into();
+    first["spec"]["nodeName"] = "n".into();
+    first["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    cluster.create(&first).await;
+    let uid = cluster.get(&["pod", "p"]).await["metadata"]["uid"].clone();
+    let path = format!("{ACCOUNTS}/robot/token");
+    let bound = |kind: &str, name: &str, uid: &Value| {
+        let reference = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid});
+        request(json!({"audiences": [], "boundObjectRef": reference}))
+    };
+    let told = cluster.post(&path, &bound("Pod", "p", &uid)).await;
+    assert_eq!(told["kind"], "TokenRequest");
+    assert_eq!(told["metadata"]["name"], "robot");
+    assert!(told["status"]["expirationTimestamp"].is_string(), "{told}");
+    let token = told["status"]["token"].as_str().expect("a token");
+    let said = claims(token)["kubernetes.io"].clone();
+    assert_eq!(said["pod"], json!({"name": "p", "uid": uid}));
+    assert_eq!(said["node"], json!({"name": "n"}));
+    let told = review(cluster, token, &[]).await;
+    let extra = &told["user"]["extra"];
+    assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["p"]));
+    assert_eq!(extra["authentication.kubernetes.io/pod-uid"], json!([uid]));
+    assert_eq!(
+        extra["authentication.kubernetes.io/node-name"],
+        json!(["n"])
+    );
+
+    for (body, expect) in [
+        (bound("Pod", "q", &json!("")), "pods \"q\" not found"),
+        (
+            bound("Pod", "p", &json!("other")),
+            "the UID in the bound object reference (other) does not",
+        ),
+        (bound("Secret", "s", &json!("")), "secrets \"s\" not found"),
+        (
+            bound("ConfigMap", "c", &json!("")),
+            "cannot bind token to object of type",
+        ),
+        (
+            request(json!({"expirationSeconds": 599})),
+            "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 \
+             minutes",
+        ),
+    ] {
+        let told = cluster.refused(&path, &body).await;
+        assert!(told.contains(expect), "{told}");
+    }
+    let told = cluster
+        .refused(&format!("{ACCOUNTS}/nobody/token"), &request(json!({})))
+        .await;
+    assert!(
+        told.contains("serviceaccounts \"nobody\" not found"),
+        "{told}"
+    );
+    cluster.create(&account("another")).await;
+    let told = cluster
+        .refused(
+            &format!("{ACCOUNTS}/another/token"),
+            &bound("Pod", "p", &uid),
+        )
+        .await;
+    assert!(
+        told.contains("to pod running with different serviceaccount name."),
+        "{told}"
+    );
+
+    assert_eq!(
+        status_with(&cluster.server, token, Protocol::Http1).await,
+        200
+    );
+    cluster.kubectl.run(&["delete", "pod", "p"]).await;
+    assert_eq!(
+        status_with(&cluster.server, token, Protocol::Http1).await,
+        401
+    );
+    let why = review(cluster, token, &[]).await["error"].clone();
+    assert_eq!(why, "service account token has been invalidated");
+}
+
+pub(super) async fn keys_are_shown(cluster: &Cluster) {
+    let mut wire = cluster.server.admin(Protocol::Http2).await;
+    let path = "/.well-known/openid-configuration";
+    let told = cluster.kubectl.run(&["get", "--raw", path]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(
+        told["issuer"],
+        "https://kubernetes.default.svc.cluster.local"
+    );
+    let uri = told["jwks_uri"].as_str().expect("where the keys are");
+    assert_eq!(
+        uri,
+        format!("https://{}/openid/v1/jwks", cluster.server.secure())
+    );
+    let answer = wire.get("/openid/v1/jwks").await;
+    assert_eq!(answer.headers["content-type"], "application/jwk-set+json");
+    let key = &answer.json()["keys"][0];
+    assert_eq!((&key["use"], &key["kty"]), (&json!("sig"), &json!("EC")));
+    cluster.create(&account("robot")).await;
+    let token = cluster.kubectl.run(&["create", "token", "robot"]).await;
+    let header = token.split('.').next().expect("a header");
+    let header = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, header);
+    let header: Value = serde_json::from_slice(&header.expect("base64")).expect("JSON");
+    assert_eq!(header, json!({"alg": "ES256", "kid": key["kid"]}));
+    let mut stranger = cluster.server.stranger(Protocol::Http2).await;
+    assert_eq!(stranger.get("/openid/v1/jwks").await.status, 401);
+}
+
+/// A token outlives its server, and is believed by one that is given the key.
+#[tokio::test]
+async fn the_key_is_kept_and_can_be_given() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let first = Server::start_in(directory.path(), &[]).await;
+    let kubectl = Kubectl::new(&first.kubeconfig());
+    kubectl.run(&["create", "sa", "robot"]).await;
+    let token = kubectl.run(&["create", "token", "robot"]).await;
+    let key = first.data_dir().join("pki/service-account.key");
+    let key = std::fs::read_to_string(key).expect("a key");
+    first.stop().await;
+    let other = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+    let file = directory.path().join("given.pem");
+    std::fs::write(&file, other).expect("it can be written");
+    let signing = format!("--service-account-signing-key-file={}", file.display());
+    let args = [signing.as_str(), "--service-account-issuer=https://me"];
+    let second = Server::start_in(directory.path(), &args).await;
+    let status = status_with(&second, token.trim(), Protocol::Http2).await;
+    assert_eq!(status, 401, "another issues tokens now");
+    let fresh = Kubectl::new(&second.kubeconfig())
+        .run(&["create", "token", "robot"])
+        .await;
+    assert_eq!(claims(&fresh)["iss"], "https://me");
+    assert_eq!(
+        status_with(&second, fresh.trim(), Protocol::Http2).await,
+        200
+    );
+    second.stop().await;
+    std::fs::write(&file, &key).expect("it can be written");
+    let keys = format!("--service-account-key-file={}", file.display());
+    let third = Server::start_in(directory.path(), &[&keys]).await;
+    assert_eq!(
+        status_with(&third, token.trim(), Protocol::Http2).await,
+        200
+    );
+    third.stop().await;
+}
