@@ -50,8 +50,12 @@ impl Decide for Patching<'_> {
         let mut patched = apply(target, types, self.patch, current)?;
         update::check_body(target, &mut patched)?;
         let registry = self.writing.registry;
-        let patched =
-            field_validation::conform(registry, &target.resource, patched, self.writing.options)?;
+        let patched = field_validation::conform(
+            registry,
+            &target.of_bodies(),
+            patched,
+            self.writing.options,
+        )?;
         self.writing.succeed(current, patched).await
     }
 }

@@ -17,6 +17,7 @@ mod custom;
 mod harness;
 mod kube_client;
 mod kubectl;
+mod kubectl_verbs;
 mod metrics;
 mod openapi;
 mod serve;
