@@ -14,10 +14,12 @@
 //! it looked at (uid and version go with every delete and every patch), so of two that do the same the
 //! second finds it done, and goes on from there.
 
+mod finished_jobs;
 mod follower;
 mod frame;
 mod garbage;
 mod namespace;
+mod per_namespace;
 mod queue;
 mod selection;
 
@@ -30,34 +32,32 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::tasks::Tasks;
 
-/// Starts the controllers of `selection` over `registry`, each as a task of `tasks`. They end when the
-/// group does; what they do is counted in `metrics`.
-pub fn spawn(
-    registry: &Arc<Registry>,
-    tasks: &Tasks,
-    selection: &Selection,
-    metrics: &Arc<Metrics>,
-) {
-    let start = Start {
-        registry,
-        tasks,
-        selection,
-        metrics,
-    };
-    start.controller(namespace::NamespaceController::new);
-    start.controller(garbage::GarbageCollector::new);
-}
-
-/// What a controller is started with.
-struct Start<'a> {
-    registry: &'a Arc<Registry>,
-    tasks: &'a Tasks,
-    selection: &'a Selection,
-    metrics: &'a Arc<Metrics>,
+/// What controllers are started with.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// What they watch and write.
+    pub registry: &'a Arc<Registry>,
+    /// Whose tasks they are; they end when the group does.
+    pub tasks: &'a Tasks,
+    /// Which of them.
+    pub selection: &'a Selection,
+    /// Where what they do is counted.
+    pub metrics: &'a Arc<Metrics>,
+    /// The CA by which clients inside of the cluster trust the server, PEM.
+    pub root_ca: &'a str,
 }
 
 impl Start<'_> {
-    fn controller<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {
+    /// Starts those that were selected, each as a task.
+    pub fn all(&self) {
+        self.one(namespace::NamespaceController::new);
+        self.one(garbage::GarbageCollector::new);
+        self.one(per_namespace::ServiceAccounts::new);
+        self.one(|registry, metrics| per_namespace::RootCa::new(registry, metrics, self.root_ca));
+        self.one(finished_jobs::FinishedJobs::new);
+    }
+
+    fn one<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {
         if self.selection.has(C::NAME) {
             let controller = Arc::new(new(self.registry.clone(), self.metrics));
             let run = frame::run(controller, self.tasks.token());

@@ -20,6 +20,9 @@ const fn known(name: &'static str, alias: &'static str) -> Known {
 const KNOWN: &[Known] = &[
     known(super::namespace::NAME, "namespace"),
     known(super::garbage::NAME, "garbagecollector"),
+    known(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
+    known(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
+    known(super::finished_jobs::NAME, "ttl-after-finished"),
 ];
 
 /// The controllers that are to run.

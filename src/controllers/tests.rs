@@ -3,6 +3,7 @@
 mod garbage;
 mod namespaces;
 mod simulation;
+mod small;
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -48,12 +49,23 @@ impl Drop for Another {
 async fn started() -> Started {
     let server = crate::registry::tests::fixture().await;
     let controllers = Tasks::new();
-    let all = Selection::default();
-    spawn(&server.registry, &controllers, &all, &Metrics::new());
+    start(&server.registry, &controllers);
     Started {
         server,
         controllers,
     }
+}
+
+/// Starts all controllers.
+fn start(registry: &Arc<Registry>, tasks: &Tasks) {
+    let all = Start {
+        registry,
+        tasks,
+        selection: &Selection::default(),
+        metrics: &Metrics::new(),
+        root_ca: "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n",
+    };
+    all.all();
 }
 
 impl Started {
@@ -67,7 +79,7 @@ impl Started {
         let tasks = Tasks::new();
         let config = CacherConfig::default();
         let registry = Registry::new(self.storage.clone(), &tasks, config, Metrics::new());
-        spawn(&registry, &tasks, &Selection::default(), &Metrics::new());
+        start(&registry, &tasks);
         Another { tasks }
     }
 

@@ -297,7 +297,7 @@ pub(crate) fn delete_options(
         causes.push(StatusCause::not_supported(
             "propagationPolicy",
             policy,
-            &["Foreground", "Background", "Orphan"],
+            &["Foreground", "Background", "Orphan", "nil"],
         ));
     }
     refuse("DeleteOptions", causes)?;

@@ -19,6 +19,7 @@ use super::accept::{Media, Negotiated};
 use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
 use super::error::WireError;
 use super::list_body::{ListSource, ProtobufListSource, YamlListSource};
+use super::protobuf::Schema;
 use super::render::Renderer;
 
 /// Names a request, in its log lines and in its response.
@@ -168,6 +169,19 @@ impl Outgoing {
             }
         };
         self.source(code, Whole::new(body))
+    }
+
+    /// A success that there is no object to show of, 200.
+    pub(crate) fn status(self, schema: &Schema, status: &Status) -> Result<Response, WireError> {
+        if self.negotiated.media == Media::Json {
+            return Ok(status_response_as(status, self.negotiated.pretty));
+        }
+        let json = serde_json::to_vec(status).map_err(ChunkError::from)?;
+        let body = match self.negotiated.media {
+            Media::Protobuf => schema.encode_object(&json)?,
+            Media::Json | Media::Yaml => json,
+        };
+        self.source(StatusCode::OK, Whole::new(body.into()))
     }
 
     /// A list, of `shard` if one was asked for.

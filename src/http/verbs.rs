@@ -27,7 +27,7 @@ use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
-use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_as};
+use super::response::{Outgoing, accepts_gzip, mark_gzip, response};
 use super::wanted_kind::WantedKind;
 use super::watch_body::{FrameEncoder, WatchFrames, watch_body};
 use super::websocket::{self, Opening};
@@ -291,7 +291,7 @@ impl<'a> Call<'a> {
                 let outgoing = self.outgoing(negotiated);
                 outgoing.object(StatusCode::CREATED, &renderer, &answer)
             }
-            Posted::Done(status) => Ok(status_response_as(&status, negotiated.pretty)),
+            Posted::Done(status) => self.success(negotiated, &status),
         }
     }
 
@@ -366,10 +366,8 @@ impl<'a> Call<'a> {
         let options = self.delete_options(body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
-            Deleted::Gone(object) => {
-                return Ok(status_response_as(&self.gone(&object), negotiated.pretty));
-            }
-            Deleted::Unread => return Ok(status_response_as(&self.unread(), negotiated.pretty)),
+            Deleted::Gone(object) => return self.success(negotiated, &self.gone(&object)),
+            Deleted::Unread => return self.success(negotiated, &self.unread()),
             Deleted::Last(object) => (StatusCode::OK, object),
             // Only a client that asked for the old orphaning by name is told that it goes on.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
@@ -378,6 +376,12 @@ impl<'a> Call<'a> {
             Deleted::Pending(object) => (StatusCode::OK, object),
         };
         self.outgoing(negotiated).object(code, &renderer, &object)
+    }
+
+    /// A success without an object to show, in the agreed media type; it has no other form.
+    fn success(&self, negotiated: Negotiated, status: &Status) -> Result<Response, WireError> {
+        self.outgoing(negotiated)
+            .status(&self.wire.protobuf, status)
     }
 
     /// The success that tells of an object that is no more (§1.5).

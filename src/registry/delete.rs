@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -18,6 +19,14 @@ use crate::storage::{Outcome, Storage as _};
 const COLLECTION_PAGE: usize = 10_000;
 
 const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+/// Upstream's warning about a default that surprises people.
+const JOBS_KEEP_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
+                              propagationPolicy=Background to remove them or set \
+                              propagationPolicy=Orphan to suppress this warning";
+
+/// How many objects of a collection are deleted at once, so that a store that commits in groups can.
+const COLLECTION_DELETES_MAX: usize = 16;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -39,6 +48,10 @@ pub(super) async fn delete(
     let resource = &target.resource;
     if options.ignore_store_read_error_with_cluster_breaking_potential {
         return delete_corrupt(registry, &place).await;
+    }
+    let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    if silent && resource.is("batch", "jobs") {
+        options.warnings.add(JOBS_KEEP_PODS.to_owned());
     }
     let dry_run = !options.dry_run.is_empty();
     let mut write = Deleting {
@@ -235,11 +248,11 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
     let asked = options.grace_period_seconds.map(sane);
     let metadata = &pod["metadata"];
     if metadata::is_terminating(pod) {
-        let Some(recorded) = metadata["deletionGracePeriodSeconds"].as_i64() else {
-            return Grace::Seconds(0);
-        };
-        return match asked {
-            Some(asked) if asked < recorded => Grace::Seconds(asked),
+        let recorded = metadata["deletionGracePeriodSeconds"].as_i64();
+        return match (recorded.map_or(0, sane), asked) {
+            // Its time is over already: whatever holds it back may be changed.
+            (0, _) => Grace::Seconds(0),
+            (recorded, Some(asked)) if asked < recorded => Grace::Seconds(asked),
             _ => Grace::Pending,
         };
     }
@@ -297,6 +310,7 @@ fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: 
         (None, Some(policy)) => policy,
         (None, None) if has(ORPHAN) => Orphan,
         (None, None) if has(FOREGROUND) => Foreground,
+        (None, None) if strategy::orphans_by_default(resource) => Orphan,
         (None, None) => Background,
     };
     let wanted = match policy {
@@ -345,7 +359,7 @@ pub(super) async fn delete_collection(
     let mut deleted = Vec::new();
     loop {
         let list = read::list(registry, resource, namespace, &page).await?;
-        for object in list.items {
+        let deletes = list.items.into_iter().map(|object| async move {
             let key = object.key();
             let target = Target {
                 resource: resource.clone(),
@@ -354,10 +368,14 @@ pub(super) async fn delete_collection(
                 subresource: None,
             };
             match delete(registry, &target, options).await {
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-                Ok(_) => deleted.push(object),
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+                Ok(_) => Ok(Some(object)),
             }
+        });
+        let mut deletes = futures_util::stream::iter(deletes).buffered(COLLECTION_DELETES_MAX);
+        while let Some(gone) = deletes.next().await {
+            deleted.extend(gone?);
         }
         match list.continue_token {
             Some(token) if selection.limit == 0 => {

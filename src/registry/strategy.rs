@@ -148,6 +148,12 @@ fn is_event(resource: &Resource) -> bool {
     resource.is("", "events") || resource.is("events.k8s.io", "events")
 }
 
+/// Whether the dependents are kept when a delete does not say what becomes of them: as the first versions
+/// of Kubernetes did it, and clients count on it.
+pub(super) fn orphans_by_default(resource: &Resource) -> bool {
+    resource.is("", "replicationcontrollers") || resource.is("batch", "jobs")
+}
+
 /// Whether a delete that is done answers with the object's last state and not with a Status.
 pub(super) fn returns_deleted(resource: &Resource) -> bool {
     matches!(

@@ -39,6 +39,8 @@ pub(super) struct Server {
     pub(super) metrics: Arc<Metrics>,
     pub(super) watch_cache: CacherConfig,
     pub(super) controllers: Selection,
+    /// By which the serving certificate is trusted, PEM.
+    pub(super) root_ca: String,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -179,6 +181,7 @@ impl Server {
             metrics,
             watch_cache: config.watch_cache.clone(),
             controllers: config.controllers.clone(),
+            root_ca: trust.certificate_authority,
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

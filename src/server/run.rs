@@ -66,7 +66,14 @@ impl Server {
         caches.spawn("bootstrap", bootstrap);
 
         let controllers = Tasks::new();
-        controllers::spawn(&registry, &controllers, &self.controllers, &self.metrics);
+        let start = controllers::Start {
+            registry: &registry,
+            tasks: &controllers,
+            selection: &self.controllers,
+            metrics: &self.metrics,
+            root_ca: &self.root_ca,
+        };
+        start.all();
 
         let wire = WireConfig {
             connections: connections.clone(),

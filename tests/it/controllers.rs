@@ -40,6 +40,8 @@ on_both!(
     deployments_are_deleted_in_cascades,
     a_namespace_tells_what_it_waits_for,
     owners_and_dependents_of_a_client_in_rust,
+    jobs_leave_orphans_unless_told_otherwise,
+    what_each_namespace_has,
 );
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {
@@ -276,5 +278,79 @@ async fn without_controllers_nothing_is_finished() {
     assert_eq!(left(&kubectl, "x").await.len(), 3);
     let phase = ["get", "ns", "left", "-o", "jsonpath={.status.phase}"];
     assert_eq!(kubectl.run(&phase).await, "Terminating");
+    server.stop().await;
+}
+
+async fn job(kubectl: &Kubectl, name: &str) {
+    let mut template = template(name);
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"template": template}});
+    let job = create(kubectl, &job).await;
+    let mut pod = template.clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["ownerReferences"] = owned_by(&job);
+    create(kubectl, &pod).await;
+}
+
+async fn jobs_leave_orphans_unless_told_otherwise(server: &Server, kubectl: &Kubectl) {
+    for name in ["silent", "told"] {
+        job(kubectl, name).await;
+    }
+    let mut wire = server.plain(crate::harness::Protocol::Http1).await;
+    let path = "/apis/batch/v1/namespaces/default/jobs/silent";
+    let answer = wire.send(http::Method::DELETE, path, &[], "").await;
+    assert_eq!(answer.status, 200);
+    let warning = answer.headers["warning"].to_str().expect("text");
+    let expected = "child pods are preserved by default when jobs are deleted";
+    assert!(warning.contains(expected), "{warning}");
+    kubectl.run(&["delete", "job", "told"]).await;
+    until("the pod of the other job", async || {
+        left(kubectl, "told").await.is_empty()
+    })
+    .await;
+    until("the end of the first job", async || {
+        let args = ["get", "job", "-o", "name"];
+        kubectl.run(&args).await.is_empty()
+    })
+    .await;
+    let pod = kubectl.run(&["get", "pod", "silent", "-o", "json"]).await;
+    let pod: Value = serde_json::from_str(&pod).expect("JSON");
+    let owners = &pod["metadata"]["ownerReferences"];
+    assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
+}
+
+async fn what_each_namespace_has(_: &Server, kubectl: &Kubectl) {
+    kubectl.run(&["create", "namespace", "team"]).await;
+    until("the service account", async || {
+        let args = ["get", "sa", "-n", "team", "-o", "name"];
+        kubectl.run(&args).await == "serviceaccount/default\n"
+    })
+    .await;
+}
+
+/// By which a pod trusts the server; clients that have the kubeconfig know it.
+#[tokio::test]
+async fn the_root_certificate_is_published() {
+    let server = Server::start(&["--controllers=*"]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let certificate = [
+        "get",
+        "cm",
+        "kube-root-ca.crt",
+        "-o",
+        "jsonpath={.data.ca\\.crt}",
+        "--ignore-not-found",
+    ];
+    until("the certificate", async || {
+        let published = kubectl.run(&certificate).await;
+        published.starts_with("-----BEGIN CERTIFICATE-----")
+    })
+    .await;
+    let published = kubectl.run(&certificate).await;
+    let ca = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).expect("the CA");
+    assert_eq!(published.trim(), ca.trim());
     server.stop().await;
 }

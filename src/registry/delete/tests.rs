@@ -105,3 +105,46 @@ fn the_policy_that_an_object_has_stays_without_another() {
         json!(["a.b/c", "foregroundDeletion"]),
     );
 }
+
+/// For those two the first versions of Kubernetes kept the dependents, and so it has stayed.
+#[test]
+fn jobs_and_replication_controllers_leave_orphans_by_default() {
+    let object = json!({"metadata": {"name": "a"}});
+    for plural in ["jobs", "replicationcontrollers"] {
+        let Change::Put(marked) = decided(plural, &object, json!({})) else {
+            panic!("{plural} are gone at once");
+        };
+        assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+        let asked = json!({"propagationPolicy": "Background"});
+        let gone = decided(plural, &object, asked);
+        assert!(matches!(gone, Change::Delete(_)), "{gone:?}");
+        let foreground = json!({"metadata": {"finalizers": ["foregroundDeletion"]}});
+        let kept = decided(plural, &foreground, json!({}));
+        assert!(matches!(kept, Change::Put(kept)
+            if kept["metadata"]["finalizers"] == json!(["foregroundDeletion"])));
+    }
+    let gone = decided("cronjobs", &object, json!({}));
+    assert!(matches!(gone, Change::Delete(_)), "{gone:?}");
+}
+
+/// Its grace is over, so that what holds it back may be changed; a pod in its grace takes no new policy.
+#[test]
+fn a_pod_whose_grace_is_over_takes_a_policy() {
+    let pod = |grace: i64| {
+        bound(json!({
+            "deletionTimestamp": "2025-12-31T23:59:50Z", "deletionGracePeriodSeconds": grace,
+            "finalizers": ["x.y/z"],
+        }))
+    };
+    let policy = json!({"propagationPolicy": "Foreground"});
+    let Change::Put(after) = decided("pods", &pod(0), policy.clone()) else {
+        panic!("it is held");
+    };
+    let finalizers = &after["metadata"]["finalizers"];
+    assert_eq!(*finalizers, json!(["x.y/z", "foregroundDeletion"]));
+    let times = ["deletionTimestamp", "deletionGracePeriodSeconds"];
+    for time in times {
+        assert_eq!(after["metadata"][time], pod(0)["metadata"][time], "{time}");
+    }
+    assert_eq!(decided("pods", &pod(9), policy), Change::Put(pod(9)));
+}

@@ -1,5 +1,8 @@
 //! WC-060 to WC-075: deletes.
 
+use http::Method;
+use k8s_pb::apimachinery::pkg::runtime::Unknown;
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::faults::Before;
@@ -236,4 +239,34 @@ pub(crate) async fn wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly(s
     .await;
     site.make("b", json!({})).await;
     assert_eq!(names(&site.get(MAPS).await.ok(200)), ["b"]);
+}
+
+/// What is gone is told in the media type that was asked for.
+pub(crate) async fn a_status_of_success_is_negotiated(site: &Site) {
+    let made = site.make("a", json!({})).await;
+    let uid = made["metadata"]["uid"].as_str().expect("a uid");
+    let yaml = [("accept", "application/yaml")];
+    let gone = site.send(Method::DELETE, A, &yaml, "").await;
+    assert_eq!(gone.code, 200);
+    assert_eq!(gone.headers["content-type"], "application/yaml");
+    let text = String::from_utf8(gone.body.to_vec()).expect("text");
+    assert!(text.contains("kind: Status\n"), "{text}");
+    assert!(text.contains(&format!("uid: {uid}\n")), "{text}");
+
+    let made = site.make("a", json!({})).await;
+    let uid = made["metadata"]["uid"].as_str().expect("a uid");
+    let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];
+    let gone = site.send(Method::DELETE, A, &protobuf, "").await;
+    assert_eq!(gone.code, 200);
+    let kind = &gone.headers["content-type"];
+    assert_eq!(kind, "application/vnd.kubernetes.protobuf");
+    let envelope = Unknown::decode(&gone.body[4..]).expect("an envelope");
+    assert_eq!(&gone.body[..4], b"k8s\0");
+    let kind = envelope.type_meta.expect("its type").kind;
+    assert_eq!(kind.as_deref(), Some("Status"));
+    let raw = envelope.raw.expect("the status");
+    let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status::decode(&*raw);
+    let status = status.expect("a status");
+    assert_eq!(status.status.as_deref(), Some("Success"));
+    assert_eq!(status.details.expect("details").uid.as_deref(), Some(uid));
 }

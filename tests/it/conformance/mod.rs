@@ -79,6 +79,7 @@ macro_rules! conformance_suite {
                     wc_072_orphan_dependents_and_a_policy_contradict,
                     wc_074_a_collection_delete_obeys_selectors_and_lists_what_it_did,
                     wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly,
+                    a_status_of_success_is_negotiated,
                 ],
                 lists: [
                     wc_080_082_a_list_shows_every_write_finished_before_it,

@@ -1,0 +1,68 @@
+//! The small controllers: what each namespace has, and jobs whose time is over.
+
+use super::*;
+
+#[tokio::test]
+async fn each_namespace_has_its_service_account_and_the_root_certificate() {
+    let fixture = started().await;
+    let _other = fixture.another();
+    fixture.create("namespaces", named("team")).await;
+    for namespace in ["default", "kube-system", "team"] {
+        let account = format!("/serviceaccounts/{namespace}/default");
+        fixture.until(&account, |_| true).await;
+        let published = format!("/configmaps/{namespace}/kube-root-ca.crt");
+        let map = fixture.until(&published, |_| true).await;
+        let certificate = map["data"]["ca.crt"].as_str().unwrap();
+        assert_eq!(certificate.matches("\nours\n").count(), 1, "{certificate}");
+    }
+    fixture.delete("serviceaccounts/default").await;
+    fixture
+        .until("/serviceaccounts/default/default", |_| true)
+        .await;
+    // What another server has put there stays.
+    let theirs = "-----BEGIN CERTIFICATE-----\ntheirs\n-----END CERTIFICATE-----\n";
+    let patch = json!({"data": {"ca.crt": theirs}});
+    fixture
+        .merge_patch("configmaps/kube-root-ca.crt", patch)
+        .await;
+    let both = |map: &Value| {
+        let text = map["data"]["ca.crt"].as_str().unwrap();
+        text.starts_with(theirs) && text.contains("\nours\n")
+    };
+    fixture
+        .until("/configmaps/default/kube-root-ca.crt", both)
+        .await;
+}
+
+#[tokio::test]
+async fn a_finished_job_goes_when_its_time_is_over() {
+    let fixture = started().await;
+    let body = json!({
+        "metadata": {"name": "j"},
+        "spec": {"ttlSecondsAfterFinished": 1, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+        }}},
+    });
+    let job = fixture.create("jobs", body).await;
+    let owner = garbage::reference(&job, true);
+    let pod = json!({
+        "metadata": {"name": "p", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    fixture.create("pods", pod).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(fixture.stored("/jobs/default/j").await.is_some());
+    let now = jiff::Timestamp::now();
+    let conditions = json!([
+        {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now.to_string()},
+        {"type": "Complete", "status": "True", "lastTransitionTime": now.to_string()},
+    ]);
+    let status = json!({"status": {
+        "conditions": conditions, "startTime": now.to_string(), "completionTime": now.to_string(),
+    }});
+    fixture.merge_patch("jobs/j/status", status).await;
+    fixture.eventually_gone("/jobs/default/j").await;
+    fixture.eventually_gone("/pods/default/p").await;
+    let took = now.duration_until(jiff::Timestamp::now());
+    assert!(took.as_millis() >= 900, "{took:?}");
+}
