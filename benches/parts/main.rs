@@ -236,3 +236,68 @@ mod ring {
             .bench_local(|| server.catch_up(&uri, length));
     }
 }
+
+/// What it costs a write of a pod to say who manages its fields.
+mod managers {
+    use serde_json::Value;
+    use watchet::managed::{Scope, Writer, apply, update};
+    use watchet::schema::Types;
+
+    use super::*;
+
+    fn pod(changes: usize) -> Value {
+        serde_json::from_slice(&pods::json(7, changes)).expect("it is JSON")
+    }
+
+    fn by(name: &str) -> Writer<'_> {
+        Writer {
+            name,
+            api_version: "v1",
+            subresource: None,
+            scope: Scope::NoStatus,
+            now: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// The entry of a new pod.
+    #[divan::bench]
+    fn of_a_create(bencher: Bencher) {
+        let types = Types::builtins();
+        bencher
+            .with_inputs(|| pod(1))
+            .bench_local_values(|mut pod| {
+                update(None, &mut pod, &by("a"), &|version| {
+                    types.root(version, "Pod")
+                });
+                pod
+            });
+    }
+
+    /// The entries after somebody else changed one annotation.
+    #[divan::bench]
+    fn of_an_update(bencher: Bencher) {
+        let types = Types::builtins();
+        let types = |version: &str| types.root(version, "Pod");
+        let mut live = pod(1);
+        update(None, &mut live, &by("a"), &types);
+        let mut next = pod(2);
+        next["metadata"]["managedFields"] = live["metadata"]["managedFields"].clone();
+        bencher
+            .with_inputs(|| next.clone())
+            .bench_local_values(|mut next| {
+                update(Some(&live), &mut next, &by("b"), &types);
+                next
+            });
+    }
+
+    /// An apply of all that is there already.
+    #[divan::bench]
+    fn of_an_apply(bencher: Bencher) {
+        let types = Types::builtins();
+        let types = |version: &str| types.root(version, "Pod");
+        let mut config = pod(1);
+        config.as_object_mut().expect("an object").remove("status");
+        let live = apply(None, &config, false, &by("a"), &types).expect("it is applied");
+        bencher.bench_local(|| apply(Some(&live), &config, false, &by("a"), &types));
+    }
+}

@@ -205,6 +205,11 @@ fn api_status(error: &ApiError) -> Status {
         ApiError::Conflict { resource, name, .. } => {
             Status::failure(409, "Conflict", text).with_details(about(resource, name))
         }
+        ApiError::ApplyConflict { causes, .. } => Status::failure(409, "Conflict", text)
+            .with_details(StatusDetails {
+                causes: causes.clone(),
+                ..StatusDetails::default()
+            }),
         ApiError::Invalid {
             group,
             kind,

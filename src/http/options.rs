@@ -207,6 +207,8 @@ pub(crate) enum WriteFor {
     Update,
     /// PATCH, other than apply
     Patch,
+    /// PATCH, server-side apply
+    Apply,
 }
 
 impl WriteFor {
@@ -214,7 +216,7 @@ impl WriteFor {
         match self {
             Self::Create => "CreateOptions",
             Self::Update => "UpdateOptions",
-            Self::Patch => "PatchOptions",
+            Self::Patch | Self::Apply => "PatchOptions",
         }
     }
 }
@@ -255,6 +257,10 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
             FieldValidation::Warn
         }
     };
+    if purpose == WriteFor::Apply && query.text("fieldManager").is_none() {
+        let why = "is required for apply patch";
+        causes.insert(0, StatusCause::required("fieldManager", why));
+    }
     if purpose == WriteFor::Patch && query.get("force").is_some() {
         causes.push(StatusCause::forbidden(
             "force",
@@ -265,6 +271,7 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
         field_manager: query.text("fieldManager").unwrap_or_default().to_owned(),
+        force: purpose == WriteFor::Apply && query.flag("force"),
         field_validation,
         ..WriteOptions::default()
     })

@@ -25,7 +25,7 @@ const BODY_DISCARD_MAX: usize = 2 * BODY_BYTES_MAX;
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
-                           application/strategic-merge-patch+json";
+                           application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 /// The same for custom resources.
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
@@ -108,6 +108,16 @@ pub(crate) fn options(
     Ok(Some(decoded.value))
 }
 
+/// Whether a PATCH applies a configuration.
+pub(crate) fn is_apply(content_type: Option<&str>) -> bool {
+    media_type(content_type) == "application/apply-patch+yaml"
+}
+
+/// The applied configuration in a body, and the members that it gives twice.
+pub(crate) fn configuration(body: &[u8]) -> Result<(Value, Vec<String>), WireError> {
+    yaml(None, body).map(|decoded| (decoded.value, decoded.mistakes))
+}
+
 /// The patch in a body, and the members that it gives twice.
 pub(crate) fn patch(
     content_type: Option<&str>,
@@ -126,11 +136,6 @@ pub(crate) fn patch(
         }
         "application/strategic-merge-patch+json" => {
             whole().map(|(patch, mistakes)| (Patch::Strategic(patch), mistakes))
-        }
-        apply @ ("application/apply-patch+yaml" | "application/apply-patch+cbor") => {
-            Err(WireError::UnsupportedMediaType(format!(
-                "{PATCH_TYPES} (server-side apply, {apply}, is not served by this version)"
-            )))
         }
         other => Err(unsupported(other, PATCH_TYPES)),
     }
@@ -307,9 +312,14 @@ mod tests {
         assert!(matches!(told, Ok((Patch::Merge(_), _))));
         let told = patch(Some("application/strategic-merge-patch+json"), b"{}");
         assert!(matches!(told, Ok((Patch::Strategic(_), _))));
-        let told = refusal(patch(Some("application/apply-patch+yaml"), b"{}"));
+        assert!(is_apply(Some(
+            "application/apply-patch+yaml; charset=utf-8"
+        )));
+        let (_, mistakes) = configuration(b"a: 1\na: 2\n").unwrap();
+        assert_eq!(mistakes, [r#"duplicate field "a""#]);
+        let told = refusal(patch(Some("application/apply-patch+cbor"), b"x"));
         assert!(
-            told.starts_with("415 ") && told.contains("server-side apply"),
+            told.starts_with("415 ") && told.contains("application/apply-patch+yaml"),
             "{told}"
         );
         for content_type in [None, Some("application/json")] {

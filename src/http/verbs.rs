@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
-use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target};
+use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target, judge};
 
 use super::accept::{AnswerKind, Media, Negotiated, negotiate};
 use super::error::WireError;
@@ -130,6 +130,9 @@ impl<'a> Call<'a> {
             Verb::Watch => Box::pin(self.watch()).await,
             Verb::Create => Box::pin(self.create(body)).await,
             Verb::Update => Box::pin(self.update(body)).await,
+            Verb::Patch if body_of::is_apply(self.header(CONTENT_TYPE)) => {
+                Box::pin(self.apply(body)).await
+            }
             Verb::Patch => Box::pin(self.patch(body)).await,
             Verb::Delete => Box::pin(self.delete(body)).await,
             Verb::DeleteCollection => Box::pin(self.delete_collection(body)).await,
@@ -357,6 +360,25 @@ impl<'a> Call<'a> {
             .await?;
         self.outgoing(negotiated)
             .object(StatusCode::OK, &renderer, &object)
+    }
+
+    /// A PATCH that applies a configuration.
+    async fn apply(&self, body: Body) -> Result<Response, WireError> {
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let body = body_of::read(body).await?;
+        let (config, mistakes) = body_of::configuration(&body)?;
+        let options = self.write_options(WriteFor::Apply)?;
+        judge(&options, mistakes)
+            .map_err(|e| WireError::BadRequest(format!("error strict decoding YAML: {e}")))?;
+        let (object, created) = self
+            .registry()
+            .apply(&self.target(), &config, &options)
+            .await?;
+        let code = match created {
+            true => StatusCode::CREATED,
+            false => StatusCode::OK,
+        };
+        self.outgoing(negotiated).object(code, &renderer, &object)
     }
 
     async fn delete(&self, body: Body) -> Result<Response, WireError> {

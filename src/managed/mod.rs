@@ -67,11 +67,8 @@ pub enum Scope {
     All,
     /// All but the status.
     NoStatus,
-    /// The status and the annotations, and perhaps the labels.
-    Status {
-        /// Whether these too.
-        labels: bool,
-    },
+    /// The status, and these members of the metadata.
+    Status(&'static [&'static str]),
 }
 
 /// The type of an object in each version in which it is served. Entries of other versions are dropped.

@@ -78,7 +78,7 @@ impl World {
             api_version: self.api_version,
             subresource: self.subresource,
             scope: match self.subresource {
-                Some("status") => Scope::Status { labels: true },
+                Some("status") => Scope::Status(&["annotations", "labels"]),
                 _ => Scope::NoStatus,
             },
             now: Timestamp::from_second(self.now).unwrap(),

@@ -213,9 +213,7 @@ pub(super) fn restrict(set: &mut Set, scope: Scope) {
                     let name = node.element.field_name().unwrap_or_default();
                     let managed = match scope {
                         Scope::All | Scope::NoStatus => !META_NOT_MANAGED.contains(&name),
-                        Scope::Status { labels } => {
-                            name == "annotations" || (labels && name == "labels")
-                        }
+                        Scope::Status(members) => members.contains(&name),
                     };
                     if !managed {
                         clear(node);
@@ -223,8 +221,8 @@ pub(super) fn restrict(set: &mut Set, scope: Scope) {
                 });
             }
             ("status", Scope::NoStatus) => clear(node),
-            ("status", Scope::Status { .. }) => {}
-            (_, Scope::Status { .. }) => clear(node),
+            ("status", Scope::Status(_)) => {}
+            (_, Scope::Status(_)) => clear(node),
             (_, Scope::All | Scope::NoStatus) => {}
         }
     });

@@ -46,6 +46,14 @@ pub enum ApiError {
         /// Why.
         detail: String,
     },
+    /// 409 Conflict: others manage what an apply would change
+    #[error("{message}")]
+    ApplyConflict {
+        /// With each field of each manager.
+        message: String,
+        /// One entry a field and manager.
+        causes: Vec<StatusCause>,
+    },
     /// 422 Invalid
     #[error("{kind} {name:?} is invalid: {causes:?}")]
     Invalid {

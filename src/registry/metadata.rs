@@ -267,6 +267,16 @@ pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
     metadata.remove("selfLink");
 }
 
+/// Says who manages the fields; nothing at all where nobody does.
+pub(super) fn put_managed_fields(entries: Value, object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        match entries.is_null() {
+            true => metadata.remove("managedFields"),
+            false => metadata.insert("managedFields".to_owned(), entries),
+        };
+    }
+}
+
 /// One more generation, if the object counts them.
 pub(super) fn bump_generation(object: &mut Value) {
     let metadata = &mut object["metadata"];

@@ -18,6 +18,7 @@
 //!    namespace of that name.
 
 mod admission;
+mod apply;
 pub mod authorization;
 mod builtin;
 mod builtins;
@@ -29,6 +30,7 @@ mod error;
 mod events;
 mod field_validation;
 mod json_patch;
+mod managers;
 mod metadata;
 mod names;
 mod namespaces;
@@ -416,6 +418,17 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         patch::patch(self, target, patch, options).await
+    }
+
+    /// Makes an object what the manager of the options wants of it (server-side apply); also says whether
+    /// it was created by that.
+    pub async fn apply(
+        &self,
+        target: &Target,
+        config: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Arc<Object>, bool), ApiError> {
+        apply::apply(self, target, config, options).await
     }
 
     /// Deletes an object, or starts to.

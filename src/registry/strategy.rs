@@ -233,6 +233,15 @@ fn add_namespace_finalizer(object: &mut Value) {
     }
 }
 
+/// The members of metadata that a write to the status writes too.
+pub(super) fn written_with_status(resource: &Resource) -> &'static [&'static str] {
+    match resource.is("apps", "deployments") {
+        _ if resource.custom.is_some() => &[],
+        true => &["annotations"],
+        false => &["annotations", "labels"],
+    }
+}
+
 /// Puts back what a write to `subresource` of `stored` may not change.
 pub(super) fn keep_from_stored(
     resource: &Resource,
@@ -248,12 +257,7 @@ pub(super) fn keep_from_stored(
                 "status",
                 object.get_mut("status").map(Value::take),
             );
-            let taken: &[&str] = match resource.is("apps", "deployments") {
-                _ if resource.custom.is_some() => &[],
-                true => &["annotations"],
-                false => &["annotations", "labels"],
-            };
-            for member in taken {
+            for member in written_with_status(resource) {
                 let value = object["metadata"].get_mut(*member).map(Value::take);
                 put(&mut kept["metadata"], member, value);
             }

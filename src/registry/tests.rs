@@ -91,9 +91,8 @@ impl Fixture {
     pub(crate) async fn try_patch(&self, path: &str, patch: Patch) -> Result<Value, ApiError> {
         let target = self.target(path);
         let options = WriteOptions::default();
-        Ok(value(
-            &*self.registry.patch(&target, &patch, &options).await?,
-        ))
+        let patched = self.registry.patch(&target, &patch, &options).await?;
+        Ok(value(&patched))
     }
 
     pub(crate) async fn merge_patch(&self, path: &str, patch: Value) -> Value {

@@ -11,6 +11,7 @@ use super::write::{Change, Current};
 use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
 use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
+use crate::managed;
 
 /// One write on its way: of what, in which place, with which options and by whom.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,13 @@ pub(super) struct Writing<'a> {
     /// Its name is empty while the object's is still to be generated.
     pub(super) target: &'a Target,
     pub(super) options: &'a WriteOptions,
+}
+
+/// Whether an object says yet who manages its fields once it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fields {
+    ToManage,
+    Managed,
 }
 
 impl<'a> Writing<'a> {
@@ -36,12 +44,25 @@ impl<'a> Writing<'a> {
 
     /// The first half of a create: what the client and those who may change it want stored, in stored
     /// form. `body` was checked for its shape; it is in the form that the client sees.
-    pub(super) async fn draft(&self, mut body: Value) -> Result<Value, ApiError> {
+    pub(super) async fn draft(&self, body: Value) -> Result<Value, ApiError> {
+        let object = events::to_storage(&self.target.resource, body);
+        self.begin(object, Fields::ToManage).await
+    }
+
+    /// The same of an object in stored form that an apply made.
+    pub(super) async fn draft_applied(&self, object: Value) -> Result<Value, ApiError> {
+        self.begin(object, Fields::Managed).await
+    }
+
+    async fn begin(&self, mut object: Value, fields: Fields) -> Result<Value, ApiError> {
         let resource = &self.target.resource;
-        metadata::wipe_system_fields(&mut body);
-        metadata::dedupe_owners(&mut body, &self.options.warnings);
-        let mut object = events::to_storage(resource, body);
+        metadata::wipe_system_fields(&mut object);
+        metadata::dedupe_owners(&mut object, &self.options.warnings);
         builtin::default(resource, &mut object);
+        if fields == Fields::ToManage {
+            strategy::prepare(resource, &mut object);
+            self.manage(None, &mut object);
+        }
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
@@ -119,18 +140,47 @@ impl<'a> Writing<'a> {
         let name = &self.target.name;
         update::check_uid(resource, name, Some(current), &body)?;
         update::check_version(resource, name, current, &body)?;
-        let mut object = match scale::is_of(self.target) {
+        let object = match scale::is_of(self.target) {
             true => scale::applied(self.target, &current.value, &body)?,
             false => events::to_storage(resource, body),
         };
+        self.replace(current, object, Fields::ToManage).await
+    }
+
+    /// The same of an object in stored form, of which it is known who manages its fields.
+    ///
+    /// # Errors
+    /// 422
+    pub(super) async fn follow(
+        &self,
+        current: &Current,
+        applied: Value,
+    ) -> Result<Change, ApiError> {
+        self.replace(current, applied, Fields::Managed).await
+    }
+
+    async fn replace(
+        &self,
+        current: &Current,
+        mut object: Value,
+        fields: Fields,
+    ) -> Result<Change, ApiError> {
+        let resource = &self.target.resource;
+        let name = &self.target.name;
         builtin::default(resource, &mut object);
+        if fields == Fields::ToManage {
+            strategy::prepare(resource, &mut object);
+            self.manage(Some(&current.value), &mut object);
+        }
         let mut object = self
             .mutated(Operation::Update, object, Some(current))
             .await?;
         builtin::default(resource, &mut object);
         let subresource = self.target.subresource.as_deref();
+        let entries = object["metadata"]["managedFields"].take();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
         metadata::keep_from_stored(&current.value, &mut object);
+        metadata::put_managed_fields(entries, &mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         strategy::prepare(resource, &mut object);
         builtin::prepare_update(resource, &current.value, &mut object);
@@ -146,6 +196,7 @@ impl<'a> Writing<'a> {
         if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);
         }
+        managed::keep_times(&current.value, &mut object);
         self.admit(Operation::Update, &object, Some(current))
             .await?;
         // An object that nothing holds any longer goes with the write that let go of it.

@@ -21,6 +21,7 @@ mod kubectl_verbs;
 mod metrics;
 mod openapi;
 mod serve;
+mod server_side_apply;
 mod storage;
 mod subresources;
 mod testing;

@@ -95,7 +95,8 @@ async fn writes_that_are_refused() {
     let answer = server
         .ask(&format!("PATCH {CONFIG_MAPS}/a"), &apply, "{}")
         .await;
-    answer.failure(415, "UnsupportedMediaType");
+    // A configuration without somebody who wants it.
+    answer.failure(422, "Invalid");
     let both = "?propagationPolicy=Orphan&orphanDependents=true";
     let answer = server
         .ask(&format!("DELETE {CONFIG_MAPS}/a{both}"), &[], "")

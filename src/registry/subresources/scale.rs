@@ -186,6 +186,31 @@ pub(in crate::registry) fn applied(
     Ok(object)
 }
 
+/// What somebody wants of the object who wants `config` of its scale.
+///
+/// # Errors
+/// As [`applied`], where it says how many replicas there are to be.
+pub(in crate::registry) fn configuration(
+    target: &Target,
+    stored: &Value,
+    config: &Value,
+) -> Result<Value, ApiError> {
+    let resource = &target.resource;
+    let mut object = json!({
+        "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": config["metadata"],
+    });
+    let wanted = &config["spec"]["replicas"];
+    if !wanted.is_null() {
+        applied(target, stored, config)?;
+        let mut place = &mut object;
+        for member in &Places::of(resource).wanted {
+            place = &mut place[member.as_str()];
+        }
+        *place = wanted.clone();
+    }
+    Ok(object)
+}
+
 /// The number at `path`; zero when there is none.
 fn number(object: &Value, path: &[String]) -> Result<i64, ApiError> {
     match at_path(object, path) {

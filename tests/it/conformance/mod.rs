@@ -11,6 +11,7 @@ mod fields;
 mod site;
 mod watching;
 
+mod applying;
 mod deletes;
 mod initial;
 mod keys;
@@ -167,6 +168,16 @@ macro_rules! conformance_suite {
                     wc_189_an_exact_list_that_is_not_retained_comes_from_storage,
                     wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
                     storage_that_is_away_is_told_with_a_time_to_come_back,
+                ],
+                applying: [
+                    every_write_says_who_manages_its_fields,
+                    a_write_that_changes_only_times_is_none,
+                    an_apply_has_a_manager_and_conflicts_are_told,
+                    an_apply_that_cannot_be_is_refused,
+                    a_dry_run_of_an_apply_stores_nothing,
+                    subresources_have_managers_of_their_own,
+                    what_an_applier_gives_up_is_filled_in_anew,
+                    events_of_both_groups_are_applied,
                 ],
                 typing: [
                     mistakes_are_dropped_told_or_refused_as_the_client_wants,
