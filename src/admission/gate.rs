@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use super::attributes::Attributes;
 use super::client::WebhookClient;
 use super::cluster::Cluster;
 use super::error::AdmissionError;
+use super::policy::{self, Binding, Policy};
 use super::webhook::{self, Calling, Hook};
 use crate::tasks::Tasks;
 
@@ -26,17 +28,28 @@ pub enum ConfigurationKind {
     Mutating,
     /// ValidatingWebhookConfiguration
     Validating,
+    /// ValidatingAdmissionPolicy
+    Policy,
+    /// ValidatingAdmissionPolicyBinding
+    Binding,
 }
 
 impl ConfigurationKind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Mutating, Self::Validating];
+    pub const ALL: [Self; 4] = [
+        Self::Mutating,
+        Self::Validating,
+        Self::Policy,
+        Self::Binding,
+    ];
 
     /// The plural name of its resource in admissionregistration.k8s.io.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Mutating => "mutatingwebhookconfigurations",
             Self::Validating => "validatingwebhookconfigurations",
+            Self::Policy => "validatingadmissionpolicies",
+            Self::Binding => "validatingadmissionpolicybindings",
         }
     }
 
@@ -50,6 +63,8 @@ impl ConfigurationKind {
 struct Known {
     mutating: Arc<[Hook]>,
     validating: Arc<[Hook]>,
+    policies: Arc<[Arc<Policy>]>,
+    bindings: Arc<[Arc<Binding>]>,
 }
 
 /// The gate. One per server.
@@ -58,6 +73,7 @@ pub struct Gate {
     client: WebhookClient,
     tasks: Tasks,
     known: ArcSwap<Known>,
+    replacing: Mutex<()>,
     /// Which kinds have been heard of, by their bits. The sender is [`Gate::replace`], who waits are
     /// the first writes; nothing is queued.
     heard: watch::Sender<u8>,
@@ -70,6 +86,7 @@ impl Gate {
             client,
             tasks: tasks.clone(),
             known: ArcSwap::default(),
+            replacing: Mutex::default(),
             heard: watch::Sender::default(),
         }
     }
@@ -77,6 +94,8 @@ impl Gate {
     /// From now on these are all configurations of a kind, by name.
     pub fn replace(&self, kind: ConfigurationKind, mut configurations: Vec<Value>) {
         configurations.sort_by(|a, b| name(a).cmp(name(b)));
+        // Each kind has a follower of its own.
+        let _one_at_a_time = self.replacing.lock();
         let mut known = Known::clone(&self.known.load());
         match kind {
             ConfigurationKind::Mutating => {
@@ -84,6 +103,16 @@ impl Gate {
             }
             ConfigurationKind::Validating => {
                 known.validating = read(&configurations, Hook::of_validating);
+            }
+            ConfigurationKind::Policy => {
+                known.policies = read(&configurations, |policy| {
+                    Policy::read(policy).map(|policy| vec![Arc::new(policy)])
+                });
+            }
+            ConfigurationKind::Binding => {
+                known.bindings = read(&configurations, |binding| {
+                    Binding::read(binding).map(|binding| vec![Arc::new(binding)])
+                });
             }
         }
         self.known.store(Arc::new(known));
@@ -99,7 +128,8 @@ impl Gate {
     /// Whether nothing can refuse a write.
     pub async fn lets_all_in(&self) -> Result<bool, AdmissionError> {
         self.ready().await?;
-        Ok(self.known.load().validating.is_empty())
+        let known = self.known.load();
+        Ok(known.validating.is_empty() && known.bindings.is_empty())
     }
 
     /// Has the mutating webhooks make of `write`'s object what they want, by `until`.
@@ -133,6 +163,10 @@ impl Gate {
         if write.is_exempt() {
             return Ok(());
         }
+        let Known {
+            policies, bindings, ..
+        } = &*known;
+        policy::validate(&self.tasks, cluster, policies, bindings, write).await?;
         webhook::validate(&self.calling(cluster, until), &known.validating, write).await
     }
 
@@ -168,19 +202,16 @@ fn name(configuration: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn read(
-    configurations: &[Value],
-    hooks: impl Fn(&Value) -> Result<Vec<Hook>, String>,
-) -> Arc<[Hook]> {
+fn read<T>(configurations: &[Value], parts: impl Fn(&Value) -> Result<Vec<T>, String>) -> Arc<[T]> {
     let mut all = Vec::new();
     for configuration in configurations {
-        match hooks(configuration) {
-            Ok(hooks) => all.extend(hooks),
+        match parts(configuration) {
+            Ok(parts) => all.extend(parts),
             // Its write was not refused, so it came by another way.
             Err(error) => tracing::error!(
                 name = name(configuration),
                 error,
-                "a webhook configuration cannot be read, and none of its webhooks is called"
+                "an admission configuration cannot be read, and does not count"
             ),
         }
     }

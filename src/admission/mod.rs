@@ -1,14 +1,16 @@
 //! Admission: what may change a write, and what may refuse it, before it is stored: webhooks that are
-//! called over HTTPS, with conditions in CEL. It is told what the write is and what the configurations are;
+//! called over HTTPS, and policies in CEL. It is told what the write is and what the configurations are;
 //! it reads no storage, knows no verb's flow and speaks to no client of this server.
 
 pub mod attributes;
 pub mod cel;
+mod check;
 pub mod client;
 pub mod cluster;
 mod error;
 mod gate;
 mod matching;
+mod policy;
 mod rules;
 mod selector;
 pub mod typed;
@@ -17,5 +19,6 @@ mod webhook;
 #[cfg(test)]
 mod testing;
 
+pub use check::problems;
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};

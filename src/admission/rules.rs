@@ -46,7 +46,18 @@ impl Rule {
         }
     }
 
-    #[allow(dead_code, reason = "policies use it")]
+    /// One about everything.
+    pub(super) fn any() -> Self {
+        let any = || vec!["*".to_owned()];
+        Self {
+            operations: any(),
+            groups: any(),
+            versions: any(),
+            resources: vec![("*".to_owned(), "*".to_owned())],
+            ..Self::default()
+        }
+    }
+
     pub(super) fn of_policy(rule: &NamedRuleWithOperations) -> Self {
         let webhook = RuleWithOperations {
             api_groups: rule.api_groups.clone(),

@@ -15,7 +15,7 @@ use super::write::{Current, Place};
 use super::{ApiError, Registry, Resource, Target, builtin, events, json_patch, metadata, read};
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
-use crate::admission::{ConfigurationKind, typed};
+use crate::admission::{ConfigurationKind, problems, typed};
 use crate::api::{
     DeleteOptions, EventType, FieldValidation, ListOptions, ResourceVersion, SelectionPredicate,
     UserInfo, Warnings, WriteOptions,
@@ -65,6 +65,24 @@ impl Registry {
         Ok(events::to_storage(&target.resource, write.object))
     }
 
+    /// Refuses a configuration of admission that could not work.
+    pub(super) fn check_configuration(
+        &self,
+        resource: &Resource,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        let mut kinds = ConfigurationKind::ALL.into_iter();
+        let kind = kinds.find(|kind| resource.is(GROUP, kind.plural()));
+        let problems = kind.map(|kind| problems(kind, object)).unwrap_or_default();
+        match problems.is_empty() {
+            true => Ok(()),
+            false => {
+                let name = metadata::text(object, "name");
+                Err(ApiError::invalid(resource, name, problems))
+            }
+        }
+    }
+
     /// Has the write that is described judged.
     pub(super) async fn admit(
         &self,
@@ -78,6 +96,27 @@ impl Registry {
         let write = describe(question, object.clone(), old)?;
         let until = Instant::now() + super::WRITE_DEADLINE;
         Ok(self.gate.validate(self, &write, until).await?)
+    }
+
+    /// What admission makes of `part`, which is posted to a subresource and stored nowhere.
+    pub(super) async fn admitted_part(
+        &self,
+        target: &Target,
+        part: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let told = || write_options("CreateOptions", options);
+        let question = Question {
+            operation: Operation::Create,
+            target,
+            user: &options.user,
+            dry_run: options.dry_run,
+            warnings: &options.warnings,
+            options: &told,
+        };
+        let part = self.mutated(question, part, None).await?;
+        self.admit(question, &part, None).await?;
+        Ok(part)
     }
 
     /// Has the deletion of `current` judged.

@@ -79,6 +79,7 @@ impl<'a> Writing<'a> {
         metadata::problems_of_new(resource, &object, &mut causes);
         builtin::problems_of_new(resource, &object, &mut causes);
         self.refuse_for(causes)?;
+        self.registry.check_configuration(resource, &object)?;
         self.admit(Operation::Create, &object, None).await?;
         Ok(object)
     }
@@ -197,6 +198,7 @@ impl<'a> Writing<'a> {
             metadata::bump_generation(&mut object);
         }
         managed::keep_times(&current.value, &mut object);
+        self.registry.check_configuration(resource, &object)?;
         self.admit(Operation::Update, &object, Some(current))
             .await?;
         // An object that nothing holds any longer goes with the write that let go of it.

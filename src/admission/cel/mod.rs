@@ -12,7 +12,7 @@
 mod budget;
 mod compile;
 mod optional;
-pub(super) mod values;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -22,10 +22,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as CelValue};
+pub(super) use kube_cel::cel::Value as CelValue;
+use kube_cel::cel::{Context, ExecutionError, IdedExpr};
 use serde_json::Value;
 
 use budget::Budget;
+pub(super) use values::of_fields as fields;
 
 /// Something is wrong with an expression; the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +37,17 @@ pub struct CompileError(pub(super) String);
 /// Why an expression has no value, in cel-go's words where it has any.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct EvalError(pub(super) String);
+pub struct EvalError(String);
+
+/// How the error of a missing key begins.
+const NO_SUCH_KEY: &str = "no such key: ";
+
+impl EvalError {
+    /// The key that is not there, if that is the error.
+    pub(super) fn missing_key(&self) -> Option<&str> {
+        self.0.strip_prefix(NO_SUCH_KEY)
+    }
+}
 
 /// What an expression comes to, as far as anybody here uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +66,6 @@ pub struct Expression {
     text: String,
     counted: IdedExpr,
     /// Which of the composed variables (`variables.x`) it names.
-    #[allow(dead_code, reason = "policies use it")]
     composed: BTreeSet<String>,
 }
 
@@ -81,7 +92,6 @@ impl Expression {
     }
 
     /// Which of the composed variables it names.
-    #[allow(dead_code, reason = "policies use it")]
     pub(super) fn composed(&self) -> &BTreeSet<String> {
         &self.composed
     }
@@ -160,7 +170,7 @@ impl std::fmt::Debug for Scope<'_> {
 
 fn words(error: &ExecutionError) -> String {
     match error {
-        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchKey(key) => format!("{NO_SUCH_KEY}{key}"),
         ExecutionError::NoSuchOverload => "no such overload".to_owned(),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         ExecutionError::FunctionError { message, .. } => message.clone(),

@@ -10,10 +10,10 @@
 mod conditions;
 mod hooks;
 mod mutating;
-mod review;
+pub(super) mod review;
 mod validating;
 
-pub(super) use conditions::{Conditions, Verdict};
+pub(super) use conditions::{CONDITION_VARIABLES, Conditions, Verdict};
 pub(super) use hooks::Hook;
 pub(super) use mutating::mutate;
 pub(super) use validating::validate;

@@ -256,10 +256,12 @@ pub(super) async fn post(
     metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut body)?;
     match (&*resource.plural, target.subresource.as_deref()) {
         ("bindings", None) | ("pods", Some("binding")) => {
+            let body = registry.admitted_part(target, body, options).await?;
             let bound = binding::bind(registry, target, &body, options).await;
             bound.map(|status| Posted::Done(Box::new(status)))
         }
         ("pods", Some("eviction")) => {
+            let body = registry.admitted_part(target, body, options).await?;
             let evicted = eviction::evict(registry, target, &body, options).await;
             evicted.map(|status| Posted::Done(Box::new(status)))
         }

@@ -54,6 +54,8 @@ async fn the_system_namespaces_exist_whoever_starts() {
         "customresourcedefinitions.apiextensions.k8s.io",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "namespaces",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     ];
     assert_eq!(caches, followed, "a start fills no other cache");

@@ -10,6 +10,7 @@ super::on_both!(
     objects_are_selected_by_old_and_new_labels,
     conditions_narrow_and_their_errors_count,
     equivalent_resources_are_asked_about,
+    evictions_bindings_and_scales_are_writes_of_their_own,
 );
 
 async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
@@ -216,4 +217,71 @@ async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
         "in the form that was asked for"
     );
     assert_eq!(requests(&webhook, "/exact").len(), 0);
+}
+
+async fn evictions_bindings_and_scales_are_writes_of_their_own(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| {
+        let request = &asked.body["request"];
+        match (request["subResource"].as_str(), request["name"].as_str()) {
+            (Some("eviction"), Some("kept")) => deny(asked, "it stays"),
+            _ => allow(asked),
+        }
+    })
+    .await;
+    let rules = json!({"rules": [
+        rule(&["CREATE"], "", "pods/eviction"), rule(&["CREATE"], "", "pods/binding"),
+        rule(&["UPDATE"], "apps", "deployments/scale"),
+    ]});
+    let parts = hook(&webhook, "/parts", rules);
+    cluster
+        .configure("Validating", "w", &webhook, &[parts])
+        .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    cluster
+        .post(pods, &super::cluster::pod("kept"))
+        .await
+        .ok(201);
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "kept"},
+        "target": {"kind": "Node", "name": "n"},
+    });
+    cluster
+        .post(&format!("{pods}/kept/binding"), &binding)
+        .await
+        .ok(201);
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "kept"},
+    });
+    let told = cluster
+        .post(&format!("{pods}/kept/eviction"), &eviction)
+        .await;
+    told.refused(403, "Forbidden", "it stays");
+    let labels = json!({"app": "d"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }},
+    });
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    cluster.post(deployments, &deployment).await.ok(201);
+    let scale = json!({"spec": {"replicas": 3}});
+    cluster
+        .patch(&format!("{deployments}/d/scale"), &scale)
+        .await
+        .ok(200);
+    let asked = requests(&webhook, "/parts");
+    let kinds: Vec<_> = asked
+        .iter()
+        .map(|r| r["kind"]["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["Binding", "Eviction", "Scale"]);
+    assert_eq!(
+        asked[1]["requestKind"],
+        json!({"group": "policy", "version": "v1", "kind": "Eviction"})
+    );
+    assert_eq!(asked[1]["resource"]["resource"], "pods");
+    assert_eq!(asked[2]["object"]["spec"]["replicas"], 3);
+    assert_eq!(asked[2]["oldObject"]["spec"]["replicas"], 1);
 }

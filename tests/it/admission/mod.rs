@@ -5,6 +5,8 @@ mod client;
 mod cluster;
 mod matching;
 mod mutating;
+mod policies;
+mod shutdown;
 mod validating;
 
 /// Runs cases on both back ends, each on a server of its own.

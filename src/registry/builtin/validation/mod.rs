@@ -72,9 +72,6 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
         ("policy", "poddisruptionbudgets") => policies::disruption_budget(object, causes),
         ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(object, causes),
         ("rbac.authorization.k8s.io", plural) => policies::rbac(plural, object, causes),
-        ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
-            policies::webhooks(object, causes);
-        }
         ("coordination.k8s.io", "leases") => policies::lease(object, causes),
         ("node.k8s.io", "runtimeclasses") => policies::runtime_class(object, causes),
         ("networking.k8s.io" | "discovery.k8s.io", plural) => {

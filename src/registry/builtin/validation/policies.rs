@@ -1,7 +1,5 @@
-//! What is wrong with what rules others: roles and bindings, webhooks, budgets, autoscalers, priorities,
+//! What is wrong with what rules others: roles and bindings, budgets, autoscalers, priorities,
 //! leases.
-
-use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -107,111 +105,6 @@ fn binding(binding: &Fields, namespaced: bool, causes: &mut Causes) {
                 causes.not_supported(&at.member("kind"), other, kinds);
             }
         }
-    }
-}
-
-pub(super) fn webhooks(configuration: &Fields, causes: &mut Causes) {
-    let at = Path::Top("webhooks");
-    let mut names = HashSet::new();
-    for (index, hook) in objects(list(configuration, "webhooks")) {
-        if causes.is_full() {
-            return;
-        }
-        let at = at.item(index);
-        let name = text(hook, "name");
-        match name {
-            "" => causes.required(&at.member("name"), ""),
-            name if name.split('.').count() < 3 => {
-                let why = "should be a domain with at least three segments separated by dots";
-                causes.invalid(&at.member("name"), name, why);
-            }
-            name => causes.invalid_each(&at.member("name"), name, rules::subdomain(name)),
-        }
-        if !names.insert(name) {
-            causes.duplicate(&at.member("name"), name);
-        }
-        webhook(hook, &at, causes);
-    }
-}
-
-fn webhook(hook: &Fields, at: &Path<'_>, causes: &mut Causes) {
-    let at_rules = at.member("rules");
-    for (index, rule) in objects(list(hook, "rules")) {
-        let at = at_rules.item(index);
-        for member in ["operations", "apiGroups", "apiVersions", "resources"] {
-            if list(rule, member).is_empty() {
-                causes.required(&at.member(member), "");
-            }
-        }
-        let operations = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-        let at_operations = at.member("operations");
-        for (index, given) in list(rule, "operations").iter().enumerate() {
-            let given = given.as_str().unwrap_or_default();
-            if !operations.contains(&given) {
-                causes.not_supported(&at_operations.item(index), given, operations);
-            }
-        }
-        one_of(rule, "scope", &["*", "Cluster", "Namespaced"], &at, causes);
-    }
-    one_of(hook, "failurePolicy", &["Fail", "Ignore"], at, causes);
-    one_of(hook, "matchPolicy", &["Equivalent", "Exact"], at, causes);
-    one_of(
-        hook,
-        "reinvocationPolicy",
-        &["IfNeeded", "Never"],
-        at,
-        causes,
-    );
-    match text(hook, "sideEffects") {
-        "" => {
-            let why = "must specify one of None, NoneOnDryRun";
-            causes.required(&at.member("sideEffects"), why);
-        }
-        _ => one_of(hook, "sideEffects", &["None", "NoneOnDryRun"], at, causes),
-    }
-    let seconds = number(hook, "timeoutSeconds").unwrap_or(10);
-    if !(1..=30).contains(&seconds) {
-        let why = "the timeout value must be between 1 and 30 seconds";
-        causes.invalid(&at.member("timeoutSeconds"), seconds, why);
-    }
-    for member in ["namespaceSelector", "objectSelector"] {
-        if let Some(selector) = object(hook, member) {
-            selectors::selector(selector, &at.member(member), causes);
-        }
-    }
-    let config = object(hook, "clientConfig");
-    let at_config = at.member("clientConfig");
-    let url = config.map_or("", |config| text(config, "url"));
-    let service = config.and_then(|config| object(config, "service"));
-    match (url, service) {
-        ("", None) => causes.required(&at_config, "exactly one of url or service is required"),
-        ("", Some(service)) => {
-            let at = at_config.member("service");
-            for (member, what) in [("name", "name"), ("namespace", "namespace")] {
-                if text(service, member).is_empty() {
-                    let why = format!("service {what} is required");
-                    causes.required(&at.member(member), &why);
-                }
-            }
-        }
-        (_, Some(_)) => causes.required(&at_config, "exactly one of url or service is required"),
-        (url, None) if !url.starts_with("https://") => {
-            let why = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-            causes.invalid(&at_config.member("url"), url, why);
-        }
-        _ => {}
-    }
-    let versions = list(hook, "admissionReviewVersions");
-    if versions.is_empty() {
-        let why = "must specify one of v1, v1beta1";
-        causes.required(&at.member("admissionReviewVersions"), why);
-    } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
-        let why = "must include at least one of v1, v1beta1";
-        causes.invalid(
-            &at.member("admissionReviewVersions"),
-            versions.to_vec(),
-            why,
-        );
     }
 }
 

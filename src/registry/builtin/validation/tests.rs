@@ -394,17 +394,6 @@ fn policies() {
         ],
     );
     check(
-        "validatingwebhookconfigurations",
-        json!({"webhooks": [{"name": "a.b"}]}),
-        &[
-            "webhooks[0].name: Invalid value: \"a.b\": should be a domain with at least three \
-             segments separated by dots",
-            "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
-            "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
-            "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
-        ],
-    );
-    check(
         "horizontalpodautoscalers",
         json!({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2,
             "maxReplicas": 1}}),

@@ -1,0 +1,163 @@
+//! What is wrong with a configuration of admission itself: the rules beyond its type, in the words of
+//! upstream's validation. Whoever stores it asks; nothing here decides on other writes.
+
+mod policies;
+mod webhooks;
+
+use serde_json::Value;
+
+use super::cel::Expression;
+use super::gate::ConfigurationKind;
+use super::selector;
+use crate::api::StatusCause;
+
+/// How many conditions there may be.
+const CONDITIONS_MAX: usize = 64;
+
+/// What is wrong with `object`, which is a configuration of this kind; empty when nothing is.
+pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
+    let mut problems = Problems::default();
+    match kind {
+        ConfigurationKind::Mutating => webhooks::check(&mut problems, object, true),
+        ConfigurationKind::Validating => webhooks::check(&mut problems, object, false),
+        ConfigurationKind::Policy => policies::check(&mut problems, &object["spec"]),
+        ConfigurationKind::Binding => policies::check_binding(&mut problems, &object["spec"]),
+    }
+    problems.0
+}
+
+/// How many problems are told.
+const PROBLEMS_MAX: usize = 100;
+
+#[derive(Debug, Default)]
+struct Problems(Vec<StatusCause>);
+
+impl Problems {
+    fn push(&mut self, cause: StatusCause) {
+        if self.0.len() < PROBLEMS_MAX {
+            self.0.push(cause);
+        }
+    }
+
+    fn required(&mut self, field: &str, why: &str) {
+        self.push(StatusCause::required(field, why));
+    }
+
+    fn invalid(&mut self, field: &str, value: &str, why: &str) {
+        self.push(StatusCause::invalid(field, value, why));
+    }
+
+    fn duplicate(&mut self, field: &str, value: &str) {
+        self.push(StatusCause {
+            reason: "FieldValueDuplicate".to_owned(),
+            message: format!("Duplicate value: {value:?}"),
+            field: field.to_owned(),
+        });
+    }
+
+    /// A value that is given is one of a few.
+    fn one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        if let Some(given) = value.as_str().filter(|given| !supported.contains(given)) {
+            self.push(StatusCause::not_supported(field, given, supported));
+        }
+    }
+
+    /// A list has items.
+    fn some(&mut self, field: &str, list: &Value) -> bool {
+        let has = list.as_array().is_some_and(|list| !list.is_empty());
+        if !has {
+            self.required(field, "");
+        }
+        has
+    }
+
+    fn selector(&mut self, field: &str, written: &Value) {
+        if written.is_null() {
+            return;
+        }
+        let read = serde_json::from_value(written.clone()).map_err(|error| error.to_string());
+        if let Err(why) = read.and_then(|written| selector::read(Some(&written))) {
+            self.invalid(field, &written.to_string(), &why);
+        }
+    }
+
+    /// An expression that compiles.
+    fn expression(&mut self, field: &str, text: &Value, variables: &[&str]) {
+        let text = text.as_str().unwrap_or_default();
+        if text.trim().is_empty() {
+            return self.required(field, "expression is not specified");
+        }
+        if let Err(error) = Expression::compile(text, variables) {
+            self.invalid(field, text, &format!("compilation failed: {error}"));
+        }
+    }
+
+    fn conditions(&mut self, field: &str, conditions: &Value, variables: &[&str]) {
+        let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
+        if all.len() > CONDITIONS_MAX {
+            self.push(StatusCause {
+                reason: "FieldValueTooMany".to_owned(),
+                message: format!(
+                    "Too many: {}: must have at most {CONDITIONS_MAX} items",
+                    all.len()
+                ),
+                field: field.to_owned(),
+            });
+            return;
+        }
+        let mut names = Vec::new();
+        for (index, condition) in all.iter().enumerate() {
+            let field = format!("{field}[{index}]");
+            let name = condition["name"].as_str().unwrap_or_default();
+            match name {
+                "" => self.required(&format!("{field}.name"), ""),
+                _ if names.contains(&name) => self.duplicate(&format!("{field}.name"), name),
+                _ => names.push(name),
+            }
+            self.expression(
+                &format!("{field}.expression"),
+                &condition["expression"],
+                variables,
+            );
+        }
+    }
+
+    /// The members that the rules of webhooks and of policies share.
+    fn rule(&mut self, field: &str, rule: &Value) {
+        const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+        for list in ["operations", "apiGroups", "apiVersions", "resources"] {
+            let field = format!("{field}.{list}");
+            if !self.some(&field, &rule[list]) {
+                continue;
+            }
+            let items: Vec<&str> = strings(&rule[list]).collect();
+            if list != "resources" && items.len() > 1 && items.contains(&"*") {
+                let what = match list {
+                    "operations" => "operations",
+                    "apiGroups" => "API groups",
+                    _ => "API versions",
+                };
+                let why = format!("if '*' is present, must not specify other {what}");
+                self.invalid(&field, &rule[list].to_string(), &why);
+            }
+            for (index, item) in items.iter().enumerate() {
+                let field = format!("{field}[{index}]");
+                match list {
+                    "operations" => self.one_of(&field, &Value::from(*item), &OPERATIONS),
+                    "apiVersions" | "resources" if item.is_empty() => self.required(&field, ""),
+                    _ => {}
+                }
+            }
+        }
+        let scope = format!("{field}.scope");
+        self.one_of(&scope, &rule["scope"], &["*", "Cluster", "Namespaced"]);
+    }
+}
+
+fn strings(list: &Value) -> impl Iterator<Item = &str> {
+    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    items.iter().filter_map(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests;

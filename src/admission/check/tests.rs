@@ -1,0 +1,258 @@
+//! Each rule by a configuration that breaks it alone.
+
+use serde_json::json;
+
+use super::*;
+
+fn hook() -> Value {
+    json!({
+        "name": "a.example.com",
+        "clientConfig": {"url": "https://127.0.0.1/a"},
+        "rules": [{
+            "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"], "scope": "*",
+        }],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1", "v1beta1"],
+    })
+}
+
+/// The problems of `configuration` with this value at this place.
+fn changed(kind: ConfigurationKind, mut object: Value, at: &str, value: Value) -> Vec<String> {
+    assert_eq!(problems(kind, &object), [], "{object}");
+    let (parent, member) = at.rsplit_once('/').unwrap();
+    match object.pointer_mut(at) {
+        Some(place) => *place = value,
+        None => object.pointer_mut(parent).unwrap()[member] = value,
+    }
+    let told = |cause: StatusCause| format!("{}: {}", cause.field, cause.message);
+    problems(kind, &object).into_iter().map(told).collect()
+}
+
+fn refused(at: &str, value: Value, expect: &str) {
+    let object = json!({"webhooks": [hook()]});
+    let told = changed(
+        ConfigurationKind::Mutating,
+        object,
+        &format!("/webhooks/0{at}"),
+        value,
+    );
+    assert_eq!(told, [format!("webhooks[0].{expect}")]);
+}
+
+#[test]
+fn webhooks() {
+    let three = "should be a domain with at least three segments separated by dots";
+    refused(
+        "/name",
+        json!("a.b"),
+        &format!("name: Invalid value: \"a.b\": {three}"),
+    );
+    refused(
+        "/sideEffects",
+        json!(null),
+        "sideEffects: Required value: must specify one of None, NoneOnDryRun",
+    );
+    refused(
+        "/sideEffects",
+        json!("Some"),
+        "sideEffects: Unsupported value: \"Some\": supported values: \"None\", \"NoneOnDryRun\"",
+    );
+    refused(
+        "/timeoutSeconds",
+        json!(31),
+        "timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds",
+    );
+    refused(
+        "/admissionReviewVersions",
+        json!(["v1beta1"]),
+        "admissionReviewVersions: Invalid value: \"v1beta1\": must include at least one of v1",
+    );
+    refused(
+        "/failurePolicy",
+        json!("Maybe"),
+        "failurePolicy: Unsupported value: \"Maybe\": supported values: \"Fail\", \"Ignore\"",
+    );
+    refused(
+        "/rules/0/operations",
+        json!([]),
+        "rules[0].operations: Required value",
+    );
+    refused(
+        "/rules/0/operations",
+        json!(["*", "CREATE"]),
+        "rules[0].operations: Invalid value: \"[\\\"*\\\",\\\"CREATE\\\"]\": if '*' is present, must not specify other operations",
+    );
+    refused(
+        "/clientConfig",
+        json!({}),
+        "clientConfig: Required value: exactly one of url or service is required",
+    );
+    refused(
+        "/clientConfig/service",
+        json!({"name": "a", "namespace": "b"}),
+        "clientConfig: Required value: exactly one of url or service is required",
+    );
+    let form = "desired format: https://host[:port]/path";
+    for (url, value, why) in [
+        (
+            "http://a/",
+            "http",
+            "'https' is the only allowed URL scheme",
+        ),
+        (
+            "https://u@a/",
+            "u",
+            "user information is not permitted in the URL",
+        ),
+        (
+            "https://a/#f",
+            "f",
+            "fragments are not permitted in the URL",
+        ),
+        (
+            "https://a/?q=1",
+            "q=1",
+            "query parameters are not permitted in the URL",
+        ),
+    ] {
+        let expect = format!("clientConfig.url: Invalid value: {value:?}: {why}; {form}");
+        refused("/clientConfig/url", json!(url), &expect);
+    }
+    refused(
+        "/reinvocationPolicy",
+        json!("Always"),
+        "reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \"Never\"",
+    );
+    let told = changed(
+        ConfigurationKind::Validating,
+        json!({"webhooks": [hook()]}),
+        "/webhooks/0/matchConditions",
+        json!([{"name": "a", "expression": "object."}, {"name": "a", "expression": "params == 1"}]),
+    );
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].starts_with("webhooks[0].matchConditions[0].expression: Invalid value: \"object.\": compilation failed: "), "{told:?}");
+    assert!(
+        told[1].ends_with("name: Duplicate value: \"a\""),
+        "{told:?}"
+    );
+    assert!(
+        told[2].contains("undeclared reference to 'params'"),
+        "{told:?}"
+    );
+    let twice = json!({"webhooks": [hook(), hook()]});
+    let told = problems(ConfigurationKind::Validating, &twice);
+    assert_eq!(told[0].field, "webhooks[1].name");
+}
+
+fn refused_policy(at: &str, value: Value, expect: &str) {
+    let policy = json!({"spec": {
+        "matchConstraints": {"resourceRules": [hook()["rules"][0]]},
+        "validations": [{"expression": "true"}],
+    }});
+    let told = changed(
+        ConfigurationKind::Policy,
+        policy,
+        &format!("/spec{at}"),
+        value,
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with(&format!("spec.{expect}")),
+        "{told:?} for {expect}"
+    );
+}
+
+#[test]
+fn policies() {
+    refused_policy(
+        "/matchConstraints",
+        json!(null),
+        "matchConstraints: Required value",
+    );
+    refused_policy(
+        "/validations",
+        json!([]),
+        "validations: Required value: validations or auditAnnotations must contain at least one item",
+    );
+    refused_policy(
+        "/validations/0/expression",
+        json!("object.spec ="),
+        "validations[0].expression: Invalid value: \"object.spec =\": compilation failed: ERROR: <input>:1:",
+    );
+    refused_policy(
+        "/validations/0/expression",
+        json!(" "),
+        "validations[0].expression: Required value: expression is not specified",
+    );
+    refused_policy(
+        "/validations/0/message",
+        json!("a\nb"),
+        "validations[0].message: Invalid value: \"a\\nb\": message must not contain line breaks",
+    );
+    refused_policy(
+        "/validations/0/messageExpression",
+        json!("x"),
+        "validations[0].messageExpression: Invalid value: \"x\": compilation failed: ",
+    );
+    refused_policy(
+        "/validations/0/reason",
+        json!("NotFound"),
+        "validations[0].reason: Unsupported value",
+    );
+    refused_policy(
+        "/variables",
+        json!([{"name": "a-b", "expression": "1"}]),
+        "variables[0].name: Invalid value: \"a-b\": name is not a valid CEL identifier",
+    );
+    refused_policy(
+        "/paramKind",
+        json!({"kind": "ConfigMap"}),
+        "paramKind.apiVersion: Required value",
+    );
+}
+
+fn refused_binding(at: &str, value: Value, expect: &str) {
+    let binding = json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    let told = changed(
+        ConfigurationKind::Binding,
+        binding,
+        &format!("/spec{at}"),
+        value,
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with(&format!("spec.{expect}")),
+        "{told:?} for {expect}"
+    );
+}
+
+#[test]
+fn bindings() {
+    refused_binding("/policyName", json!(""), "policyName: Required value");
+    refused_binding(
+        "/validationActions",
+        json!([]),
+        "validationActions: Required value",
+    );
+    refused_binding(
+        "/validationActions",
+        json!(["Deny", "Warn"]),
+        "validationActions: Invalid value: \"Deny,Warn\": must not contain both Deny and Warn",
+    );
+    refused_binding(
+        "/validationActions",
+        json!(["Stop"]),
+        "validationActions[0]: Unsupported value: \"Stop\": supported values: \"Audit\", \"Deny\", \"Warn\"",
+    );
+    refused_binding(
+        "/paramRef",
+        json!({"parameterNotFoundAction": "Deny"}),
+        "paramRef: Required value: one of name or selector must be specified",
+    );
+    refused_binding(
+        "/paramRef",
+        json!({"name": "a"}),
+        "paramRef.parameterNotFoundAction: Required value",
+    );
+}
