@@ -313,12 +313,7 @@ impl<'a> Call<'a> {
 
     /// The whole object in a body, of the kind that this place takes.
     fn object(&self, body: &[u8], options: &WriteOptions) -> Result<Value, WireError> {
-        let name = self.subresource.as_deref();
-        let subresource = name.and_then(|name| self.resource.subresource(name));
-        let wanted = match subresource.and_then(|subresource| subresource.body) {
-            Some(body) => WantedKind::part(self.registry(), body),
-            None => WantedKind::whole(self.registry(), &self.resource),
-        };
+        let wanted = WantedKind::new(self.registry(), &self.bodies);
         let decoded = body_of::object(
             wanted.types(),
             &self.wire.protobuf,

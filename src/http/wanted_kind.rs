@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::api::WriteOptions;
-use crate::registry::{BodyKind, Registry, Resource, judge};
+use crate::registry::{Registry, Resource, judge};
 use crate::schema::{Decoded, KindType};
 
 use super::error::WireError;
@@ -21,26 +21,12 @@ pub(crate) struct WantedKind<'a> {
 
 impl<'a> WantedKind<'a> {
     /// That of a resource's objects.
-    pub(crate) fn whole(registry: &Registry, resource: &'a Resource) -> Self {
+    pub(crate) fn new(registry: &Registry, resource: &'a Resource) -> Self {
         Self {
             api_version: resource.api_version(),
             version: &resource.version,
             kind: &resource.kind,
             types: registry.kind_type(resource),
-        }
-    }
-
-    /// That of a subresource whose bodies are something else.
-    pub(crate) fn part(registry: &Registry, body: BodyKind) -> WantedKind<'static> {
-        let api_version = match body.group.is_empty() {
-            true => body.version.to_owned(),
-            false => format!("{}/{}", body.group, body.version),
-        };
-        WantedKind {
-            types: KindType::builtin(registry.types(), &api_version, body.kind),
-            api_version,
-            version: body.version,
-            kind: body.kind,
         }
     }
 

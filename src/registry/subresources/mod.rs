@@ -349,6 +349,7 @@ impl Resource {
             version: body.version.to_owned(),
             kind: body.kind.to_owned(),
             plural: part.name.to_owned(),
+            custom: None,
             ..Self::clone(self)
         })
     }

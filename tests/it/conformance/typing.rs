@@ -183,4 +183,20 @@ pub(crate) async fn patched_objects_are_read_as_their_kind(site: &Site) {
         message.ends_with(r#"strict decoding error: duplicate field "spec.paused""#),
         "{message}"
     );
+    // A part of an object that is of another kind is read as that.
+    let scale = format!("{path}/scale?fieldValidation=Strict");
+    let answer = site
+        .patch(&scale, "merge", &json!({"spec": {"replicas": 5}}))
+        .await;
+    assert_eq!(answer.ok(200)["spec"]["replicas"], 5);
+    assert_eq!(warnings(&answer), [""; 0]);
+    let refused = site
+        .patch(&scale, "merge", &json!({"spec": {"paused": true}}))
+        .await;
+    let status = refused.failure(422, "Invalid");
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.ends_with(r#"unknown field "spec.paused""#),
+        "{message}"
+    );
 }
