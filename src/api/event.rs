@@ -44,7 +44,7 @@ pub struct WatchEvent {
 /// A frame in the representation `format`, good while `stamp` is the one asked for.
 #[derive(Debug)]
 struct SharedFrame {
-    format: u8,
+    format: u32,
     stamp: i64,
     bytes: Bytes,
 }
@@ -91,7 +91,7 @@ impl WatchEvent {
     /// Those of `make`; nothing is kept then.
     pub fn frame_as<E>(
         &self,
-        format: u8,
+        format: u32,
         stamp: i64,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {

@@ -89,6 +89,14 @@ impl Renderer {
         self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()
     }
 
+    /// Which version of a custom resource it shows; 0 for a built-in.
+    pub(crate) fn version_number(&self) -> u32 {
+        self.resource
+            .custom
+            .as_ref()
+            .map_or(0, |custom| custom.ordinal)
+    }
+
     /// Whether objects look different in storage.
     pub(crate) fn converts(&self) -> bool {
         self.converter.is_some()

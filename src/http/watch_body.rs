@@ -169,11 +169,9 @@ impl FrameEncoder {
 }
 
 /// A number for each way to show an object, by which watchers share an event's frame. Resources that
-/// share a cache share its events; one of them at most converts ([`Registry::converts`]), so that a bit
-/// tells them apart.
-///
-/// [`Registry::converts`]: crate::registry::Registry::converts
-fn format_number(renderer: &Renderer) -> u8 {
+/// share a cache share its events: of built-ins one at most converts, so that a bit tells them apart, and
+/// the versions of a custom resource are numbered.
+fn format_number(renderer: &Renderer) -> u32 {
     let form = match renderer.form() {
         Form::Object => 0,
         Form::Metadata => 1,
@@ -181,8 +179,8 @@ fn format_number(renderer: &Renderer) -> u8 {
         Form::Table(IncludeObject::Metadata) => 3,
         Form::Table(IncludeObject::Object) => 4,
     };
-    let media = u8::from(renderer.protobuf().is_some());
-    form | u8::from(renderer.converts()) << 3 | media << 4
+    let media = u32::from(renderer.protobuf().is_some());
+    form | u32::from(renderer.converts()) << 3 | media << 4 | renderer.version_number() << 5
 }
 
 /// What a watcher says, as frames.

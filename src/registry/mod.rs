@@ -326,19 +326,19 @@ impl Registry {
         self.storage.size_bytes().await
     }
 
-    /// Whether objects of `resource` are shown in another form than the stored one. Of the resources
-    /// that share a cache at most one is: who shares what is made of its events counts on it.
+    /// Whether objects of `resource` may be shown in another form than the stored one.
     pub fn converts(&self, resource: &Resource) -> bool {
         events::is_converted(resource)
     }
 
     /// The representation of an object of `resource`, where that is not the stored form: events are
-    /// stored as core events, and events.k8s.io shows them in its own form. `None`: `body` is right.
+    /// stored as core events, and events.k8s.io shows them in its own form; custom resources are stored in
+    /// one version. `None`: `body` is right.
     ///
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !self.converts(resource) {
+        if !self.converts(resource) || custom::is_in_version(resource, body) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());

@@ -8,7 +8,7 @@ use super::admission::{self, Question};
 use super::error::Causes;
 use super::subresources::{pods, scale};
 use super::write::{Change, Current};
-use super::{ApiError, Registry, Target, builtin, events, metadata, strategy, update};
+use super::{ApiError, Registry, Target, builtin, custom, events, metadata, strategy, update};
 use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
 use crate::managed;
@@ -59,6 +59,7 @@ impl<'a> Writing<'a> {
         metadata::wipe_system_fields(&mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         builtin::default(resource, &mut object);
+        custom::fill(resource, &mut object);
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
             self.manage(None, &mut object);
@@ -66,6 +67,7 @@ impl<'a> Writing<'a> {
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
+        custom::fill(resource, &mut object);
         Ok(object)
     }
 
@@ -78,6 +80,7 @@ impl<'a> Writing<'a> {
         let mut causes = Causes::default();
         metadata::problems_of_new(resource, &object, &mut causes);
         builtin::problems_of_new(resource, &object, &mut causes);
+        custom::problems(resource, None, &object, &mut causes);
         self.refuse_for(causes)?;
         self.registry.check_configuration(resource, &object)?;
         self.admit(Operation::Create, &object, None).await?;
@@ -167,8 +170,8 @@ impl<'a> Writing<'a> {
         fields: Fields,
     ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
-        let name = &self.target.name;
         builtin::default(resource, &mut object);
+        custom::fill(resource, &mut object);
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
             self.manage(Some(&current.value), &mut object);
@@ -177,6 +180,7 @@ impl<'a> Writing<'a> {
             .mutated(Operation::Update, object, Some(current))
             .await?;
         builtin::default(resource, &mut object);
+        custom::fill(resource, &mut object);
         let subresource = self.target.subresource.as_deref();
         let entries = object["metadata"]["managedFields"].take();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
@@ -193,6 +197,7 @@ impl<'a> Writing<'a> {
             let of_part = pods::problems(subresource, stored, &object);
             of_part.into_iter().for_each(|cause| causes.push(cause));
         }
+        custom::problems(resource, Some(stored), &object, &mut causes);
         self.refuse_for(causes)?;
         if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);

@@ -27,8 +27,6 @@ pub(super) struct Metadata {
     #[serde(default)]
     pub(super) deletion_timestamp: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) finalizers: Vec<String>,
-    #[serde(default, deserialize_with = "or_default")]
     pub(super) annotations: std::collections::BTreeMap<String, String>,
 }
 

@@ -14,14 +14,16 @@
 //! 2. Whoever reads from this server that a definition is established can use what it defines here.
 //! 3. A definition goes after its objects: one of that name that comes later finds none.
 
+mod checks;
 mod cleanup;
 mod columns;
 mod conditions;
-#[allow(dead_code, reason = "schemas and conversion are not read yet")]
 mod definition;
 mod follow;
 mod json_path;
 mod resources;
+mod schema;
+mod structural;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,8 @@ use tokio::sync::watch;
 
 use self::columns::Printer;
 pub use self::definition::Scale;
+use self::schema::Schema;
+use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
 use crate::schema::KindType;
@@ -54,11 +58,20 @@ pub struct Custom {
     pub deprecation: Option<String>,
     /// Where its objects keep their scale, if the version has one.
     pub scale: Option<Scale>,
+    /// Which of its definition's versions it is, counted from 1: they share a cache, and what is made of
+    /// its events is kept by this.
+    pub ordinal: u32,
     pub(super) printer: Printer,
+    /// The `apiVersion` that objects are stored with.
+    pub(super) stored_as: String,
+    /// Whether storage may have objects of another version.
+    pub(super) converts: bool,
     /// The type of its objects, by its schema.
     pub(super) kind: KindType,
     /// Its `openAPIV3Schema`, null if it has none, as the documents of OpenAPI show it.
     pub schema: Arc<Value>,
+    /// The same, as objects are held to it.
+    structure: Schema,
 }
 
 /// What the registry knows of definitions as such.
@@ -72,6 +85,39 @@ pub(super) struct Definitions {
 /// Whether this is the resource of definitions.
 pub(super) fn is_definitions(resource: &Resource) -> bool {
     resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
+/// Whether stored bytes are of the resource's own version. What this server writes, and others do, begins
+/// with it; it is right to say no.
+pub(super) fn is_in_version(resource: &Resource, body: &[u8]) -> bool {
+    let beginning = format!(r#"{{"apiVersion":"{}","#, resource.api_version());
+    resource.custom.is_some() && body.starts_with(beginning.as_bytes())
+}
+
+/// Fills in what a definition or a custom resource's schema says of an object about to be written, and
+/// drops what that does not know.
+pub(super) fn fill(resource: &Resource, object: &mut Value) {
+    if let Some(custom) = &resource.custom {
+        custom.structure.fill(object);
+    }
+    if is_definitions(resource) {
+        definition::fill_in(object);
+    }
+}
+
+/// What a schema, or what definitions are, does not allow of an object; `old` is what it replaces.
+pub(super) fn problems(
+    resource: &Resource,
+    old: Option<&Value>,
+    object: &Value,
+    causes: &mut Causes,
+) {
+    if let Some(custom) = &resource.custom {
+        schema::validate(&custom.structure, object, old, causes);
+    }
+    if is_definitions(resource) {
+        checks::problems(object, old, causes);
+    }
 }
 
 /// Refuses new objects of a definition that is being deleted.

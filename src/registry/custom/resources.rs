@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::columns::Printer;
 use super::definition::{Definition, Names, Version};
+use super::schema::Schema;
 use super::{Custom, Resource};
 use crate::api::{ColumnSet, FieldColumn};
 use crate::registry::Subresource;
@@ -23,24 +24,33 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 
-/// The served versions of a definition that has these names.
+/// The served versions of a definition that has these names. A version that only a webhook can convert is
+/// not served.
 pub(super) fn resources(
     definition: &Definition,
     names: &Names,
     builtins: &Types,
 ) -> Vec<Arc<Resource>> {
-    let served = definition.spec.versions.iter().filter(|v| v.served);
-    served
-        .map(|version| Arc::new(resource(definition, names, version, builtins)))
-        .collect()
+    let spec = &definition.spec;
+    let by_webhook = spec.conversion.strategy == "Webhook";
+    let mut all = Vec::new();
+    for (version, ordinal) in spec.versions.iter().zip(1..) {
+        if version.served && by_webhook && !version.storage {
+            let (name, version) = (&definition.metadata.name, &version.name);
+            tracing::warn!(
+                name,
+                version,
+                "a version that a webhook converts is not served"
+            );
+        } else if version.served {
+            let custom = custom(definition, names, version, ordinal, builtins);
+            all.push(Arc::new(resource(definition, names, version, custom)));
+        }
+    }
+    all
 }
 
-fn resource(
-    definition: &Definition,
-    names: &Names,
-    version: &Version,
-    builtins: &Types,
-) -> Resource {
+fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {
     let spec = &definition.spec;
     let mut subresources = Vec::new();
     if version.subresources.status.is_some() {
@@ -63,13 +73,22 @@ fn resource(
         storage_prefix: definition.storage_prefix(),
         columns: Arc::new(columns(&spec.versions, version)),
         triggers: Vec::new(),
-        custom: Some(Arc::new(custom(definition, names, version, builtins))),
+        custom: Some(Arc::new(custom)),
     }
 }
 
-fn custom(definition: &Definition, names: &Names, version: &Version, builtins: &Types) -> Custom {
+fn custom(
+    definition: &Definition,
+    names: &Names,
+    version: &Version,
+    ordinal: u32,
+    builtins: &Types,
+) -> Custom {
     let group = &definition.spec.group;
     let (name, kind) = (&version.name, &names.kind);
+    let storage = definition.storage_version().unwrap_or(version);
+    let mut stored = definition.status.stored_versions.iter();
+    let open_api = version.schema.open_api.as_ref();
     let deprecated = || format!("{group}/{name} {kind} is deprecated");
     let schema = version.schema.open_api.clone().unwrap_or_default();
     let types = Types::of_schema(&schema, builtins);
@@ -82,7 +101,11 @@ fn custom(definition: &Definition, names: &Names, version: &Version, builtins: &
         }),
         scale: version.subresources.scale.clone(),
         printer: Printer::new(version),
+        ordinal,
+        stored_as: format!("{group}/{}", storage.name),
+        converts: storage.name != *name || stored.any(|stored| stored != name),
         kind: KindType::custom(Arc::new(types)),
+        structure: Schema::of_version(open_api),
         schema: Arc::new(schema),
     }
 }

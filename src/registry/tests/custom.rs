@@ -14,6 +14,10 @@ pub(super) fn definition(plural: &str, kind: &str) -> Value {
             "name": name, "served": true, "storage": storage,
             "schema": {"openAPIV3Schema": {
                 "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {"spec": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true, "properties": {
+                        "color": {"type": "string"}, "size": {"type": "integer"},
+                    }}},
             }},
             "subresources": {"status": {}},
             "selectableFields": [{"jsonPath": ".spec.color"}],

@@ -2,7 +2,9 @@
 //! HTTP meet them.
 
 mod lifecycle;
+mod schemas;
 mod showing;
+mod versions;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -47,6 +49,16 @@ on_both!(
         a_definition_goes_with_its_objects_and_comes_back_empty,
         objects_outlive_their_server,
         another_server_serves_it_too,
+    ],
+    schemas: [
+        objects_are_filled_and_judged,
+        unknown_fields_are_told_or_refused,
+        what_was_right_once_stays,
+        definitions_are_judged,
+    ],
+    versions: [
+        each_version_sees_the_others_objects,
+        tables_are_by_version,
     ],
     showing: [
         kubectl_finds_waits_and_prints,

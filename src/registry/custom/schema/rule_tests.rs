@@ -1,0 +1,142 @@
+//! Tests of rules in CEL: what they say, when they are asked, and that none takes too much.
+
+use serde_json::{Value, json};
+
+use super::rules::RuleError;
+use super::tests::{told, version};
+use super::*;
+
+/// What is said of `spec` by rules.
+fn rules(rules: Value, spec: Value, old: Option<Value>) -> Vec<String> {
+    let schema = version(
+        json!({"spec": {"type": "object", "x-kubernetes-validations": rules,
+        "properties": {
+            "min": {"type": "integer"}, "max": {"type": "integer"}, "ratio": {"type": "number"},
+            "namespace": {"type": "string"}, "dash-ed": {"type": "string"},
+            "at": {"type": "string", "format": "date-time"},
+            "list": {"type": "array", "items": {"type": "string"}},
+        }}}),
+    );
+    let old = old.map(|old| json!({"spec": old}));
+    told(&schema, &json!({"spec": spec}), old.as_ref())
+}
+
+#[test]
+fn rules_hold_or_say_why() {
+    let ordered = json!([{"rule": "self.min <= self.max", "message": "min is above max"}]);
+    assert_eq!(
+        rules(ordered.clone(), json!({"min": 1, "max": 2}), None),
+        [""; 0]
+    );
+    let expected = [r#"spec: Invalid value: "object": min is above max"#];
+    assert_eq!(
+        rules(ordered.clone(), json!({"min": 3, "max": 2}), None),
+        expected
+    );
+    let same = json!({"min": 3, "max": 2});
+    assert_eq!(
+        rules(ordered.clone(), same.clone(), Some(same)),
+        [""; 0],
+        "ratcheting"
+    );
+    let told = rules(ordered, json!({"min": 3}), None);
+    assert!(told[0].contains("no such key: max"), "{told:?}");
+    let expression = json!([{"rule": "self.min <= self.max", "fieldPath": ".min",
+        "messageExpression": "'min ' + string(self.min) + ' is above'",
+        "reason": "FieldValueForbidden"}]);
+    let told = rules(expression, json!({"min": 3, "max": 2}), None);
+    assert_eq!(told, ["spec.min: Forbidden: min 3 is above"]);
+    let plain = json!([{"rule": "self.list.all(x, x.startsWith('a'))"}]);
+    let told = rules(plain, json!({"list": ["ab", "b"]}), None);
+    let expected =
+        r#"spec: Invalid value: "object": failed rule: self.list.all(x, x.startsWith('a'))"#;
+    assert_eq!(told, [expected]);
+    for rule in [
+        "self.ratio > 0.5",
+        "self.__namespace__ == 'n' && self.dash__dash__ed == 'd'",
+        "self.at < timestamp('2030-01-01T00:00:00Z')",
+        "has(self.list) && !has(self.min)",
+        "self.list.exists_one(x, x == 'q') && size(self.list) == 1",
+    ] {
+        let spec = json!({"ratio": 1, "namespace": "n", "dash-ed": "d",
+            "at": "2026-01-01T00:00:00Z", "list": ["q"]});
+        assert_eq!(
+            rules(json!([{"rule": rule}]), spec, None),
+            [""; 0],
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn transition_rules_need_something_to_compare_with() {
+    let immutable = json!([{"rule": "self.min == oldSelf.min", "message": "min is immutable"}]);
+    assert_eq!(rules(immutable.clone(), json!({"min": 1}), None), [""; 0]);
+    assert_eq!(
+        rules(
+            immutable.clone(),
+            json!({"min": 1}),
+            Some(json!({"min": 1}))
+        ),
+        [""; 0]
+    );
+    let told = rules(immutable, json!({"min": 2}), Some(json!({"min": 1})));
+    assert_eq!(told, [r#"spec: Invalid value: "object": min is immutable"#]);
+    let optional = json!([{"rule": "oldSelf.hasValue() || self.min == 1", "optionalOldSelf": true,
+        "message": "it begins with 1"}]);
+    assert_eq!(rules(optional.clone(), json!({"min": 1}), None), [""; 0]);
+    assert_eq!(
+        rules(optional.clone(), json!({"min": 5}), Some(json!({"min": 1}))),
+        [""; 0]
+    );
+    let told = rules(optional, json!({"min": 2}), None);
+    assert_eq!(told, [r#"spec: Invalid value: "object": it begins with 1"#]);
+}
+
+#[test]
+fn rules_wait_for_an_object_that_makes_sense() {
+    let rule = json!([{"rule": "self.min > 0"}]);
+    let told = rules(rule, json!({"min": "x"}), None);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].starts_with(r#"<nil>: Invalid value: "null": some validation rules were not"#));
+}
+
+/// A small rule over a large list would run for hours, or take all memory.
+#[test]
+fn hostile_rules_end() {
+    let list: Vec<String> = (0..3_000).map(|n| n.to_string()).collect();
+    let spec = json!({"list": list});
+    for rule in [
+        "self.list.all(a, self.list.all(b, self.list.all(c, a != '' || b != c)))",
+        "self.list.map(a, self.list.map(b, a + b)).size() >= 0",
+        "lists.range(1000000000).size() > 0",
+        "lists.range(self.list.size() * 1000000).size() > 0",
+    ] {
+        let told = rules(json!([{"rule": rule}]), spec.clone(), None);
+        assert!(told[0].contains("cost limit exceeded"), "{rule}: {told:?}");
+    }
+    let fair = "self.list.all(a, a.size() < 10) && self.list.exists(b, b == '2999')";
+    assert_eq!(rules(json!([{"rule": fair}]), spec, None), [""; 0]);
+}
+
+/// Expressions as deep as may be do not take the stack of a thread.
+#[test]
+fn deep_rules_do_not_overflow() {
+    let on_a_small_stack = || {
+        for text in [
+            format!("0{} > 0", "+1".repeat(480)),
+            format!("{}true", "!".repeat(480)),
+            format!("{}true{}", "(".repeat(240), ")".repeat(240)),
+            format!("self{} == 1", ".a".repeat(480)),
+            format!("self{} == 1", "[0]".repeat(240)),
+            "true ? ".repeat(240) + "true" + &" : false".repeat(240),
+        ] {
+            let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": text}]});
+            let _told = told(&Schema::of_version(Some(&schema)), &json!({"a": 1}), None);
+        }
+        let too_long = format!("0{} > 0", "+1".repeat(500));
+        assert_eq!(compile(&too_long).unwrap_err(), RuleError::TooLong);
+    };
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    thread.spawn(on_a_small_stack).unwrap().join().unwrap();
+}
