@@ -285,7 +285,9 @@ impl Cluster for Registry {
         let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
         match (from, to) {
             (Some(from), Some(to)) => {
-                Ok(events::from_storage(&to, events::to_storage(&from, object)))
+                let mut shown = events::from_storage(&to, events::to_storage(&from, object));
+                shown["apiVersion"] = to.api_version().into();
+                Ok(shown)
             }
             _ => Err(format!("cannot convert {own:?} to {kind:?}")),
         }

@@ -11,6 +11,7 @@ super::on_both!(
     conditions_narrow_and_their_errors_count,
     equivalent_resources_are_asked_about,
     evictions_bindings_and_scales_are_writes_of_their_own,
+    custom_resources_are_asked_about_in_the_version_of_the_rule,
 );
 
 async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
@@ -284,4 +285,58 @@ async fn evictions_bindings_and_scales_are_writes_of_their_own(cluster: &Cluster
     assert_eq!(asked[1]["resource"]["resource"], "pods");
     assert_eq!(asked[2]["object"]["spec"]["replicas"], 3);
     assert_eq!(asked[2]["oldObject"]["spec"]["replicas"], 1);
+}
+
+async fn custom_resources_are_asked_about_in_the_version_of_the_rule(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| {
+        let ours = asked.path.starts_with("/old") && asked.body["request"]["name"] == "bad";
+        match ours {
+            true => deny(asked, "bad widget"),
+            false => allow(asked),
+        }
+    })
+    .await;
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }}})
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [version("v1", true), version("v1beta1", false)],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.post(definitions, &definition).await.ok(201);
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let begun = tokio::time::Instant::now();
+    while cluster.get(widgets).await.code != 200 {
+        assert!(
+            begun.elapsed() < crate::harness::PATIENCE,
+            "widgets are never served"
+        );
+    }
+    let mut old = rule(&["CREATE"], "example.com", "widgets");
+    old["apiVersions"] = json!(["v1beta1"]);
+    let exact = json!({"rules": [old.clone()], "matchPolicy": "Exact"});
+    let hooks = [
+        hook(&webhook, "/old", json!({"rules": [old]})),
+        hook(&webhook, "/exact", exact),
+    ];
+    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "size": 3});
+    cluster.post(widgets, &widget("good")).await.ok(201);
+    let told = cluster.post(widgets, &widget("bad")).await;
+    told.refused(403, "Forbidden", "bad widget");
+    let asked = requests(&webhook, "/old");
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0]["resource"]["version"], "v1beta1");
+    assert_eq!(asked[0]["requestResource"]["version"], "v1");
+    assert_eq!(asked[0]["object"]["apiVersion"], "example.com/v1beta1");
+    assert_eq!(asked[0]["object"]["size"], 3);
+    assert_eq!(requests(&webhook, "/exact").len(), 0);
 }
