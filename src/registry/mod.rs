@@ -18,6 +18,7 @@
 //!    namespace of that name.
 
 mod admission;
+mod allocation;
 mod apply;
 pub mod authorization;
 mod builtin;
@@ -36,6 +37,7 @@ mod names;
 mod namespaces;
 mod patch;
 pub mod printers;
+mod priority;
 mod read;
 mod service_accounts;
 mod services;

@@ -7,6 +7,7 @@ pub(crate) mod meddler;
 mod namespaces;
 mod patches;
 mod races;
+mod services;
 mod updates;
 
 use serde_json::json;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Registry, Resource, Target, names, strategy};
+use super::{ApiError, Registry, Resource, Target, allocation, names, strategy};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
@@ -228,6 +228,9 @@ impl Registry {
                     let expect = at.map_or(Expect::Absent, Expect::At);
                     let outcome = self.put(place, stored.clone(), expect).await?;
                     if let Outcome::Done(at) = outcome {
+                        if let Some(before) = present {
+                            allocation::settle(self, &place.resource, before, Some(&value)).await;
+                        }
                         return Ok(Written::Stored(self.answer(place, &stored, at)?));
                     }
                     outcome
@@ -237,6 +240,7 @@ impl Registry {
                     let store = self.store(&place.resource);
                     let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
+                        allocation::settle(self, &place.resource, &value, None).await;
                         return Ok(Written::Deleted(self.answer(place, &encode(&value), at)?));
                     }
                     outcome

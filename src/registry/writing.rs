@@ -8,7 +8,10 @@ use super::admission::{self, Question};
 use super::error::Causes;
 use super::subresources::{pods, scale};
 use super::write::{Change, Current};
-use super::{ApiError, Registry, Target, builtin, custom, events, metadata, strategy, update};
+use super::{
+    ApiError, Registry, Target, allocation, builtin, custom, events, metadata, priority, strategy,
+    update,
+};
 use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
 use crate::managed;
@@ -64,6 +67,7 @@ impl<'a> Writing<'a> {
             strategy::prepare(resource, &mut object);
             self.manage(None, &mut object);
         }
+        priority::resolve(self.registry, self.target, &mut object).await?;
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
@@ -83,8 +87,13 @@ impl<'a> Writing<'a> {
         custom::problems(resource, None, &object, &mut causes);
         self.refuse_for(causes)?;
         self.registry.check_configuration(resource, &object)?;
-        self.admit(Operation::Create, &object, None).await?;
-        Ok(object)
+        let dry_run = self.options.dry_run;
+        allocation::allocate(self.registry, self.target, None, &mut object, dry_run).await?;
+        let admitted = self.admit(Operation::Create, &object, None).await;
+        if admitted.is_err() && !dry_run {
+            allocation::settle(self.registry, resource, &object, None).await;
+        }
+        admitted.map(|()| object)
     }
 
     /// What the webhooks make of `object`.
@@ -199,6 +208,15 @@ impl<'a> Writing<'a> {
         }
         custom::problems(resource, Some(stored), &object, &mut causes);
         self.refuse_for(causes)?;
+        let dry_run = self.options.dry_run;
+        allocation::allocate(
+            self.registry,
+            self.target,
+            Some(stored),
+            &mut object,
+            dry_run,
+        )
+        .await?;
         if strategy::desired_state_differs(resource, &current.value, &object) {
             metadata::bump_generation(&mut object);
         }

@@ -9,6 +9,7 @@
 
 mod admission;
 mod bench;
+mod builtin;
 mod compose;
 mod conformance;
 mod controllers;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::Resource;
 use super::fields::{Fields, child, list, object, text};
 use super::quantity::Quantity;
+use super::services;
 
 /// What finds the pods of a job.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -87,6 +88,12 @@ pub(in crate::registry) fn service_class(spec: &Fields) -> &'static str {
 pub(super) fn spec(resource: &Resource, object: &mut Fields) {
     if resource.is("batch", "jobs") {
         select_own_pods(object);
+    }
+    if resource.is("", "services")
+        && let Some(spec) = child(object, "spec")
+    {
+        services::pair_addresses(spec);
+        services::fill_families(spec);
     }
 }
 

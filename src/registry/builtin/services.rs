@@ -54,6 +54,25 @@ pub(super) fn pair_addresses(spec: &mut Fields) {
     }
 }
 
+/// Says of which families its addresses are: this cluster has one. A service that finds no pods itself may
+/// name addresses of both.
+pub(super) fn fill_families(spec: &mut Fields) {
+    if !has_cluster_ip(spec) {
+        return;
+    }
+    let (families, policy) = match is_foreign(spec) {
+        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
+        false => (json!(["IPv4"]), "SingleStack"),
+    };
+    set(spec, "ipFamilies", families);
+    set(spec, "ipFamilyPolicy", policy);
+}
+
+/// Whether somebody else says where it leads, and nothing is between.
+pub(super) fn is_foreign(spec: &Fields) -> bool {
+    text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
+}
+
 /// Carries on what `old` was given and `new` does not mention, and drops what the type of `new` has no
 /// use for.
 pub(super) fn carry_on(old: &Fields, new: &mut Fields) {
@@ -99,6 +118,7 @@ pub(super) fn carry_on(old: &Fields, new: &mut Fields) {
         new.insert("healthCheckNodePort".to_owned(), port);
     }
     pair_addresses(new);
+    fill_families(new);
 }
 
 /// Who changes one of the members for the address means both.

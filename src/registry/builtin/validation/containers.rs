@@ -103,7 +103,7 @@ pub(super) fn ephemeral(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mu
     let others = ["containers", "initContainers"].map(|name| list(spec, name));
     let others = others
         .into_iter()
-        .flat_map(|all| objects(all))
+        .flat_map(objects)
         .map(|(_, c)| text(c, "name"));
     let mut names: HashSet<&str> = others.collect();
     let targets = names.clone();

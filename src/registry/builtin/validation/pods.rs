@@ -13,6 +13,9 @@ use super::{nullable_range, one_of, required_one_of, scheduling, selectors, volu
 
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+/// What a text must look like.
+type Rule = fn(&str) -> Vec<String>;
+
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// A pod's own spec.
@@ -63,7 +66,7 @@ fn spec_of(spec: &Fields, is_pod: bool, at: &Path<'_>, causes: &mut Causes) {
     dns_config(spec, at, causes);
     gates(spec, at, causes);
     scheduling::spread(spec, at, causes);
-    let names: [(&str, fn(&str) -> Vec<String>); 6] = [
+    let names: [(&str, Rule); 6] = [
         ("serviceAccountName", rules::subdomain),
         ("nodeName", rules::subdomain),
         ("hostname", rules::label),

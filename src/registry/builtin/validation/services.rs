@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::super::fields::{Fields, is_unset, list, number, object, text};
-use super::super::services::{has_cluster_ip, is_external};
+use super::super::services::{has_cluster_ip, is_external, is_foreign};
 use super::Causes;
 use super::containers::{PROTOCOLS, numbered, objects, port_or_name};
 use super::path::Path;
@@ -176,15 +176,14 @@ fn cluster_ips(spec: &Fields, causes: &mut Causes) {
     if !matches!(given, "" | "None") {
         causes.invalid_each(&at.item(0), given, rules::ip(given));
     }
-    if list(spec, "ipFamilies")
-        .iter()
-        .any(|family| family == "IPv6")
-    {
+    let foreign = is_foreign(spec);
+    let families = list(spec, "ipFamilies");
+    if !foreign && families.iter().any(|family| family == "IPv6") {
         let why = "may not contain IPv6: it is not configured on this cluster";
         causes.invalid(&SPEC.member("ipFamilies").item(0), "IPv6", why);
     }
     let policy = text(spec, "ipFamilyPolicy");
-    if policy == "RequireDualStack" {
+    if policy == "RequireDualStack" && !foreign {
         let why = "this cluster is not configured for dual-stack services";
         causes.invalid(&SPEC.member("ipFamilyPolicy"), policy, why);
     }
