@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::subresources::scale;
 use super::write::{Current, Place};
-use super::{ApiError, Registry, Resource, Target, builtin, events, json_patch, metadata, read};
+use super::{
+    ApiError, Registry, Resource, Target, builtin, conversion, json_patch, metadata, read,
+};
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
 use crate::admission::{ConfigurationKind, problems, typed};
@@ -62,7 +64,7 @@ impl Registry {
         if let (true, Some(old)) = (scale::is_of(target), old) {
             return scale::applied(target, &old.value, &write.object);
         }
-        Ok(events::to_storage(&target.resource, write.object))
+        Ok(conversion::to_storage(&target.resource, write.object))
     }
 
     /// Refuses a configuration of admission that could not work.
@@ -225,7 +227,7 @@ fn shown(target: &Target, object: Value, at: ResourceVersion) -> Result<Value, A
     if scale::is_of(target) {
         return scale::of(&target.resource, &object, at);
     }
-    let mut shown = events::from_storage(&target.resource, object);
+    let mut shown = conversion::from_storage(&target.resource, object);
     if !at.is_zero() {
         shown["metadata"]["resourceVersion"] = at.to_string().into();
     }
@@ -285,7 +287,8 @@ impl Cluster for Registry {
         let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
         match (from, to) {
             (Some(from), Some(to)) => {
-                let mut shown = events::from_storage(&to, events::to_storage(&from, object));
+                let mut shown =
+                    conversion::from_storage(&to, conversion::to_storage(&from, object));
                 shown["apiVersion"] = to.api_version().into();
                 Ok(shown)
             }
@@ -357,7 +360,7 @@ impl Cluster for Registry {
         };
         let shown = |object: &Arc<crate::api::Object>| {
             let value = serde_json::from_slice::<Value>(object.body_slice());
-            value.map(|value| events::from_storage(&resource, value))
+            value.map(|value| conversion::from_storage(&resource, value))
         };
         let values = objects.iter().map(shown).collect::<Result<_, _>>();
         values.map_err(|error| ParamError::Unreadable(error.to_string()))

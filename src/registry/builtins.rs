@@ -151,6 +151,9 @@ const GROUPS: &[Group] = &[
     Group { name: "autoscaling", version: "v2", rows: &[
         row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
     ]},
+    Group { name: "autoscaling", version: "v1", rows: &[
+        row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
+    ]},
     Group { name: "batch", version: "v1", rows: &[
         row("cronjobs", "CronJob", &["cj"], &[Status, All], &[]),
         row("jobs", "Job", &[], &[Status, All], &["status.successful@status.succeeded=0"]),

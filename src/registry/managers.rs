@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::subresources::scale;
 use super::write::Current;
 use super::writing::Writing;
-use super::{ApiError, Resource, events, metadata, strategy};
+use super::{ApiError, Resource, conversion, metadata, strategy};
 use crate::api::StatusCause;
 use crate::cacher::ReadError;
 use crate::managed::{self, ApplyError, Scope, Writer};
@@ -36,7 +36,7 @@ impl Writing<'_> {
         let live = current.map(|current| &current.value);
         let config = match (scale::is_of(self.target), live) {
             (true, Some(live)) => scale::configuration(self.target, live, config)?,
-            _ => events::to_storage(resource, config.clone()),
+            _ => conversion::to_storage(resource, config.clone()),
         };
         let kinds = self.kinds([live, None]);
         let api_version = self.api_version();
@@ -58,7 +58,7 @@ impl Writing<'_> {
         metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut object)?;
         // A configuration can say null where the object then says nothing.
         Ok(match self.registry.kind_type(resource) {
-            Some(kind) if resource.custom.is_none() && !events::is_converted(resource) => {
+            Some(kind) if resource.custom.is_none() && !conversion::is_converted(resource) => {
                 kind.conform(&object).value
             }
             _ => object,
@@ -84,7 +84,7 @@ impl Writing<'_> {
     /// The version of the stored form: of objects that are stored in another one, that is managed.
     fn api_version(&self) -> String {
         let resource = &self.target.resource;
-        match events::is_converted(resource) {
+        match conversion::is_converted(resource) {
             true => "v1".to_owned(),
             false => resource.api_version(),
         }

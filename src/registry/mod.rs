@@ -21,9 +21,11 @@ mod admission;
 mod allocation;
 mod apply;
 pub mod authorization;
+mod autoscalers;
 mod builtin;
 mod builtins;
 mod caches;
+mod conversion;
 mod create;
 pub mod custom;
 mod delete;
@@ -330,7 +332,7 @@ impl Registry {
 
     /// Whether objects of `resource` may be shown in another form than the stored one.
     pub fn converts(&self, resource: &Resource) -> bool {
-        events::is_converted(resource)
+        conversion::is_converted(resource)
     }
 
     /// The representation of an object of `resource`, where that is not the stored form: events are
@@ -345,7 +347,7 @@ impl Registry {
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
         let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
-        let shown = events::from_storage(resource, value);
+        let shown = conversion::from_storage(resource, value);
         Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))
     }
 

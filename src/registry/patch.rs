@@ -10,7 +10,7 @@ use super::strategic::{self, StrategicError};
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
-use super::{ApiError, Patch, Registry, Target, events, field_validation, json_patch, update};
+use super::{ApiError, Patch, Registry, Target, conversion, field_validation, json_patch, update};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
 
@@ -85,7 +85,7 @@ fn apply(
 ) -> Result<Value, ApiError> {
     let mut object = match scale::is_of(target) {
         true => scale::of(&target.resource, &current.value, current.at)?,
-        false => events::from_storage(&target.resource, current.value.clone()),
+        false => conversion::from_storage(&target.resource, current.value.clone()),
     };
     object["metadata"]["resourceVersion"] = current.at.to_string().into();
     match patch {

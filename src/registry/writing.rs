@@ -9,8 +9,8 @@ use super::error::Causes;
 use super::subresources::{pods, scale};
 use super::write::{Change, Current};
 use super::{
-    ApiError, Registry, Target, allocation, builtin, custom, events, metadata, priority, strategy,
-    update,
+    ApiError, Registry, Target, allocation, builtin, conversion, custom, metadata, priority,
+    strategy, update,
 };
 use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
@@ -48,7 +48,7 @@ impl<'a> Writing<'a> {
     /// The first half of a create: what the client and those who may change it want stored, in stored
     /// form. `body` was checked for its shape; it is in the form that the client sees.
     pub(super) async fn draft(&self, body: Value) -> Result<Value, ApiError> {
-        let object = events::to_storage(&self.target.resource, body);
+        let object = conversion::to_storage(&self.target.resource, body);
         self.begin(object, Fields::ToManage).await
     }
 
@@ -155,7 +155,7 @@ impl<'a> Writing<'a> {
         update::check_version(resource, name, current, &body)?;
         let object = match scale::is_of(self.target) {
             true => scale::applied(self.target, &current.value, &body)?,
-            false => events::to_storage(resource, body),
+            false => conversion::to_storage(resource, body),
         };
         self.replace(current, object, Fields::ToManage).await
     }

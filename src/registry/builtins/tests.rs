@@ -7,10 +7,15 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion};
 use crate::registry::Subresource;
 
 fn find(group: &str, plural: &str) -> Arc<Resource> {
-    resources()
-        .into_iter()
-        .find(|r| r.group == group && r.plural == plural)
+    let mut all = resources().into_iter();
+    all.find(|r| r.group == group && r.plural == plural)
         .unwrap_or_else(|| panic!("no {plural}.{group}"))
+}
+
+fn find_version(group: &str, version: &str, plural: &str) -> Arc<Resource> {
+    let mut all = resources().into_iter();
+    all.find(|r| r.is(group, plural) && r.version == version)
+        .unwrap_or_else(|| panic!("no {plural}.{version}.{group}"))
 }
 
 /// What the generated client types say of a kind; its scope is checked by the compiler.
@@ -18,7 +23,7 @@ fn check<T, S>(seen: &mut Vec<(String, String)>, namespaced: bool)
 where
     T: k8s_openapi::Resource<Scope = S>,
 {
-    let resource = find(T::GROUP, T::URL_PATH_SEGMENT);
+    let resource = find_version(T::GROUP, T::VERSION, T::URL_PATH_SEGMENT);
     let said = (T::GROUP, T::VERSION, T::KIND, namespaced);
     let table = (
         &*resource.group,
@@ -49,7 +54,8 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
         core::v1::ReplicationController, core::v1::ResourceQuota, core::v1::Secret,
         core::v1::ServiceAccount, core::v1::Service, apps::v1::ControllerRevision,
         apps::v1::DaemonSet, apps::v1::Deployment, apps::v1::ReplicaSet, apps::v1::StatefulSet,
-        events::v1::Event, autoscaling::v2::HorizontalPodAutoscaler, batch::v1::CronJob,
+        events::v1::Event, autoscaling::v1::HorizontalPodAutoscaler,
+        autoscaling::v2::HorizontalPodAutoscaler, batch::v1::CronJob,
         batch::v1::Job, networking::v1::Ingress, networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget, rbac::v1::RoleBinding, rbac::v1::Role,
         storage::v1::CSIStorageCapacity, coordination::v1::Lease, discovery::v1::EndpointSlice,
@@ -113,14 +119,18 @@ fn storage_prefixes_are_kubernetes_own() {
     prefixes.sort();
     let all = prefixes.len();
     prefixes.dedup();
-    assert_eq!(prefixes.len(), all - 1, "only the two events share one");
+    assert_eq!(
+        prefixes.len(),
+        all - 2,
+        "two events and two autoscalers share one each"
+    );
 }
 
 /// Two that convert would be sent each other's frames.
 #[test]
 fn of_those_that_share_a_prefix_one_converts() {
     let all = resources();
-    let converts = |r: &&Arc<Resource>| super::super::events::is_converted(r);
+    let converts = |r: &&Arc<Resource>| super::super::conversion::is_converted(r);
     let mut prefixes: Vec<&str> = all
         .iter()
         .filter(converts)

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Resource;
+use super::{Resource, autoscalers};
 
 /// One column of a Table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,6 +205,10 @@ pub fn columns(resource: &Resource) -> &[TableColumn] {
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     match &resource.custom {
         Some(custom) => custom.printer.cells(object, now),
+        None if autoscalers::is_converted(resource) => {
+            let stored = autoscalers::to_storage(object.clone());
+            (printer(resource).cells)(&stored, now)
+        }
         None => (printer(resource).cells)(object, now),
     }
 }

@@ -42,6 +42,7 @@ on_both!(
     scale::a_scale_is_written_on_conditions,
     scale::kube_scales,
     scale::custom_resources_scale,
+    scale::kubectl_autoscales,
     tokens::an_account_gets_in_with_its_token,
     tokens::a_token_is_bound_to_an_object,
     tokens::keys_are_shown,

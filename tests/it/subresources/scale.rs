@@ -265,3 +265,60 @@ pub(super) async fn custom_resources_scale(cluster: &Cluster) {
         "{told}"
     );
 }
+
+pub(super) async fn kubectl_autoscales(cluster: &Cluster) {
+    cluster
+        .create(&workload("apps/v1", "Deployment", "d"))
+        .await;
+    let args = [
+        "autoscale",
+        "deployment",
+        "d",
+        "--max=4",
+        "--cpu-percent=70",
+    ];
+    let told = cluster.kubectl.run(&args).await;
+    assert!(told.contains("autoscaled"), "{told}");
+    let newer = cluster.get(&["hpa", "d"]).await;
+    assert_eq!(newer["apiVersion"], "autoscaling/v2");
+    let metric = &newer["spec"]["metrics"][0]["resource"];
+    let target = json!({"type": "Utilization", "averageUtilization": 70});
+    assert_eq!(
+        (&metric["name"], &metric["target"]),
+        (&json!("cpu"), &target)
+    );
+    let older = cluster
+        .get(&["horizontalpodautoscalers.v1.autoscaling", "d"])
+        .await;
+    assert_eq!(older["apiVersion"], "autoscaling/v1");
+    assert_eq!(older["spec"]["targetCPUUtilizationPercentage"], 70);
+    assert_eq!(older["spec"]["scaleTargetRef"]["name"], "d");
+    let memory = json!({"type": "Resource", "resource": {
+        "name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"},
+    }});
+    let patch = json!([{"op": "add", "path": "/spec/metrics/-", "value": memory}]).to_string();
+    cluster
+        .kubectl
+        .run(&["patch", "hpa", "d", "--type=json", "-p", &patch])
+        .await;
+    let patch = r#"{"spec":{"targetCPUUtilizationPercentage":80}}"#;
+    cluster
+        .kubectl
+        .run(&[
+            "patch",
+            "horizontalpodautoscalers.v1.autoscaling",
+            "d",
+            "--type=merge",
+            "-p",
+            patch,
+        ])
+        .await;
+    let newer = cluster.get(&["hpa", "d"]).await;
+    let metrics = newer["spec"]["metrics"].as_array().expect("metrics");
+    let of = |name: &str| metrics.iter().find(|m| m["resource"]["name"] == name);
+    let target = |name: &str| of(name).map(|m| m["resource"]["target"].clone());
+    assert_eq!(target("memory"), Some(memory["resource"]["target"].clone()));
+    let target = target("cpu").expect("it is kept");
+    assert_eq!(target["averageUtilization"], 80);
+    assert_eq!(newer["metadata"].get("annotations"), None, "{newer}");
+}
