@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate, Unauthorized};
 use super::socket::Socket;
-use super::{http2, local, overdue, protocol_token};
+use super::{http2, impersonation, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::registry::{Bearer, ClaimedUser, Registry};
 use crate::tasks::{OnCall, Tasks};
@@ -248,13 +248,17 @@ pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> a
                 }),
                 None => Err(Unauthorized),
             };
-            match user {
+            let user = match user {
+                Ok(user) => Arc::new(user),
+                Err(unauthorized) => return unauthorized.response(request.headers()),
+            };
+            match impersonation::acting(user, request.uri().path(), request.headers()) {
                 Ok(user) => {
-                    request.extensions_mut().insert(Arc::new(user));
+                    request.extensions_mut().insert(user);
                     let answer = hyper::service::Service::call(&router, request).await;
                     answer.unwrap_or_else(|never| match never {})
                 }
-                Err(unauthorized) => unauthorized.response(request.headers()),
+                Err(refused) => refused.response(request.headers()),
             }
         }
     })
@@ -291,6 +295,8 @@ impl Handler {
         });
         match told.map_err(|unauthorized| unauthorized.response(request.headers()))? {
             Bearer::Known(user) => {
+                let acting = impersonation::acting(user, request.uri().path(), request.headers());
+                let user = acting.map_err(|refused| refused.response(request.headers()))?;
                 request.extensions_mut().insert(user);
                 Ok(&self.router)
             }

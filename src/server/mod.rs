@@ -28,6 +28,7 @@ mod announce;
 mod auth;
 mod build;
 mod files;
+mod impersonation;
 mod kubeconfig;
 mod open_storage;
 mod overdue;

@@ -22,6 +22,23 @@ pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
     ] {
         assert_eq!(kubectl.run(args).await.trim(), "yes", "{args:?}");
     }
+    let args = [
+        "auth",
+        "whoami",
+        "-o",
+        "json",
+        "--as=jane",
+        "--as-group=dev",
+    ];
+    let told: serde_json::Value = serde_json::from_str(&kubectl.run(&args).await).expect("JSON");
+    let jane = json!({"username": "jane", "groups": ["dev", "system:authenticated"]});
+    assert_eq!(told["status"]["userInfo"], jane);
+    let args = ["get", "pods", "--as=system:anonymous"];
+    let told = kubectl.run_failing(&args).await;
+    assert!(
+        told.contains("forbidden: User \"system:anonymous\" cannot"),
+        "{told}"
+    );
     let told = kubectl.run(&["auth", "can-i", "--list"]).await;
     assert!(told.contains("*.*") && told.contains("[*]"), "{told}");
 }
