@@ -42,6 +42,7 @@ on_both!(
     owners_and_dependents_of_a_client_in_rust,
     jobs_leave_orphans_unless_told_otherwise,
     what_each_namespace_has,
+    custom_resources_own_and_are_owned,
 );
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {
@@ -353,4 +354,55 @@ async fn the_root_certificate_is_published() {
     let ca = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).expect("the CA");
     assert_eq!(published.trim(), ca.trim());
     server.stop().await;
+}
+
+/// As an operator has it: its resource owns what it makes, and owns more of its own kind.
+async fn custom_resources_own_and_are_owned(_: &Server, kubectl: &Kubectl) {
+    let schema = json!({"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    create(kubectl, &definition).await;
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "crd/widgets.example.com",
+    ];
+    kubectl.run(&wait).await;
+    let widget = |name: &str, owners: Value| {
+        json!({"apiVersion": "example.com/v1", "kind": "Widget",
+            "metadata": {"name": name, "ownerReferences": owners}})
+    };
+    let map = |name: &str, owners: Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "ownerReferences": owners}})
+    };
+    let root = create(kubectl, &widget("root", json!([]))).await;
+    let child = create(kubectl, &widget("child", owned_by(&root))).await;
+    create(kubectl, &map("of-child", owned_by(&child))).await;
+    let args = ["get", "widgets,configmaps", "-o", "name"];
+    assert_eq!(kubectl.run(&args).await.lines().count(), 3);
+    kubectl
+        .run(&["delete", "widget", "root", "--cascade=foreground"])
+        .await;
+    assert_eq!(kubectl.run(&args).await, "");
+
+    let other = create(kubectl, &widget("other", json!([]))).await;
+    create(kubectl, &map("of-other", owned_by(&other))).await;
+    kubectl.run(&["delete", "crd", "widgets.example.com"]).await;
+    until("what an object of a gone kind owned", async || {
+        kubectl
+            .run(&["get", "configmaps", "-o", "name"])
+            .await
+            .is_empty()
+    })
+    .await;
 }
