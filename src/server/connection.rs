@@ -280,10 +280,10 @@ impl Handler {
     }
 
     /// Notes whose request it is and says where it goes, or why it is not let in.
-    fn way_of(&self, request: &mut Request<Incoming>) -> Result<&Routes, Response<Body>> {
+    fn way_of(&self, request: &mut Request<Incoming>) -> Result<&Routes, Box<Response<Body>>> {
         let (authenticator, claimed) = match &self.authentication {
             Access::Unsecured(user) => {
-                local::check(request).map_err(|foreign| foreign.response(request))?;
+                local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
                 request.extensions_mut().insert(Arc::clone(user));
                 return Ok(&self.router);
             }
@@ -293,7 +293,9 @@ impl Handler {
             let (path, headers) = (request.uri().path(), request.headers());
             authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
         });
-        match told.map_err(|unauthorized| unauthorized.response(request.headers()))? {
+        let refused =
+            |unauthorized: Unauthorized| Box::new(unauthorized.response(request.headers()));
+        match told.map_err(refused)? {
             Bearer::Known(user) => {
                 let acting = impersonation::acting(user, request.uri().path(), request.headers());
                 let user = acting.map_err(|refused| refused.response(request.headers()))?;
@@ -319,7 +321,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let answer = match self.way_of(&mut request) {
             Ok(way) => way.call(request),
-            Err(refusal) => return Either::Left(ready(Ok(refusal))),
+            Err(refusal) => return Either::Left(ready(Ok(*refusal))),
         };
         Either::Right(answer.map(|answer| answer.map(overdue::limited)))
     }
@@ -349,7 +351,7 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let answer = match self.handler.way_of(&mut request) {
             Ok(way) => way.call(request),
-            Err(refusal) => return Either::Left(ready(Ok(refusal))),
+            Err(refusal) => return Either::Left(ready(Ok(*refusal))),
         };
         let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
         Either::Right(task.map(|joined| match joined {
