@@ -43,7 +43,7 @@ use jiff::Timestamp;
 use crate::schema::TypeRef;
 
 pub use apply::{ApplyError, Conflict, apply};
-pub use update::{keep_times, update};
+pub use update::{keep_times, problem, update};
 
 /// Who writes, and to what.
 #[derive(Debug, Clone, Copy)]

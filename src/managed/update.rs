@@ -64,6 +64,14 @@ fn parse(entries: Option<&Value>) -> Result<Entries, Malformed> {
     entries.map_or_else(|| Ok(Entries::default()), |e| Entries::parse(e.clone()))
 }
 
+/// Why the entries of an object cannot be read, if they cannot.
+pub fn problem(object: &Value) -> Option<String> {
+    let entries = entries_of(object)?.clone();
+    Entries::parse_all(entries)
+        .err()
+        .map(|error| error.to_string())
+}
+
 /// `metadata.managedFields`, if it is there.
 pub(super) fn entries_of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")

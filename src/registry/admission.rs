@@ -23,6 +23,7 @@ use crate::api::{
     UserInfo, Warnings, WriteOptions,
 };
 use crate::cacher::WatchItem;
+use crate::managed;
 
 /// The group of the configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -64,7 +65,16 @@ impl Registry {
         if let (true, Some(old)) = (scale::is_of(target), old) {
             return scale::applied(target, &old.value, &write.object);
         }
-        Ok(conversion::to_storage(&target.resource, write.object))
+        let mut changed = conversion::to_storage(&target.resource, write.object);
+        if let Some(problem) = managed::problem(&changed) {
+            let entries = object["metadata"]["managedFields"].clone();
+            metadata::put_managed_fields(entries, &mut changed);
+            question.warnings.add(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused \
+                 by an outdated mutating admission controller; please fix your requests: {problem}"
+            ));
+        }
+        Ok(changed)
     }
 
     /// Refuses a configuration of admission that could not work.

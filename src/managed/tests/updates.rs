@@ -149,6 +149,24 @@ fn clients_can_write_entries() {
 }
 
 #[test]
+fn entries_that_cannot_be_read_are_told() {
+    let mut world = config_map();
+    world.update("a", data(&[("x", "1")]));
+    let mut object = world.object.take().unwrap();
+    assert_eq!(problem(&object), None);
+    object["metadata"]["managedFields"][0]["operation"] = "Delete".into();
+    let told = problem(&object).unwrap();
+    assert_eq!(told, "operation must be `Apply` or `Update`");
+    object["metadata"]["managedFields"] = json!({});
+    assert!(problem(&object).is_some());
+    object["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("managedFields");
+    assert_eq!(problem(&object), None);
+}
+
+#[test]
 fn a_write_to_a_subresource_writes_no_entries() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));

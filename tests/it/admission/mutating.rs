@@ -12,6 +12,7 @@ super::on_both!(
     a_webhook_is_asked_again_about_what_others_changed,
     updates_and_subresources_are_changed_too,
     a_patch_that_breaks_the_object_is_an_error,
+    a_patch_that_breaks_managed_fields_is_undone,
     a_dry_run_shows_what_would_be_stored,
     a_name_may_be_given,
     kube_rs_sees_what_was_made_of_it,
@@ -246,4 +247,29 @@ async fn kube_rs_sees_what_was_made_of_it(cluster: &Cluster<'_>) {
     let one: ConfigMap = serde_json::from_value(map("one")).unwrap();
     let made = maps.create(&PostParams::default(), &one).await.unwrap();
     assert_eq!(made.metadata.labels.unwrap()["seen"], "a");
+}
+
+/// Who manages fields is said by the server; a webhook that spoils that is told of, and changes the rest.
+async fn a_patch_that_breaks_managed_fields_is_undone(cluster: &Cluster<'_>) {
+    let spoil = json!([
+        {"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Guess"},
+        {"op": "add", "path": "/data/added", "value": "yes"},
+    ]);
+    let webhook = Webhook::answering(move |asked| match asked.path.starts_with("/probe") {
+        true => allow(asked),
+        false => change(asked, &spoil),
+    })
+    .await;
+    let rules = json!({"rules": [rule(&["CREATE"], "", "configmaps")]});
+    let hooks = [hook(&webhook, "/spoil", rules)];
+    cluster
+        .configure("Mutating", "spoils", &webhook, &hooks)
+        .await;
+    let told = cluster.make("m").await;
+    let made = told.ok(201);
+    assert_eq!(made["data"]["added"], "yes");
+    assert_eq!(made["metadata"]["managedFields"][0]["operation"], "Update");
+    let warnings = told.warnings();
+    let about = |w: &&String| w.contains("managedFields was in an invalid state after admission");
+    assert_eq!(warnings.iter().filter(about).count(), 1, "{warnings:?}");
 }
