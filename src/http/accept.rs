@@ -171,6 +171,19 @@ pub(crate) fn negotiate(
     Err(WireError::NotAcceptable { accepted })
 }
 
+/// In which encoding an Accept header allows a `Status`, which has no other form than its own: the first
+/// clause for an object as it is, else JSON.
+pub(crate) fn status_media(accept: Option<&str>) -> Media {
+    let plain = clauses(accept)
+        .into_iter()
+        .filter(|clause| clause.param("as").is_empty());
+    let media = |clause: Clause<'_>| match clause.param("stream") {
+        "" => media_of(&clause, AnswerKind::Object),
+        _ => media_of(&clause, AnswerKind::Watch),
+    };
+    plain.filter_map(media).next().unwrap_or(Media::Json)
+}
+
 fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
     match clause.param("stream") {
         "" => {}
@@ -310,6 +323,29 @@ mod tests {
         assert_eq!(told, Some((Media::Protobuf, Form::Metadata)));
         let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
         assert_eq!(agree(&table, AnswerKind::List, true), None);
+    }
+
+    #[test]
+    fn a_status_is_sent_as_objects_are() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (accept, media) in [
+            ("", Media::Json),
+            ("text/html", Media::Json),
+            ("application/yaml", Media::Yaml),
+            (PROTOBUF, Media::Protobuf),
+            (table, Media::Json),
+            ("application/json;as=Table,application/yaml", Media::Yaml),
+            (
+                "application/json,application/vnd.kubernetes.protobuf",
+                Media::Json,
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;stream=watch",
+                Media::Protobuf,
+            ),
+        ] {
+            assert_eq!(status_media(Some(accept)), media, "{accept}");
+        }
     }
 
     #[test]

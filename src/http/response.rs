@@ -80,6 +80,36 @@ pub(crate) fn status_response(status: &Status) -> Response {
     status_response_as(status, false)
 }
 
+/// The same in the encoding that its client reads objects in.
+pub(crate) fn status_response_in(
+    status: &Status,
+    media: Media,
+    pretty: bool,
+    schema: &Schema,
+) -> Response {
+    let response = status_response_as(status, pretty);
+    let json = serde_json::to_value(status).map_err(ChunkError::from);
+    let encoded = match media {
+        Media::Json => return response,
+        Media::Yaml => json.and_then(|status| yaml(&status)).map(Body::from),
+        Media::Protobuf => json
+            .and_then(|status| schema.encode_object(status.to_string().as_bytes()))
+            .map(Body::from),
+    };
+    match encoded {
+        Ok(body) => {
+            let mut response = response.map(|_json| body);
+            set(&mut response, CONTENT_TYPE, media.content_type());
+            response
+        }
+        // Our own words can always be written; should they not, JSON is better than none.
+        Err(error) => {
+            tracing::error!(%error, "a status cannot be encoded");
+            response
+        }
+    }
+}
+
 /// The same, indented when a person reads it.
 pub(crate) fn status_response_as(status: &Status, pretty: bool) -> Response {
     let code = match status.code {
@@ -169,19 +199,6 @@ impl Outgoing {
             }
         };
         self.source(code, Whole::new(body))
-    }
-
-    /// A success that there is no object to show of, 200.
-    pub(crate) fn status(self, schema: &Schema, status: &Status) -> Result<Response, WireError> {
-        if self.negotiated.media == Media::Json {
-            return Ok(status_response_as(status, self.negotiated.pretty));
-        }
-        let json = serde_json::to_vec(status).map_err(ChunkError::from)?;
-        let body = match self.negotiated.media {
-            Media::Protobuf => schema.encode_object(&json)?,
-            Media::Json | Media::Yaml => json,
-        };
-        self.source(StatusCode::OK, Whole::new(body.into()))
     }
 
     /// A list, of `shard` if one was asked for.

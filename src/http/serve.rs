@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{UserInfo, Warnings};
 use crate::registry::Registry;
 
-use super::accept::wants_pretty;
+use super::accept::{status_media, wants_pretty};
 use super::config::WireConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
@@ -32,7 +32,7 @@ use super::protobuf::Schema;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
 use super::response::{
-    audit_id, finish, json_response, pretty_response, response, status_response_as,
+    audit_id, finish, json_response, pretty_response, response, status_response_in,
 };
 use super::verbs::{Call, accept_of};
 use super::warning::warn;
@@ -126,7 +126,10 @@ pub(crate) async fn serve(State(wire): State<Arc<Wire>>, request: Request) -> Re
         } else {
             tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request refused");
         }
-        status_response_as(&status, is_pretty(uri.query(), user_agent))
+        // An Accept header that cannot be read was refused; its client gets JSON.
+        let media = status_media(accept_of(&parts).unwrap_or_default().as_deref());
+        let pretty = is_pretty(uri.query(), user_agent);
+        status_response_in(&status, media, pretty, &wire.protobuf)
     });
     finish(&mut response, &audit_id);
     warn(&mut response, &warnings);

@@ -27,7 +27,7 @@ use super::query::Query;
 use super::render::Renderer;
 use super::request_body as body_of;
 use super::request_info::{ResourceRequest, Verb};
-use super::response::{Outgoing, accepts_gzip, mark_gzip, response};
+use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_in};
 use super::wanted_kind::WantedKind;
 use super::watch_body::{FrameEncoder, WatchFrames, watch_body};
 use super::websocket::{self, Opening};
@@ -294,7 +294,7 @@ impl<'a> Call<'a> {
                 let outgoing = self.outgoing(negotiated);
                 outgoing.object(StatusCode::CREATED, &renderer, &answer)
             }
-            Posted::Done(status) => self.success(negotiated, &status),
+            Posted::Done(status) => Ok(self.status(&status, negotiated)),
         }
     }
 
@@ -383,8 +383,10 @@ impl<'a> Call<'a> {
         let options = self.delete_options(body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
-            Deleted::Gone(object) => return self.success(negotiated, &self.gone(&object)),
-            Deleted::Unread => return self.success(negotiated, &self.unread()),
+            Deleted::Gone(object) => {
+                return Ok(self.status(&self.gone(&object), negotiated));
+            }
+            Deleted::Unread => return Ok(self.status(&self.unread(), negotiated)),
             Deleted::Last(object) => (StatusCode::OK, object),
             // Only a client that asked for the old orphaning by name is told that it goes on.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
@@ -395,10 +397,10 @@ impl<'a> Call<'a> {
         self.outgoing(negotiated).object(code, &renderer, &object)
     }
 
-    /// A success without an object to show, in the agreed media type; it has no other form.
-    fn success(&self, negotiated: Negotiated, status: &Status) -> Result<Response, WireError> {
-        self.outgoing(negotiated)
-            .status(&self.wire.protobuf, status)
+    /// A status in place of an object; it has no other form than its own.
+    fn status(&self, status: &Status, negotiated: Negotiated) -> Response {
+        let schema = &self.wire.protobuf;
+        status_response_in(status, negotiated.media, negotiated.pretty, schema)
     }
 
     /// The success that tells of an object that is no more (§1.5).

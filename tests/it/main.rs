@@ -19,6 +19,7 @@ mod harness;
 mod kube_client;
 mod kubectl;
 mod kubectl_verbs;
+mod limits;
 mod metrics;
 mod openapi;
 mod serve;

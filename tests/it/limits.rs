@@ -1,0 +1,268 @@
+//! What is too large, too deep or too many, sent to the real binary on both back ends: each ends in a
+//! clear `Status`, and the server goes on. How much work it takes to refuse is counted beside the code;
+//! and the media types in which refusals are told.
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+
+use crate::harness::{Protocol, Server, Wire, request};
+use crate::storage::etcd::EtcdProcess;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JSON: &str = "application/json";
+
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test] async fn $name() {
+                let server = super::Server::start(&[]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+        mod etcd {
+            $(#[tokio::test] async fn $name() {
+                let etcd = super::EtcdProcess::start(&[]).await;
+                let servers = format!("--etcd-servers={}", etcd.url());
+                let server = super::Server::start(&["--storage=etcd", &servers]).await;
+                super::$name(&server).await;
+                server.stop().await;
+            })*
+        }
+    };
+}
+
+on_both!(bodies, patches, questions, refusals_in_each_media_type);
+
+fn map(name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+        "data": {"text": text}})
+}
+
+async fn wire(server: &Server) -> Wire {
+    server.plain(Protocol::Http1).await
+}
+
+/// Sends it on a connection of its own, which a refused body may end; the code and the message.
+async fn told(
+    server: &Server,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &str,
+) -> (u16, String) {
+    let headers = [("content-type", content_type)];
+    let answer = wire(server).await.send(method, path, &headers, body).await;
+    let status = answer.json();
+    if answer.status.is_success() {
+        return (answer.status.as_u16(), String::new());
+    }
+    assert_eq!(status["kind"], "Status", "{status}");
+    assert_eq!(status["code"], answer.status.as_u16(), "{status}");
+    let message = status["message"].as_str().unwrap_or_default();
+    (answer.status.as_u16(), message.to_owned())
+}
+
+async fn post(server: &Server, content_type: &str, body: &str) -> (u16, String) {
+    told(server, Method::POST, MAPS, content_type, body).await
+}
+
+async fn bodies(server: &Server) {
+    let large = map("large", &"x".repeat(3 << 20)).to_string();
+    let (code, message) = post(server, JSON, &large).await;
+    assert_eq!(
+        (code, &*message),
+        (413, "Request entity too large: limit is 3145728")
+    );
+    // The same in chunks, whose end is not announced.
+    let chunks: Vec<Result<_, std::io::Error>> = large
+        .as_bytes()
+        .chunks(64 << 10)
+        .map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk))))
+        .collect();
+    let body = StreamBody::new(futures::stream::iter(chunks)).boxed();
+    let chunked = request(Method::POST, MAPS, &[("content-type", JSON)], body);
+    let answer = wire(server).await.open(chunked).await.expect("an answer");
+    assert_eq!(answer.status(), 413);
+    // What fits the wire and not the store.
+    let (code, message) = post(server, JSON, &map("etcd", &"x".repeat(2 << 20)).to_string()).await;
+    assert!(
+        code == 413 && message.contains("too large"),
+        "{code} {message}"
+    );
+    // Compressed bodies are read as they are, as upstream reads them.
+    let gzip = [("content-type", JSON), ("content-encoding", "gzip")];
+    let answer = wire(server)
+        .await
+        .send(Method::POST, MAPS, &gzip, "\u{1f}x")
+        .await;
+    assert_eq!(answer.status, 400);
+
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for depth in [1_000, 1_000_000] {
+        let body = map("deep", "x").to_string().replace("\"x\"", &deep(depth));
+        for content_type in [JSON, "application/yaml"] {
+            let (code, message) = post(server, content_type, &body).await;
+            assert_eq!(code, 400, "{content_type} {depth}: {message}");
+        }
+    }
+    let laughs = (1..12).fold("a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, level| {
+        let before = format!("*a{},", level - 1).repeat(9);
+        format!("{text}a{level}: &a{level} [{before}]\n")
+    });
+    let (code, message) = post(server, "application/yaml", &laughs).await;
+    assert_eq!(code, 400, "{message}");
+    let garbage = "k8s\0\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}";
+    let (code, message) = post(server, "application/vnd.kubernetes.protobuf", garbage).await;
+    assert_eq!(code, 400, "{message}");
+
+    let mut annotated = map("annotated", "x");
+    annotated["metadata"]["annotations"] = json!({"a": "x".repeat(300 << 10)});
+    let (code, message) = post(server, JSON, &annotated.to_string()).await;
+    assert_eq!(code, 422, "{message}");
+    let (code, message) = post(server, JSON, &map(&"n".repeat(1 << 20), "x").to_string()).await;
+    assert_eq!(code, 422, "{message}");
+    assert_eq!(
+        post(server, JSON, &map("good", "x").to_string()).await.0,
+        201
+    );
+}
+
+async fn patches(server: &Server) {
+    assert_eq!(post(server, JSON, &map("a", "x").to_string()).await.0, 201);
+    let path = format!("{MAPS}/a");
+    let json_patch = "application/json-patch+json";
+    let patch = async |content_type: &str, body: &Value| {
+        told(
+            server,
+            Method::PATCH,
+            &path,
+            content_type,
+            &body.to_string(),
+        )
+        .await
+    };
+    let operation = json!({"op": "test", "path": "/data/text", "value": "x"});
+    let (code, message) = patch(json_patch, &vec![operation.clone(); 10_001].into()).await;
+    assert!(code == 413 && message.contains("10000"), "{code} {message}");
+    assert_eq!(
+        patch(json_patch, &vec![operation; 10_000].into()).await.0,
+        200
+    );
+    let double = |n: usize| json!({"op": "copy", "from": "", "path": format!("/data/{n}")});
+    let bomb: Value = (0..64).map(double).collect();
+    let (code, message) = patch(json_patch, &bomb).await;
+    assert!(matches!(code, 400 | 413), "{code} {message}");
+    let deep = (0..120).fold(json!("x"), |inner, _| json!({"d": inner}));
+    for content_type in [
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ] {
+        let (code, message) = patch(content_type, &json!({"data": deep})).await;
+        assert!(
+            matches!(code, 400 | 422),
+            "{content_type}: {code} {message}"
+        );
+    }
+    let large = json!({"data": {"text": "x".repeat(2 << 20)}});
+    let (code, message) = patch("application/merge-patch+json", &large).await;
+    assert!(
+        code == 413 && message.contains("too large"),
+        "{code} {message}"
+    );
+    let answer = wire(server).await.get(&path).await;
+    assert_eq!(
+        answer.json()["data"],
+        json!({"text": "x"}),
+        "none of it was stored"
+    );
+}
+
+async fn questions(server: &Server) {
+    let ask =
+        async |query: &str| told(server, Method::GET, &format!("{MAPS}?{query}"), JSON, "").await;
+    // Many requirements, and many values, that nothing fulfils.
+    let keys: Vec<String> = (0..2_000).map(|n| format!("k{n}%3Dv")).collect();
+    assert_eq!(
+        ask(&format!("labelSelector={}", keys.join(","))).await.0,
+        200
+    );
+    let values: Vec<String> = (0..5_000).map(|n| format!("v{n}")).collect();
+    let many = format!("labelSelector=k%20in%20({})", values.join(","));
+    assert_eq!(ask(&many).await.0, 200);
+    let (code, message) = ask(&format!("labelSelector={}", "(".repeat(10_000))).await;
+    assert_eq!(code, 400, "{message}");
+    let (code, message) = ask(&format!("fieldSelector={}", "a=b,".repeat(3_000))).await;
+    assert_eq!(code, 400, "{message}");
+    let (code, _) = ask(&"dryRun=All&".repeat(3_000)).await;
+    assert_eq!(code, 200);
+    let (code, message) = ask(&format!("continue={}", "A".repeat(20_000))).await;
+    assert_eq!(code, 400, "{message}");
+    // The line of a request, and its head, have an end.
+    let endless = format!("{MAPS}?labelSelector={}", "a".repeat(1 << 20));
+    let answer = wire(server)
+        .await
+        .send(Method::GET, &endless, &[], "")
+        .await;
+    assert!(
+        matches!(answer.status.as_u16(), 414 | 431),
+        "{:?}",
+        answer.status
+    );
+    assert_eq!(ask("").await.0, 200);
+}
+
+async fn refusals_in_each_media_type(server: &Server) {
+    let missing = format!("{MAPS}/missing");
+    let refusal = async |accept: &str| {
+        let headers = [("accept", accept)];
+        let answer = wire(server)
+            .await
+            .send(Method::GET, &missing, &headers, "")
+            .await;
+        assert_eq!(answer.status, 404);
+        (
+            answer.headers["content-type"].to_str().unwrap().to_owned(),
+            answer.body,
+        )
+    };
+    let words = b"configmaps \"missing\" not found";
+    let has = |body: &Bytes| body.windows(words.len()).any(|part| part == words);
+    let (content_type, body) = refusal("application/vnd.kubernetes.protobuf,*/*").await;
+    assert_eq!(content_type, "application/vnd.kubernetes.protobuf");
+    assert!(body.starts_with(b"k8s\0") && has(&body), "{body:?}");
+    let (content_type, body) = refusal("application/yaml").await;
+    assert_eq!(content_type, "application/yaml");
+    assert!(
+        body.starts_with(b"kind: Status\n") || has_line(&body, "kind: Status"),
+        "{body:?}"
+    );
+    for other in ["application/json;as=Table;v=v1;g=meta.k8s.io", "*/*"] {
+        let (content_type, body) = refusal(other).await;
+        assert_eq!(content_type, "application/json");
+        let status: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(status["reason"], "NotFound");
+    }
+    // What a delete leaves is told likewise.
+    assert_eq!(
+        post(server, JSON, &map("gone", "x").to_string()).await.0,
+        201
+    );
+    let path = format!("{MAPS}/gone");
+    let headers = [("accept", "application/vnd.kubernetes.protobuf")];
+    let answer = wire(server)
+        .await
+        .send(Method::DELETE, &path, &headers, "")
+        .await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.starts_with(b"k8s\0"), "{:?}", answer.body);
+}
+
+fn has_line(body: &Bytes, line: &str) -> bool {
+    String::from_utf8_lossy(body)
+        .lines()
+        .any(|found| found == line)
+}
