@@ -88,7 +88,10 @@ async fn what_fails_before_and_within_a_watch() {
     bad.failure(422, "Invalid");
     let yaml = ["accept: application/yaml"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
-    bad.failure(406, "NotAcceptable");
+    assert_eq!(bad.code, 406);
+    // The refusal itself can be YAML.
+    let told = String::from_utf8_lossy(&bad.body);
+    assert!(told.contains("reason: NotAcceptable"), "{told}");
     let upgrade = ["connection: upgrade", "upgrade: websocket"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &upgrade, "").await;
     let told = bad.failure(400, "BadRequest");

@@ -96,7 +96,7 @@ pub(crate) async fn every_write_says_who_manages_its_fields(site: &Site) {
     assert_eq!(now["metadata"].get("managedFields"), None);
 }
 
-pub(crate) async fn a_write_that_changes_only_times_is_none(site: &Site) {
+pub(crate) async fn wc_053_a_write_that_changes_only_times_is_none(site: &Site) {
     let path = format!("{MAPS}/m?fieldManager=a");
     let body = map(json!({"a": "1"}));
     let made = apply(site, &path, &body).await.ok(201);
@@ -110,7 +110,7 @@ pub(crate) async fn a_write_that_changes_only_times_is_none(site: &Site) {
     assert_eq!(site.revision().await, revision);
 }
 
-pub(crate) async fn an_apply_has_a_manager_and_conflicts_are_told(site: &Site) {
+pub(crate) async fn wc_213_an_apply_has_a_manager_and_conflicts_are_told(site: &Site) {
     let path = format!("{MAPS}/m");
     let refused = apply(site, &path, &map(json!({"a": "1"}))).await;
     let refused = refused.failure(422, "Invalid");

@@ -111,7 +111,7 @@ macro_rules! conformance_suite {
                     wc_201_objects_and_lists_in_protobuf,
                     wc_201_special_forms_in_protobuf,
                     wc_201_watches_in_protobuf,
-                    wc_201_what_has_no_protobuf_is_json_or_refused,
+                    wc_201_what_has_no_protobuf_is_json_and_refusals_are_protobuf,
                     values_of_wrong_types_are_refused_by_name,
                 ],
                 selections: [
@@ -171,8 +171,8 @@ macro_rules! conformance_suite {
                 ],
                 applying: [
                     every_write_says_who_manages_its_fields,
-                    a_write_that_changes_only_times_is_none,
-                    an_apply_has_a_manager_and_conflicts_are_told,
+                    wc_053_a_write_that_changes_only_times_is_none,
+                    wc_213_an_apply_has_a_manager_and_conflicts_are_told,
                     an_apply_that_cannot_be_is_refused,
                     a_dry_run_of_an_apply_stores_nothing,
                     subresources_have_managers_of_their_own,
@@ -180,7 +180,7 @@ macro_rules! conformance_suite {
                     events_of_both_groups_are_applied,
                 ],
                 typing: [
-                    mistakes_are_dropped_told_or_refused_as_the_client_wants,
+                    wc_212_mistakes_are_dropped_told_or_refused_as_the_client_wants,
                     patched_objects_are_read_as_their_kind,
                 ],
                 wire: [

@@ -236,7 +236,7 @@ pub(crate) async fn values_of_wrong_types_are_refused_by_name(site: &Site) {
         .failure(400, "BadRequest");
 }
 
-pub(crate) async fn wc_201_what_has_no_protobuf_is_json_or_refused(site: &Site) {
+pub(crate) async fn wc_201_what_has_no_protobuf_is_json_and_refusals_are_protobuf(site: &Site) {
     site.make("a", json!({})).await;
     let either = format!("{PROTOBUF},application/json");
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -245,14 +245,12 @@ pub(crate) async fn wc_201_what_has_no_protobuf_is_json_or_refused(site: &Site) 
         .send(Method::GET, MAPS, &[("accept", &first)], "")
         .await;
     assert_eq!(answer.ok(200)["kind"], "Table");
-    let missing = site
-        .send(
-            Method::GET,
-            &format!("{MAPS}/x"),
-            &[("accept", &either)],
-            "",
-        )
-        .await;
-    let status: Value = missing.failure(404, "NotFound");
-    assert_eq!(status["details"]["name"], "x");
+    let path = format!("{MAPS}/x");
+    let accept = [("accept", either.as_str())];
+    let missing = site.send(Method::GET, &path, &accept, "").await;
+    assert_eq!(missing.code, 404, "{missing:?}");
+    assert_eq!(missing.headers["content-type"], PROTOBUF);
+    let status: Status = opened(&missing.body, "v1", "Status");
+    assert_eq!(status.reason.as_deref(), Some("NotFound"));
+    assert_eq!(status.details.unwrap().name.as_deref(), Some("x"));
 }

@@ -45,7 +45,7 @@ fn warnings(answer: &Answer) -> Vec<String> {
     values.map(text).collect()
 }
 
-pub(crate) async fn mistakes_are_dropped_told_or_refused_as_the_client_wants(site: &Site) {
+pub(crate) async fn wc_212_mistakes_are_dropped_told_or_refused_as_the_client_wants(site: &Site) {
     // Nothing said is Warn.
     for (name, query) in [("a", ""), ("b", "?fieldValidation=Warn")] {
         let path = format!("{DEPLOYMENTS}{query}");

@@ -63,7 +63,7 @@ on_both!(
     showing: [
         kubectl_finds_waits_and_prints,
         fields_select,
-        writes_keep_the_rules_of_custom_resources,
+        wc_013_051_214_writes_keep_the_rules_of_custom_resources,
     ],
 );
 

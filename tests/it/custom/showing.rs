@@ -121,8 +121,8 @@ pub(super) async fn fields_select(world: &mut World) {
     assert_eq!(names(&list), ["c"]);
 }
 
-/// WC-013, WC-014, WC-051, WC-214
-pub(super) async fn writes_keep_the_rules_of_custom_resources(world: &mut World) {
+/// And WC-014, of which there is a test for built-ins.
+pub(super) async fn wc_013_051_214_writes_keep_the_rules_of_custom_resources(world: &mut World) {
     world.define(&foos()).await;
     let body = foo("a", json!({"size": 1}));
     let (_, made) = world.post(FOOS, &body).await;
