@@ -15,7 +15,9 @@ pub(super) struct Mark {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}-{}", self.run, self.event)
+        // All are of one length, so that what fills an object up to its size need not change with them:
+        // the containers of a pod are for good.
+        write!(f, "{:08x}-{:010}", self.run, self.event)
     }
 }
 
@@ -40,7 +42,7 @@ mod tests {
             run: 0xab,
             event: 17,
         };
-        assert_eq!(mark.to_string(), "000000ab-17");
+        assert_eq!(mark.to_string(), "000000ab-0000000017");
         assert_eq!(Mark::parse(&mark.to_string()), Some(mark));
         for text in ["", "000000ab", "x-17", "000000ab-", "000000ab-4294967296"] {
             assert_eq!(Mark::parse(text), None, "{text}");

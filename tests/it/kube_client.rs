@@ -172,6 +172,11 @@ async fn follow(client: Client, config: watcher::Config) {
             .await
             .unwrap();
     }
+    // A streaming list of kube-rs asks for any state, and the cache may be older than this client.
+    let any = ListParams::default().match_any().fields("metadata.name=b");
+    while maps.list(&any).await.unwrap().items.is_empty() {
+        tokio::task::yield_now().await;
+    }
     let events = watcher(maps.clone(), config);
     futures::pin_mut!(events);
     let mut next = async || {

@@ -182,7 +182,7 @@ async fn what_fails_before_and_within(server: &Server) {
         let stream = TcpStream::connect(server.insecure()).await.unwrap();
         let refusal = open_over(stream, path, headers).await.expect_err("refused");
         let body = refusal.body().clone().unwrap_or_default();
-        let status: Value = serde_json::from_slice(&body).expect("a Status");
+        let status: Value = serde_saphyr::from_slice(&body).expect("a Status, JSON or YAML");
         assert_eq!(status["code"], refusal.status().as_u16(), "{status}");
         (refusal.status().as_u16(), status["message"].to_string())
     };

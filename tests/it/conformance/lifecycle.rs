@@ -12,9 +12,13 @@ use super::site::{MAPS, Site, names, version};
 
 const A: &str = "/api/v1/namespaces/default/configmaps/a";
 
-/// A replica that cannot load any collection that it has not loaded yet.
+/// A replica that cannot load any collection that it has not loaded yet; it has those that every write
+/// asks for: namespaces and the configurations of admission.
 async fn not_ready(site: &Site) -> Site {
     let other = site.replica().await;
+    let body = json!({"metadata": {"name": "nothing"}});
+    let probe = format!("{MAPS}?dryRun=All");
+    other.post(&probe, &body).await.ok(201);
     other.storage.refuse_loading(true);
     other
 }

@@ -8,7 +8,7 @@ use k8s_pb::apimachinery::pkg::apis::meta::v1::{PartialObjectMetadata, Status, W
 use k8s_pb::apimachinery::pkg::runtime::Unknown;
 use k8s_pb::apimachinery::pkg::util::intstr::IntOrString;
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::site::{MAPS, Site, version};
 use crate::harness::{Protocol, full, request};
