@@ -22,6 +22,7 @@ mod kubectl_verbs;
 mod limits;
 mod metrics;
 mod openapi;
+mod operator;
 mod serve;
 mod server_side_apply;
 mod storage;
