@@ -5,7 +5,7 @@
 //! # Bounds
 //!
 //! An expression has a length and a depth. Its evaluation has so many steps of its comprehensions, so many
-//! bytes of new values, and so much time ([`Budget`]): a fold over a list inside of a fold over a list costs
+//! bytes of new values, and so much time (`Budget`): a fold over a list inside of a fold over a list costs
 //! the product, and text can be doubled again and again. The crate has no such bounds, so the compiled
 //! expression is rewritten to call functions that count.
 

@@ -1,5 +1,5 @@
 //! Custom resources: what a CustomResourceDefinition makes the server serve. Definitions are objects
-//! like others; [`follow`] watches them in their own cache, so that it makes no difference which server
+//! like others; `follow` watches them in their own cache, so that it makes no difference which server
 //! took them in, judges their names and puts what they define into the registry's table.
 //!
 //! # Definitions
