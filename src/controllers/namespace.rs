@@ -19,9 +19,9 @@ use self::conditions::Findings;
 use super::follower::{Follower, News};
 use super::frame::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
-use crate::api::{DeleteOptions, GetOptions, Object, PropagationPolicy};
+use crate::api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
 use crate::metrics::Metrics;
-use crate::registry::{ApiError, Deleted, Patch, Registry, Resource, Target};
+use crate::registry::{ApiError, Deleted, Patch, Registry, Resource, StoredName, Target};
 
 pub(super) const NAME: &str = "namespace-controller";
 
@@ -84,7 +84,8 @@ impl Controller for NamespaceController {
         if !is_terminating(&namespace) || !ours {
             return Ok(Next::Done);
         }
-        let findings = self.empty(name).await;
+        let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default();
+        let findings = self.empty(name, uid).await;
         if findings.deleted > 0 && findings.is_harmless() {
             // Only a pass that finds nothing proves that nothing is left; it can follow at once.
             return Ok(Next::After(Duration::ZERO));
@@ -119,7 +120,7 @@ impl NamespaceController {
     }
 
     /// One pass over a namespace.
-    async fn empty(&self, name: &str) -> Findings {
+    async fn empty(&self, name: &str, uid: &str) -> Findings {
         let mut findings = Findings::default();
         let mut prefixes = BTreeSet::new();
         let mut resources = self.registry.resources();
@@ -128,21 +129,26 @@ impl NamespaceController {
         resources.retain(|r| prefixes.insert(r.storage_prefix.clone()));
         let (pods, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(|r| is_pods(r));
         for resource in &pods {
-            self.empty_of(name, resource, &mut findings).await;
+            self.empty_of((name, uid), resource, &mut findings).await;
         }
         if findings.remains() {
             return findings;
         }
         for resource in &others {
-            self.empty_of(name, resource, &mut findings).await;
+            self.empty_of((name, uid), resource, &mut findings).await;
         }
         findings
     }
 
     /// One pass over the objects of `resource` in a namespace. What fails there keeps nobody from the
     /// others.
-    async fn empty_of(&self, namespace: &str, resource: &Arc<Resource>, findings: &mut Findings) {
-        let mut after = None;
+    async fn empty_of(
+        &self,
+        (namespace, uid): (&str, &str),
+        resource: &Arc<Resource>,
+        findings: &mut Findings,
+    ) {
+        let mut after: Option<String> = None;
         loop {
             let page = self
                 .registry
@@ -151,10 +157,19 @@ impl NamespaceController {
                 Ok(page) => page,
                 Err(error) => return findings.failed(error),
             };
-            let last = names.last().cloned();
+            let Some(last) = names.last().map(|last| last.name.clone()) else {
+                return;
+            };
+            // What was listed while the namespace was there is its own, and goes by its uid: another server
+            // may have been faster, and somebody may have made the namespace anew since.
+            match self.is_being_emptied(namespace, uid).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return findings.failed(error),
+            }
             let deletes = names
                 .into_iter()
-                .map(|name| self.delete(namespace, resource, name));
+                .map(|stored| self.delete(namespace, resource, stored));
             let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_MAX);
             while let Some(deleted) = deletes.next().await {
                 match deleted {
@@ -166,10 +181,20 @@ impl NamespaceController {
                     Err(error) => findings.failed(error),
                 }
             }
-            if !more || last.is_none() {
+            if !more {
                 return;
             }
-            after = last;
+            after = Some(last);
+        }
+    }
+
+    /// Whether the namespace of this uid is still there and not yet through.
+    async fn is_being_emptied(&self, name: &str, uid: &str) -> Result<bool, ApiError> {
+        let target = self.target(name, None);
+        match self.registry.get(&target, GetOptions::default()).await {
+            Ok(object) => Ok(object.uid() == uid),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -177,17 +202,21 @@ impl NamespaceController {
         &self,
         namespace: &str,
         resource: &Arc<Resource>,
-        name: String,
+        stored: StoredName,
     ) -> Result<Deleted, ApiError> {
         let target = Target {
             resource: resource.clone(),
             namespace: Some(namespace.to_owned()),
-            name,
+            name: stored.name,
             subresource: None,
         };
         // The garbage collector has nothing to add: everything goes anyway.
         let options = DeleteOptions {
             propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: stored.uid.map(|uid| Preconditions {
+                uid: Some(uid),
+                ..Preconditions::default()
+            }),
             user: frame::user(ACCOUNT),
             ..DeleteOptions::default()
         };

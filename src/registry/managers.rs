@@ -20,6 +20,11 @@ impl Writing<'_> {
         let api_version = self.api_version();
         let by = self.writer(&api_version);
         managed::update(live, object, &by, &types(&kinds));
+        // They nest a few levels deeper than what they tell of. What is stored must be readable: of an
+        // object that is as deep as one may be nobody knows who manages it.
+        if metadata::check_depth(&object["metadata"], 1).is_err() {
+            metadata::put_managed_fields(Value::Null, object);
+        }
     }
 
     /// What `config` makes of the object, or the new object that it describes, in stored form.

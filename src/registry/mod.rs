@@ -61,6 +61,7 @@ use serde_json::Value;
 
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
+pub(crate) use read::StoredName;
 pub use service_accounts::{
     Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
     TokenTable,
@@ -490,7 +491,7 @@ impl Registry {
         namespace: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<String>, bool), ApiError> {
+    ) -> Result<(Vec<StoredName>, bool), ApiError> {
         read::stored_names(self, resource, namespace, after, limit).await
     }
 }

@@ -8,7 +8,7 @@ use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
 use crate::cacher::{CacheWatcher, ObjectList};
-use crate::storage::{ListRequest, Storage as _};
+use crate::storage::{KeyValue, ListRequest, Storage as _};
 
 pub(super) async fn get(
     registry: &Registry,
@@ -43,13 +43,35 @@ pub(super) async fn watch(
     Ok(registry.cache(resource)?.watch(predicate, options).await?)
 }
 
+/// One object as storage lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredName {
+    pub(crate) name: String,
+    /// None of what cannot be read.
+    pub(crate) uid: Option<String>,
+}
+
+/// The uid of an object in stored form.
+fn uid_of(stored: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Stored {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        uid: String,
+    }
+    let stored: Stored = serde_json::from_slice(stored).ok()?;
+    Some(stored.metadata.uid)
+}
+
 pub(super) async fn stored_names(
     registry: &Registry,
     resource: &Resource,
     namespace: &str,
     after: Option<&str>,
     limit: usize,
-) -> Result<(Vec<String>, bool), ApiError> {
+) -> Result<(Vec<StoredName>, bool), ApiError> {
     let inside = format!("{namespace}/");
     let request = ListRequest {
         prefix: resource.prefix()?,
@@ -59,11 +81,18 @@ pub(super) async fn stored_names(
         count: false,
     };
     let page = registry.store(resource).list(request.clone()).await?;
-    let keys = page.items.iter().map(|stored| stored.key.as_str());
-    let names: Vec<String> = keys
-        .filter_map(|key| request.prefix.strip(key))
-        .map_while(|rest| rest.strip_prefix(&inside))
-        .map(str::to_owned)
+    let name_of = |stored: &KeyValue| {
+        let rest = request.prefix.strip(stored.key.as_str())?;
+        Some(rest.strip_prefix(&inside)?.to_owned())
+    };
+    let names: Vec<StoredName> = page
+        .items
+        .iter()
+        .map_while(|stored| {
+            let name = name_of(stored)?;
+            let uid = uid_of(&stored.value);
+            Some(StoredName { name, uid })
+        })
         .collect();
     let more = page.more && names.len() == page.items.len();
     Ok((names, more))

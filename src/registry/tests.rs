@@ -8,6 +8,7 @@ mod namespaces;
 mod patches;
 mod races;
 mod services;
+mod stored;
 mod updates;
 
 use serde_json::json;

@@ -199,7 +199,7 @@ impl<'a> Writing<'a> {
         strategy::prepare(resource, &mut object);
         builtin::prepare_update(resource, &current.value, &mut object);
         let mut causes = Causes::default();
-        let stored = &current.value;
+        let stored = &self.as_of_today(&current.value);
         metadata::problems_of_update(resource, stored, &object, &mut causes);
         builtin::problems_of_update(resource, subresource, stored, &object, &mut causes);
         if resource.is("", "pods") {
@@ -217,7 +217,7 @@ impl<'a> Writing<'a> {
             dry_run,
         )
         .await?;
-        if strategy::desired_state_differs(resource, &current.value, &object) {
+        if strategy::desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
         managed::keep_times(&current.value, &mut object);
@@ -229,6 +229,15 @@ impl<'a> Writing<'a> {
             return Ok(Change::Delete(object));
         }
         Ok(Change::Put(object))
+    }
+
+    /// A stored object as it would be, had it been written by this version: with what is filled in
+    /// today, so that nobody is told to have changed that.
+    fn as_of_today(&self, stored: &Value) -> Value {
+        let mut object = stored.clone();
+        builtin::default(&self.target.resource, &mut object);
+        strategy::prepare(&self.target.resource, &mut object);
+        object
     }
 
     /// Refuses the object for what is wrong with it, if anything is.

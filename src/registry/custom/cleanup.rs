@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::conditions::{self, ESTABLISHED, TERMINATING};
 use super::follow::definitions;
-use crate::api::{DeleteOptions, ListOptions, PropagationPolicy};
+use crate::api::{DeleteOptions, ListOptions, Preconditions, PropagationPolicy};
 use crate::registry::write::{Change, Current, Place};
 use crate::registry::{ApiError, Deleted, Registry, Resource, Target, metadata};
 
@@ -109,14 +109,21 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         Err(error) if error.is_not_found() => return Ok(true),
         Err(error) => return Err(error),
     };
-    let held = metadata::finalizers(&current.value).contains(&FINALIZER);
-    if !metadata::is_terminating(&current.value) || !held {
+    let uid = metadata::text(&current.value, "uid").to_owned();
+    if !is_being_cleaned(&current.value, &uid) {
         return Ok(true);
     }
     let (reason, message) = if is(&current.value, ESTABLISHED) {
         let message = "CustomResource deletion is in progress";
-        say(registry, &place, "InstanceDeletionInProgress", message).await?;
-        if !empty(registry, &current).await? {
+        say(
+            registry,
+            &place,
+            &uid,
+            "InstanceDeletionInProgress",
+            message,
+        )
+        .await?;
+        if !empty(registry, &place, &current).await? {
             return Ok(false);
         }
         ("InstanceDeletionCompleted", "removed all instances")
@@ -125,6 +132,9 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     };
     let finish = |current: &Value| {
         let mut object = current.clone();
+        if !is_being_cleaned(current, &uid) {
+            return Change::Put(object);
+        }
         terminating(&mut object, "False", reason, message);
         if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
             list.retain(|finalizer| finalizer != FINALIZER);
@@ -138,6 +148,14 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     Ok(true)
 }
 
+/// Whether this is the definition of that uid, and not yet through. Another server may have been faster,
+/// and somebody may have made it anew since.
+fn is_being_cleaned(definition: &Value, uid: &str) -> bool {
+    metadata::text(definition, "uid") == uid
+        && metadata::is_terminating(definition)
+        && metadata::finalizers(definition).contains(&FINALIZER)
+}
+
 fn is(definition: &Value, condition: &str) -> bool {
     let all = definition["status"]["conditions"].as_array();
     all.into_iter()
@@ -148,12 +166,15 @@ fn is(definition: &Value, condition: &str) -> bool {
 async fn say(
     registry: &Registry,
     place: &Place,
+    uid: &str,
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {
     let edit = |current: &Value| {
         let mut object = current.clone();
-        terminating(&mut object, "True", reason, message);
+        if is_being_cleaned(current, uid) {
+            terminating(&mut object, "True", reason, message);
+        }
         Change::Put(object)
     };
     registry.edit(place, edit).await
@@ -161,8 +182,9 @@ async fn say(
 
 /// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing
 /// proves that nothing is left.
-async fn empty(registry: &Registry, definition: &Current) -> Result<bool, ApiError> {
+async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Result<bool, ApiError> {
     let name = metadata::text(&definition.value, "name");
+    let uid = metadata::text(&definition.value, "uid");
     let of_definition = |resource: &Arc<Resource>| {
         let custom = resource.custom.as_ref();
         custom.is_some_and(|custom| custom.definition == name)
@@ -180,6 +202,10 @@ async fn empty(registry: &Registry, definition: &Current) -> Result<bool, ApiErr
     loop {
         let list = registry.list(&resource, None, &options).await?;
         found |= !list.items.is_empty();
+        // What was listed while the definition was there is its own, and goes by its uid.
+        if !is_being_cleaned(&registry.read_stored(place).await?.value, uid) {
+            return Ok(false);
+        }
         let deletes = list.items.into_iter().map(|object| {
             let key = object.key();
             let target = Target {
@@ -188,7 +214,7 @@ async fn empty(registry: &Registry, definition: &Current) -> Result<bool, ApiErr
                 name: key.name().to_owned(),
                 subresource: None,
             };
-            delete_one(registry, target)
+            delete_one(registry, target, object.uid().to_owned())
         });
         let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_MAX);
         while let Some(deleted) = deletes.next().await {
@@ -209,8 +235,12 @@ fn any_served(definition: &Value) -> bool {
         .any(|version| version["served"] == true)
 }
 
-async fn delete_one(registry: &Registry, target: Target) -> Result<(), ApiError> {
+async fn delete_one(registry: &Registry, target: Target, uid: String) -> Result<(), ApiError> {
     let options = DeleteOptions {
+        preconditions: Some(Preconditions {
+            uid: Some(uid),
+            ..Preconditions::default()
+        }),
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteOptions::default()
     };

@@ -1,10 +1,9 @@
 //! Whether a schema is structural, and sane: what upstream asks of an `openAPIV3Schema` before it serves a
 //! version by it. What a schema means is told by `schema`.
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::schema::{Schema, compile, validate};
+use super::schema::{Schema, compile, compiled, validate};
 use crate::api::StatusCause;
 use crate::registry::error::Causes;
 
@@ -189,7 +188,7 @@ impl Check<'_> {
 
     fn values(&mut self, schema: &Map<String, Value>, path: &str) {
         let pattern = text(schema, "pattern");
-        if let Err(error) = Regex::new(pattern) {
+        if let Err(error) = compiled(pattern) {
             let why = format!("must be a valid regular expression, but isn't: {error}");
             self.refuse(&format!("{path}.pattern"), pattern, &why);
         }

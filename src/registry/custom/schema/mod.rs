@@ -22,7 +22,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use self::rules::Rule;
@@ -250,11 +250,24 @@ impl Schema {
     }
 }
 
+/// How much memory one pattern may take, in bytes; a definition can have thousands.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// The expression of a `pattern`.
+///
+/// # Errors
+/// It is none, or one that takes too much memory.
+pub(super) fn compiled(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern)
+        .size_limit(PATTERN_BYTES_MAX)
+        .build()
+}
+
 impl Pattern {
     fn new(text: &str) -> Self {
         Self {
             text: text.to_owned(),
-            regex: Regex::new(text).ok(),
+            regex: compiled(text).ok(),
         }
     }
 }

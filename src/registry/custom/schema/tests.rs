@@ -383,3 +383,16 @@ proptest! {
         }
     }
 }
+
+/// Found by attack: a pattern of a few bytes took some ten megabytes, and a definition can have thousands.
+#[test]
+fn a_pattern_has_a_size() {
+    assert!(compiled(r"^\w{200}N$").is_err());
+    for usual in [
+        r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+        r"^.{1,253}$",
+        r"^\d+(\.\d+){0,2}$",
+    ] {
+        assert!(compiled(usual).is_ok(), "{usual}");
+    }
+}

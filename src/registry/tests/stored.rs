@@ -1,0 +1,97 @@
+//! Objects that this version did not write: what an older one stored without what is filled in today.
+
+use super::*;
+use crate::storage::Put;
+
+impl Fixture {
+    /// Puts an object into storage past the registry.
+    async fn store(&self, key: &str, object: Value) {
+        let put = Put {
+            key: crate::api::StorageKey::new(key).unwrap(),
+            value: object.to_string().into(),
+            expect: crate::storage::Expect::Absent,
+            ttl: None,
+        };
+        self.storage.put(put).await.unwrap();
+    }
+}
+
+fn held(api_version: &str, kind: &str, more: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"name": "old", "namespace": "default", "uid": "u", "finalizers": ["a/b"]},
+    });
+    let members = more.as_object().unwrap().clone();
+    object.as_object_mut().unwrap().extend(members);
+    object
+}
+
+/// Found by attack: what was filled in on one side only counted as changed, and of most kinds an object that
+/// was stored before there were defaults could not even lose its finalizers.
+#[tokio::test]
+async fn what_was_stored_without_defaults_can_be_changed() {
+    let fixture = fixture().await;
+    let containers = json!([{"name": "c", "image": "i"}]);
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    for (path, key, object) in [
+        (
+            "secrets/old",
+            "/secrets/default/old",
+            held("v1", "Secret", json!({"data": {}})),
+        ),
+        (
+            "pods/old",
+            "/pods/default/old",
+            held("v1", "Pod", json!({"spec": {"containers": containers}})),
+        ),
+        (
+            "statefulsets/old",
+            "/statefulsets/default/old",
+            held(
+                "apps/v1",
+                "StatefulSet",
+                json!({"spec": {"selector": selector, "serviceName": "s", "template": template}}),
+            ),
+        ),
+        (
+            "persistentvolumeclaims/old",
+            "/persistentvolumeclaims/default/old",
+            held(
+                "v1",
+                "PersistentVolumeClaim",
+                json!({"spec": {"accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}}}}),
+            ),
+        ),
+    ] {
+        fixture.store(key, object).await;
+        let change = json!({"metadata": {"labels": {"now": "here"}}});
+        let changed = fixture.merge_patch(path, change).await;
+        assert_eq!(changed["metadata"]["labels"]["now"], "here");
+        let finalizers = json!({"metadata": {"finalizers": null}});
+        let freed = fixture.merge_patch(path, finalizers).await;
+        assert!(freed["metadata"]["finalizers"].is_null(), "{path}");
+    }
+}
+
+/// Found by attack: managed fields nest deeper than what they tell of, and what was stored could then not
+/// be read, changed or deleted.
+#[tokio::test]
+async fn an_object_as_deep_as_one_may_be_stays_readable() {
+    let fixture = fixture().await;
+    for depth in [100, 115, 118, 120, 121, 122, 123, 124, 125] {
+        let name = format!("deep-{depth}");
+        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        let body = json!({"metadata": {"name": name}, "revision": 1, "data": data});
+        match fixture.try_create("controllerrevisions", body).await {
+            Ok(_) => {}
+            Err(ApiError::BadRequest(_)) if depth > 122 => continue,
+            Err(other) => panic!("{depth}: {other}"),
+        }
+        let path = format!("controllerrevisions/{name}");
+        let change = json!({"metadata": {"labels": {"a": "b"}}});
+        fixture.merge_patch(&path, change).await;
+        assert!(matches!(fixture.delete(&path).await, Deleted::Gone(_)));
+    }
+}
