@@ -12,13 +12,18 @@ use super::site::{MAPS, Site, names, version};
 
 const A: &str = "/api/v1/namespaces/default/configmaps/a";
 
-/// A replica that cannot load any collection that it has not loaded yet; it has those that every write
-/// asks for: namespaces and the configurations of admission.
-async fn not_ready(site: &Site) -> Site {
+/// A replica that has loaded what every write asks for: namespaces and the configurations of admission.
+async fn replica(site: &Site) -> Site {
     let other = site.replica().await;
     let body = json!({"metadata": {"name": "nothing"}});
     let probe = format!("{MAPS}?dryRun=All");
     other.post(&probe, &body).await.ok(201);
+    other
+}
+
+/// One that cannot load any collection that it has not loaded yet.
+async fn not_ready(site: &Site) -> Site {
+    let other = replica(site).await;
     other.storage.refuse_loading(true);
     other
 }
@@ -111,7 +116,7 @@ pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: 
 pub(crate) async fn wc_189_an_exact_list_that_is_not_retained_comes_from_storage(site: &Site) {
     let old = version(&site.make("a", json!({})).await);
     site.make("b", json!({})).await;
-    let other = site.replica().await;
+    let other = replica(site).await;
     other.get(MAPS).await.ok(200);
     let lists = other.storage.lists.load(Ordering::SeqCst);
     let exact = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion={old}");
