@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::WriteOptions;
+use crate::api::{StorageKey, WriteOptions};
 use crate::registry::tests::{Fixture, deployment, named, pod, value};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
 

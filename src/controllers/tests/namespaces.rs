@@ -116,10 +116,16 @@ async fn a_namespace_goes_although_its_client_hung_up() {
     let fixture = started().await;
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();
-    *fixture.storage.unanswered.lock() = 1;
-    let deletion = fixture.delete("namespaces/left");
-    let patience = Duration::from_millis(50);
-    tokio::time::timeout(patience, deletion).await.unwrap_err();
+    *fixture.storage.unanswered.lock() = Some(StorageKey::new("/namespaces/left").unwrap());
+    let marked = async {
+        while fixture.storage.unanswered.lock().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        deleted = fixture.delete("namespaces/left") => panic!("answered: {deleted:?}"),
+        () = marked => {}
+    }
     fixture.eventually_gone("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);
 }

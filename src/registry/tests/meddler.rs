@@ -20,8 +20,8 @@ pub(crate) struct Meddler {
     pub(crate) before_writes: Mutex<VecDeque<Before>>,
     /// So many puts that want the key absent find it taken.
     pub(crate) collisions: Mutex<usize>,
-    /// So many puts are made, but who asked for them is never answered.
-    pub(crate) unanswered: Mutex<usize>,
+    /// The next put of this key is made, but who asked for it is never answered.
+    pub(crate) unanswered: Mutex<Option<StorageKey>>,
     pub(crate) gets: Mutex<usize>,
     pub(crate) writes: Mutex<usize>,
     /// Of the last put.
@@ -120,10 +120,10 @@ impl Storage for Meddler {
             }
         }
         self.meddle_before_write().await;
+        let key = put.key.clone();
         let outcome = self.inner.put(put).await;
-        let unanswered = self.unanswered.lock().checked_sub(1);
-        if let Some(left) = unanswered {
-            *self.unanswered.lock() = left;
+        let unanswered = self.unanswered.lock().take_if(|of| *of == key).is_some();
+        if unanswered {
             std::future::pending::<()>().await;
         }
         outcome
