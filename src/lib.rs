@@ -1,7 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 // In reading order: the words, the types, the shared heart, the truth, the cache, the resources, what is
-// done about them, the wire, the load on it, the process, one within a test.
+// done about them, the wire, the load on it, the client's half, the process, one within a test.
 pub mod api;
 pub mod schema;
 
@@ -20,6 +20,8 @@ pub mod controllers;
 pub mod http;
 
 pub mod bench;
+
+pub mod informer;
 
 pub mod server;
 pub mod testing;
