@@ -16,10 +16,15 @@ use super::cluster::Cluster;
 use super::error::AdmissionError;
 use super::policy::{self, Binding, Policy};
 use super::webhook::{self, Calling, Hook};
+use crate::api::ResourceVersion;
 use crate::tasks::Tasks;
 
 /// How long a write waits, after a start, until the configurations are known.
 const READY_MAX: Duration = Duration::from_secs(10);
+
+/// How long a write of a configuration waits at most until it is in force here; the cache's watch of
+/// storage takes milliseconds.
+const IN_FORCE_MAX: Duration = Duration::from_secs(2);
 
 /// A kind of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,10 +57,6 @@ impl ConfigurationKind {
             Self::Binding => "validatingadmissionpolicybindings",
         }
     }
-
-    const fn bit(self) -> u8 {
-        1 << self as u8
-    }
 }
 
 /// What there is, each kind in the order of names.
@@ -67,6 +68,9 @@ struct Known {
     bindings: Arc<[Arc<Binding>]>,
 }
 
+/// Up to which version the configurations of each kind are known, if they are.
+type Heard = [Option<ResourceVersion>; ConfigurationKind::ALL.len()];
+
 /// The gate. One per server.
 #[derive(Debug)]
 pub struct Gate {
@@ -74,9 +78,9 @@ pub struct Gate {
     tasks: Tasks,
     known: ArcSwap<Known>,
     replacing: Mutex<()>,
-    /// Which kinds have been heard of, by their bits. The sender is [`Gate::replace`], who waits are
-    /// the first writes; nothing is queued.
-    heard: watch::Sender<u8>,
+    /// How far each kind has been heard of. The sender is [`Gate::replace`], who waits are the first
+    /// writes and those of configurations; nothing is queued.
+    heard: watch::Sender<Heard>,
 }
 
 impl Gate {
@@ -91,8 +95,13 @@ impl Gate {
         }
     }
 
-    /// From now on these are all configurations of a kind, by name.
-    pub fn replace(&self, kind: ConfigurationKind, mut configurations: Vec<Value>) {
+    /// From now on these, the state at `at`, are all configurations of a kind, by name.
+    pub fn replace(
+        &self,
+        kind: ConfigurationKind,
+        mut configurations: Vec<Value>,
+        at: ResourceVersion,
+    ) {
         configurations.sort_by(|a, b| name(a).cmp(name(b)));
         // Each kind has a follower of its own.
         let _one_at_a_time = self.replacing.lock();
@@ -116,7 +125,8 @@ impl Gate {
             }
         }
         self.known.store(Arc::new(known));
-        self.heard.send_modify(|heard| *heard |= kind.bit());
+        self.heard
+            .send_modify(|heard| heard[kind as usize] = Some(at));
     }
 
     /// Whether nothing can change this kind of write, so that it need not be described.
@@ -170,6 +180,18 @@ impl Gate {
         webhook::validate(&self.calling(cluster, until), &known.validating, write).await
     }
 
+    /// Waits until the configurations of `kind` are those of version `at` or later, so that who wrote
+    /// one finds its next write judged by it. Other servers, and other clients meanwhile, may take as
+    /// long as they do upstream: what is written is written, in force here or not.
+    pub async fn in_force(&self, kind: ConfigurationKind, at: ResourceVersion) {
+        let mut heard = self.heard.subscribe();
+        let reached = heard.wait_for(|heard| heard[kind as usize] >= Some(at));
+        if tokio::time::timeout(IN_FORCE_MAX, reached).await.is_err() {
+            let kind = kind.plural();
+            tracing::warn!(kind, %at, "a configuration of admission is not in force yet");
+        }
+    }
+
     fn calling<'a>(&'a self, cluster: &'a dyn Cluster, until: Instant) -> Calling<'a> {
         Calling {
             client: &self.client,
@@ -181,14 +203,12 @@ impl Gate {
 
     /// Waits until every kind has been heard of once: nothing slips in while the server starts.
     async fn ready(&self) -> Result<(), AdmissionError> {
-        let all = ConfigurationKind::ALL
-            .iter()
-            .fold(0, |all, kind| all | kind.bit());
-        if *self.heard.borrow() == all {
+        let all = |heard: &Heard| heard.iter().all(Option::is_some);
+        if all(&self.heard.borrow()) {
             return Ok(());
         }
         let mut heard = self.heard.subscribe();
-        let waited = tokio::time::timeout(READY_MAX, heard.wait_for(|heard| *heard == all)).await;
+        let waited = tokio::time::timeout(READY_MAX, heard.wait_for(all)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
             _ => Err(AdmissionError::NotReady),

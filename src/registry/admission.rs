@@ -83,8 +83,7 @@ impl Registry {
         resource: &Resource,
         object: &Value,
     ) -> Result<(), ApiError> {
-        let mut kinds = ConfigurationKind::ALL.into_iter();
-        let kind = kinds.find(|kind| resource.is(GROUP, kind.plural()));
+        let kind = configuration_kind(resource);
         let problems = kind.map(|kind| problems(kind, object)).unwrap_or_default();
         match problems.is_empty() {
             true => Ok(()),
@@ -92,6 +91,14 @@ impl Registry {
                 let name = metadata::text(object, "name");
                 Err(ApiError::invalid(resource, name, problems))
             }
+        }
+    }
+
+    /// After a write at version `at`: when it was one of a configuration of admission, waits until it is
+    /// in force.
+    pub(super) async fn settled(&self, resource: &Resource, at: ResourceVersion) {
+        if let Some(kind) = configuration_kind(resource) {
+            self.gate.in_force(kind, at).await;
         }
     }
 
@@ -168,6 +175,11 @@ impl Registry {
         };
         self.resources().iter().find(is).cloned()
     }
+}
+
+fn configuration_kind(resource: &Resource) -> Option<ConfigurationKind> {
+    let mut kinds = ConfigurationKind::ALL.into_iter();
+    kinds.find(|kind| resource.is(GROUP, kind.plural()))
 }
 
 /// The options of a create or an update, as a client would have to send them.
@@ -420,11 +432,14 @@ async fn follow_once(
             }
         }
     }
-    registry
-        .gate
-        .replace(kind, known.values().cloned().collect());
+    let mut at = list.resource_version;
+    let tell = |known: &BTreeMap<String, Value>, at| {
+        let all = known.values().cloned().collect();
+        registry.gate.replace(kind, all, at);
+    };
+    tell(&known, at);
     let from = ListOptions {
-        resource_version: Some(list.resource_version),
+        resource_version: Some(at),
         ..ListOptions::default()
     };
     let cache = registry.cache(resource)?;
@@ -434,10 +449,16 @@ async fn follow_once(
             let (object, deleted) = match &item {
                 WatchItem::Initial(object) => (&**object, false),
                 WatchItem::Event(event) => {
+                    at = event.resource_version();
                     let deleted = event.event_type() == EventType::Deleted;
                     (&**event.object(), deleted)
                 }
-                WatchItem::Bookmark { .. } => continue,
+                WatchItem::Bookmark {
+                    resource_version, ..
+                } => {
+                    at = *resource_version;
+                    continue;
+                }
                 WatchItem::Error(error) => {
                     tracing::debug!(%error, "the watch of the configurations ended");
                     return Ok(());
@@ -450,9 +471,7 @@ async fn follow_once(
                 Err(error) => tracing::error!(%error, name, "a configuration is not JSON"),
             }
         }
-        registry
-            .gate
-            .replace(kind, known.values().cloned().collect());
+        tell(&known, at);
     }
     Ok(())
 }

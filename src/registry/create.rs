@@ -88,6 +88,7 @@ async fn store_complete(writing: &Writing<'_>, object: &Value) -> Result<Arc<Obj
     if !options.dry_run {
         let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
         if let Outcome::Done(at) = outcome {
+            registry.settled(resource, at).await;
             return registry.answer(&place, &stored, at);
         }
     }

@@ -228,6 +228,7 @@ impl Registry {
                     let expect = at.map_or(Expect::Absent, Expect::At);
                     let outcome = self.put(place, stored.clone(), expect).await?;
                     if let Outcome::Done(at) = outcome {
+                        self.settled(&place.resource, at).await;
                         if let Some(before) = present {
                             allocation::settle(self, &place.resource, before, Some(&value)).await;
                         }
@@ -240,6 +241,7 @@ impl Registry {
                     let store = self.store(&place.resource);
                     let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
+                        self.settled(&place.resource, at).await;
                         allocation::settle(self, &place.resource, &value, None).await;
                         return Ok(Written::Deleted(self.answer(place, &encode(&value), at)?));
                     }
