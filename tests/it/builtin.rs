@@ -3,37 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, Server};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{Kubectl, on_both};
 
-/// Runs a case on both back ends.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     kubectl_makes_what_has_defaults,
     kubectl_is_told_what_is_wrong,
     what_is_immutable_stays,
     services_get_addresses,
-);
+]);
 
 async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
     let output = kubectl.run(&[&["get", "-o", "json"], what].concat()).await;

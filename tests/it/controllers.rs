@@ -11,39 +11,17 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{Kubectl, PATIENCE, Server};
+use crate::harness::{Kubectl, PATIENCE, Server, on_both};
 use crate::storage::etcd::EtcdProcess;
 
-/// Runs a case on both back ends.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&server, &super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&server, &super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     deployments_are_deleted_in_cascades,
     a_namespace_tells_what_it_waits_for,
     owners_and_dependents_of_a_client_in_rust,
     jobs_leave_orphans_unless_told_otherwise,
     what_each_namespace_has,
     custom_resources_own_and_are_owned,
-);
+]);
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {
     let args = ["create", "-o", "json", "-f", "-"];

@@ -14,8 +14,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::harness::{PATIENCE, Server};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{PATIENCE, Server, on_both};
 
 async fn client(server: &Server) -> Client {
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("a kubeconfig");
@@ -24,33 +23,12 @@ async fn client(server: &Server) -> Client {
     Client::try_from(config.expect("a configuration")).expect("a client")
 }
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(super::client(&server).await).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(super::client(&server).await).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (client(server).await) => [
     the_verbs,
     a_watcher_by_list_and_watch,
     a_watcher_by_streaming_list,
     a_reflector_and_wait,
-);
+]);
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(json!({

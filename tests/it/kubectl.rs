@@ -3,32 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, Server};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{Kubectl, on_both};
 
-/// Runs a case on both back ends.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&super::Kubectl::new(&server.kubeconfig())).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     namespaces,
     config_maps,
     pods,
@@ -36,7 +13,7 @@ on_both!(
     generated_objects,
     errors_are_told,
     everything_in_a_namespace,
-);
+]);
 
 async fn create(kubectl: &Kubectl, object: &Value) {
     let output = kubectl

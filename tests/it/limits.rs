@@ -10,34 +10,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::harness::{Protocol, Server, Wire, request};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{Protocol, Server, Wire, on_both, request};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(bodies, patches, questions, refusals_in_each_media_type);
+on_both!(|server| (server) => [
+    bodies, patches, questions, refusals_in_each_media_type
+]);
 
 fn map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},

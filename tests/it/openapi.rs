@@ -4,38 +4,15 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Kubectl, PATIENCE, Protocol, Server, Wire, full, request};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{Answer, Kubectl, PATIENCE, Protocol, Server, Wire, full, on_both, request};
 
-/// Runs a case on both back ends.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (server) => [
     kubectl_explains,
     kubectl_applies_what_changed,
     kubectl_validates_strictly,
     documents_are_kept_until_they_change,
     custom_resources_are_described_and_checked,
-);
+]);
 
 fn deployment(containers: Value) -> Value {
     json!({

@@ -7,36 +7,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Error};
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, Server};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{Kubectl, Server, on_both};
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&[]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (server) => [
     kubectl_applies_on_the_server,
     kubectl_goes_from_the_client_to_the_server,
     a_custom_resource_is_applied,
     kube_rs_applies,
-);
+]);
 
 fn deployment(replicas: u32, image: &str) -> String {
     let deployment = json!({

@@ -18,38 +18,16 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::harness::{PATIENCE, Protocol, Server, tls};
-use crate::storage::etcd::EtcdProcess;
+use crate::harness::{PATIENCE, Protocol, Server, on_both, tls};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = super::Server::start(&["--storage=memory"]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = super::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = super::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&server).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-
-on_both!(
+on_both!(|server| (server) => [
     a_socket_says_what_a_body_says,
     what_fails_before_and_within,
     either_side_may_close,
     who_does_not_read_misses_nothing,
-);
+]);
 
 type Refusal = Box<Response<Option<Vec<u8>>>>;
 

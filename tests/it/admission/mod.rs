@@ -8,26 +8,3 @@ mod mutating;
 mod policies;
 mod shutdown;
 mod validating;
-
-/// Runs cases on both back ends, each on a server of its own.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded {
-            $(#[tokio::test] async fn $name() {
-                let server = crate::harness::Server::start(&[]).await;
-                super::$name(&super::super::cluster::Cluster(&server)).await;
-                server.stop().await;
-            })*
-        }
-        mod etcd {
-            $(#[tokio::test] async fn $name() {
-                let etcd = crate::storage::etcd::EtcdProcess::start(&[]).await;
-                let servers = format!("--etcd-servers={}", etcd.url());
-                let server = crate::harness::Server::start(&["--storage=etcd", &servers]).await;
-                super::$name(&super::super::cluster::Cluster(&server)).await;
-                server.stop().await;
-            })*
-        }
-    };
-}
-use on_both;

@@ -23,9 +23,7 @@ async fn a_webhook_that_hangs_does_not_hold_the_server() {
     .await;
     let hangs = hook(&webhook, "/hangs", json!({"timeoutSeconds": 30}));
     let cluster = Cluster(&server);
-    cluster
-        .configure("Validating", "w", &webhook, &[hangs])
-        .await;
+    cluster.configure("Validating", "w", &[hangs]).await;
     let mut wire = server.plain(crate::harness::Protocol::Http1).await;
     let map = super::cluster::map("one").to_string();
     let write = watchet::tasks::Tasks::new().spawn("write", async move {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, MAPS, allow, deny, hook, map, pod, requests, respond, rule};
-use crate::harness::{Kubectl, Reply, Webhook};
+use crate::harness::{Kubectl, Reply, Webhook, on_both};
 
-super::on_both!(
+on_both!(|server| (&Cluster(server)) => [
     the_review_tells_who_does_what,
     a_denial_is_told_as_the_webhook_says_it,
     warnings_become_headers,
@@ -21,14 +21,12 @@ super::on_both!(
     configurations_are_not_asked_about,
     a_deleted_configuration_no_longer_counts,
     kubectl_shows_it,
-);
+]);
 
 async fn the_review_tells_who_does_what(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(allow).await;
     let watched = hook(&webhook, "/watch", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[watched])
-        .await;
+    cluster.configure("Validating", "w", &[watched]).await;
     let made = cluster
         .post(&format!("{MAPS}?fieldManager=me"), &map("one"))
         .await
@@ -95,9 +93,7 @@ async fn a_denial_is_told_as_the_webhook_says_it(cluster: &Cluster<'_>) {
     })
     .await;
     let denying = hook(&webhook, "/deny", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[denying])
-        .await;
+    cluster.configure("Validating", "w", &[denying]).await;
     let by = "admission webhook \"deny.example.com\" denied the request";
     let told = cluster.make("one").await;
     let status = told.refused(403, "Forbidden", by);
@@ -118,9 +114,7 @@ async fn warnings_become_headers(cluster: &Cluster<'_>) {
     })
     .await;
     let warning = hook(&webhook, "/warn", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[warning])
-        .await;
+    cluster.configure("Validating", "w", &[warning]).await;
     let expect = ["299 - \"this is old\"", "299 - \"use that\""];
     let told = cluster.make("one").await;
     told.ok(201);
@@ -171,7 +165,7 @@ async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
         untrusted,
         service,
     ];
-    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    cluster.configure("Validating", "w", &hooks).await;
     let cases = [
         (
             "broken",
@@ -216,9 +210,7 @@ async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
     })
     .await;
     let slow = hook(&webhook, "/slow", json!({"timeoutSeconds": 1}));
-    cluster
-        .configure("Validating", "w", &webhook, &[slow])
-        .await;
+    cluster.configure("Validating", "w", &[slow]).await;
     let begun = Instant::now();
     let told = cluster.make("one").await;
     told.refused(
@@ -249,7 +241,7 @@ async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
     let hooks: Vec<Value> = (0..4)
         .map(|n| hook(&webhook, &format!("/late-{n}"), json!({})))
         .collect();
-    cluster.configure("Validating", "w", &webhook, &hooks).await;
+    cluster.configure("Validating", "w", &hooks).await;
     let begun = Instant::now();
     cluster
         .make("one")
@@ -272,9 +264,7 @@ async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
 async fn a_dry_run_asks_and_stores_nothing(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(allow).await;
     let watched = hook(&webhook, "/watch", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[watched])
-        .await;
+    cluster.configure("Validating", "w", &[watched]).await;
     cluster
         .post(&format!("{MAPS}?dryRun=All"), &map("one"))
         .await
@@ -299,9 +289,7 @@ async fn deletions_and_collections_are_asked_about(cluster: &Cluster<'_>) {
     })
     .await;
     let watched = hook(&webhook, "/watch", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[watched])
-        .await;
+    cluster.configure("Validating", "w", &[watched]).await;
     for name in ["a", "kept", "z"] {
         cluster.make(name).await.ok(201);
     }
@@ -332,9 +320,7 @@ async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
     })
     .await;
     let writes = hook(&webhook, "/writes", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[writes])
-        .await;
+    cluster.configure("Validating", "w", &[writes]).await;
     let many = (0..20).map(|n| async move { cluster.make(&format!("other-{n}")).await.ok(201) });
     let (one, _) = tokio::join!(cluster.make("one"), futures::future::join_all(many));
     one.ok(201);
@@ -355,7 +341,7 @@ async fn configurations_are_not_asked_about(cluster: &Cluster<'_>) {
         "matchConditions": [{"name": "n", "expression": "!request.dryRun"}],
     });
     let all = hook(&webhook, "/all", everything);
-    cluster.configure("Validating", "w", &webhook, &[all]).await;
+    cluster.configure("Validating", "w", &[all]).await;
     cluster
         .make("one")
         .await
@@ -375,9 +361,7 @@ async fn a_deleted_configuration_no_longer_counts(cluster: &Cluster<'_>) {
         "/deny",
         json!({"rules": [rule(&["CREATE"], "", "pods")]}),
     );
-    cluster
-        .configure("Validating", "w", &webhook, &[denying])
-        .await;
+    cluster.configure("Validating", "w", &[denying]).await;
     let pods = "/api/v1/namespaces/default/pods";
     cluster
         .post(pods, &pod("a"))
@@ -400,9 +384,7 @@ async fn kubectl_shows_it(cluster: &Cluster<'_>) {
     })
     .await;
     let denying = hook(&webhook, "/deny", json!({}));
-    cluster
-        .configure("Validating", "w", &webhook, &[denying])
-        .await;
+    cluster.configure("Validating", "w", &[denying]).await;
     let kubectl = Kubectl::new(&cluster.0.kubeconfig());
     let args = ["create", "configmap", "one", "--from-literal=a=b"];
     let error = kubectl.run_failing(&args).await;

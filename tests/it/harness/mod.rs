@@ -1,6 +1,7 @@
 //! The real binary as a fixture: started on free ports with a data directory of its own, killed when
 //! it is dropped. No case is here.
 
+mod both;
 mod kubectl;
 #[path = "../../../src/metrics/scrape.rs"]
 mod scrape;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
 pub(crate) use scrape::Scrape;
 pub(crate) use webhook::{Asked, Reply, Webhook};

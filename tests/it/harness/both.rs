@@ -1,0 +1,49 @@
+//! A server over each back end, for cases that must hold on both. No case is here.
+
+use super::Server;
+use crate::storage::etcd::EtcdProcess;
+
+/// Makes two tests of each case, `embedded::CASE` and `etcd::CASE`, on a server of its own. What a case
+/// is given is said before it:
+///
+/// ```ignore
+/// on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [a_case, another]);
+/// async fn a_case(server: &Server, kubectl: &Kubectl) {}
+/// ```
+macro_rules! on_both {
+    (|$server:ident| $given:tt => [$($case:ident),* $(,)?]) => {
+        mod embedded {
+            #[allow(unused_imports, reason = "what a case is given may need none")]
+            use super::*;
+            $(#[tokio::test] async fn $case() {
+                let case = async |$server: &$crate::harness::Server| super::$case $given.await;
+                $crate::harness::on_embedded(case).await;
+            })*
+        }
+        mod etcd {
+            #[allow(unused_imports, reason = "what a case is given may need none")]
+            use super::*;
+            $(#[tokio::test] async fn $case() {
+                let case = async |$server: &$crate::harness::Server| super::$case $given.await;
+                $crate::harness::on_etcd(case).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+/// Runs a case on a server over the embedded store.
+pub(crate) async fn on_embedded(case: impl AsyncFnOnce(&Server)) {
+    let server = Server::start(&[]).await;
+    case(&server).await;
+    server.stop().await;
+}
+
+/// Runs a case on a server over an etcd of its own.
+pub(crate) async fn on_etcd(case: impl AsyncFnOnce(&Server)) {
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let server = Server::start(&["--storage=etcd", &servers]).await;
+    case(&server).await;
+    server.stop().await;
+}
