@@ -3,6 +3,19 @@
 //! the server's caches from storage fills a `DeltaFifo` from HTTP here. It knows nothing of our server's
 //! other rooms.
 
+mod delta_fifo;
+mod key;
 mod object;
+mod objects;
+mod store;
 
+pub use delta_fifo::{
+    Deleted, DeletedFinalStateUnknown, Delta, DeltaFifo, Deltas, INTERMEDIATE_MAX, PopError,
+    Requeue,
+};
+pub use key::{InvalidObjectKey, key_of, split_key};
 pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
+pub use objects::Objects;
+pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
+
+pub use crate::api::ObjectKey;
