@@ -7,6 +7,8 @@ mod delta_fifo;
 mod key;
 mod object;
 mod objects;
+mod rest;
+mod source;
 mod store;
 
 pub use delta_fifo::{
@@ -19,3 +21,9 @@ pub use objects::Objects;
 pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
 
 pub use crate::api::ObjectKey;
+pub use rest::{
+    ApiResource, ClientCertificate, Discovery, Impersonate, InvalidRestConfig, Kubeconfig,
+    KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient, RestClient,
+    RestConfig, RestConfigError, RestError, Token, UnknownResource,
+};
+pub use source::{HttpListerWatcher, ListWatchOptions, ReflectorMetrics};

@@ -42,6 +42,15 @@ pub trait KubeObject: Send + Sync + 'static {
 
     /// Its metadata, to be changed before it is shared: what a store hands out is immutable.
     fn metadata_mut(&mut self) -> &mut ObjectMeta;
+
+    /// How it is asked for, as the header `Accept` has it.
+    const ACCEPT: &'static str = "application/json";
+
+    /// Where it says of which type it is; `None` when its own type in Rust says that, and refuses to
+    /// be read from an object of another one.
+    fn types_mut(&mut self) -> Option<&mut TypeMeta> {
+        None
+    }
 }
 
 impl<T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> KubeObject for T {
@@ -100,15 +109,27 @@ impl KubeObject for DynamicObject {
     fn metadata_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
     }
+
+    fn types_mut(&mut self) -> Option<&mut TypeMeta> {
+        Some(&mut self.types)
+    }
 }
 
 impl KubeObject for PartialObjectMetadata {
+    // Servers that cannot cut it out send all of it, which can be read as well.
+    const ACCEPT: &'static str =
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 
     fn metadata_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+
+    fn types_mut(&mut self) -> Option<&mut TypeMeta> {
+        Some(&mut self.types)
     }
 }
 

@@ -10,4 +10,4 @@ mod run;
 pub use backoff::Backoff;
 pub use indexer::{IndexFunc, Indexer, ObjectMap};
 pub use lister_watcher::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
-pub use run::{Reflector, ReflectorStore};
+pub use run::{Reflector, ReflectorStore, SHORT_WATCH};

@@ -14,7 +14,7 @@ use crate::api::ResourceVersion;
 
 /// A watch that ends sooner than this without a change counts as a failure, so that a source which
 /// refuses politely is not asked in a tight loop (client-go's "very short watch").
-const SHORT_WATCH: Duration = Duration::from_secs(1);
+pub const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// What a Reflector keeps equal to its source. One writer by construction: `&mut self`.
 pub trait ReflectorStore: Send + 'static {

@@ -1,0 +1,196 @@
+//! New connections: TCP or a proxy's tunnel, TLS over it, HTTP/2 where both sides speak it, all tasks
+//! of one group. What is sent over them is not known here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{HeaderValue, Uri};
+use http_body_util::Full;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::config::RestConfig;
+use super::tls;
+use crate::tasks::Tasks;
+
+/// How long a connection may take to be there, and how long a silent one is left alone before it is
+/// asked whether it lives. Go's.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How long an HTTP/2 connection may take to say that it lives: Go's, too.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a connection waits for the next request.
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// What a stream may have in flight before it is read, and a connection: those of Go's client. The
+/// second is so large that a watch which nobody reads does not stop the others of its connection.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
+/// The pool of connections to one server.
+pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The pool for `config`, whose connections are tasks of `tasks`.
+///
+/// # Errors
+/// TLS or the proxy is not as it should be; in words.
+pub(super) fn pool(config: &RestConfig, tasks: &Tasks) -> Result<Pool, String> {
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::client_config(config)?)
+        .https_or_http();
+    let builder = match tls::server_name(config)? {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+        None => builder,
+    };
+    let connector = builder
+        .enable_all_versions()
+        .wrap_connector(Dial::new(config.proxy_url.as_deref())?);
+    Ok(Client::builder(Executor(tasks.clone()))
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_MAX)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(connector))
+}
+
+/// Runs what hyper wants run beside the requests.
+#[derive(Clone)]
+struct Executor(Tasks);
+
+impl<F> hyper::rt::Executor<F> for Executor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let token = self.0.token();
+        let task = async move { token.run_until_cancelled_owned(future).await };
+        // It ends with the connection; what fails is told to whoever waits for an answer.
+        drop(self.0.spawn("rest-connection", task));
+    }
+}
+
+/// Opens a socket that leads to the server.
+#[derive(Debug, Clone)]
+pub(super) enum Dial {
+    Direct(HttpConnector),
+    Tunnel(Tunnel<HttpConnector>),
+    Socks(SocksV5<HttpConnector>),
+}
+
+impl Dial {
+    fn new(proxy: Option<&str>) -> Result<Self, String> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEP_ALIVE));
+        tcp.set_connect_timeout(Some(DIAL_TIMEOUT));
+        let Some(proxy) = proxy else {
+            return Ok(Self::Direct(tcp));
+        };
+        let refuse = |why: &str| format!("proxy-url {proxy:?} {why}");
+        let uri: Uri = proxy.parse().map_err(|_| refuse("is no URL"))?;
+        let user = uri.authority().and_then(|a| a.as_str().rsplit_once('@'));
+        let user = user.map(|(user, _)| user.split_once(':').unwrap_or((user, "")));
+        match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => {
+                let tunnel = Tunnel::new(uri.clone(), tcp);
+                Ok(Self::Tunnel(match user {
+                    Some(user) => tunnel.with_auth(basic(user)?),
+                    None => tunnel,
+                }))
+            }
+            Some(scheme) if matches!(scheme.as_str(), "socks5" | "socks5h") => {
+                let socks = SocksV5::new(uri.clone(), tcp);
+                Ok(Self::Socks(match user {
+                    Some((name, password)) => socks.with_auth(decoded(name), decoded(password)),
+                    None => socks,
+                }))
+            }
+            _ => Err(refuse("must begin with http:// or socks5://")),
+        }
+    }
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+fn basic((name, password): (&str, &str)) -> Result<HeaderValue, String> {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    let text = format!("{}:{}", decoded(name), decoded(password));
+    let value = format!("Basic {}", BASE64_STANDARD.encode(text));
+    HeaderValue::try_from(value).map_err(|error| error.to_string())
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self {
+            Self::Direct(tcp) => tcp.poll_ready(cx).map_err(BoxError::from),
+            Self::Tunnel(tunnel) => tunnel.poll_ready(cx).map_err(BoxError::from),
+            Self::Socks(socks) => socks.poll_ready(cx).map_err(BoxError::from),
+        }
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        match self {
+            Self::Direct(tcp) => {
+                let dialled = tcp.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+            Self::Tunnel(tunnel) => {
+                let dialled = tunnel.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+            Self::Socks(socks) => {
+                let dialled = socks.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_are_checked() {
+        assert!(matches!(Dial::new(None), Ok(Dial::Direct(_))));
+        let with = |proxy| Dial::new(Some(proxy));
+        assert!(matches!(with("http://p:3128"), Ok(Dial::Tunnel(_))));
+        assert!(matches!(with("http://a:b%20c@p:3128"), Ok(Dial::Tunnel(_))));
+        assert!(matches!(with("socks5://p:1080"), Ok(Dial::Socks(_))));
+        for wrong in ["https://p", "p:3128", "http://a b"] {
+            let error = with(wrong).unwrap_err();
+            assert!(
+                error.starts_with(&format!("proxy-url {wrong:?} ")),
+                "{error}"
+            );
+        }
+        assert_eq!(basic(("a", "b%20c")).unwrap(), "Basic YTpiIGM=");
+    }
+}

@@ -1,0 +1,207 @@
+//! What says in each request who asks: the bearer token, read again from its file as somebody keeps it
+//! fresh there, and as whom it is asked. Certificates are shown by TLS.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::config::{Impersonate, RestConfig, Token};
+use super::error::RestError;
+
+/// How old a token from a file may be. Those of pods are written anew long before they end.
+const TOKEN_AGE_MAX: Duration = Duration::from_secs(50);
+
+/// The headers of who asks.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    /// The same in all requests.
+    fixed: HeaderMap,
+    file: Option<TokenFile>,
+}
+
+#[derive(Debug)]
+struct TokenFile {
+    path: PathBuf,
+    /// The header, and when it was read.
+    last: Mutex<Option<(HeaderValue, Instant)>>,
+}
+
+impl Credentials {
+    /// Those of `config`.
+    ///
+    /// # Errors
+    /// They cannot be in a header; in words.
+    pub(super) fn new(config: &RestConfig) -> Result<Self, String> {
+        let mut fixed = HeaderMap::new();
+        let mut file = None;
+        match &config.token {
+            None => {}
+            Some(Token::Fixed(token)) => {
+                fixed.insert(
+                    AUTHORIZATION,
+                    bearer(token).map_err(|why| format!("the token {why}"))?,
+                );
+            }
+            Some(Token::File(path)) => {
+                file = Some(TokenFile {
+                    path: path.clone(),
+                    last: Mutex::default(),
+                });
+            }
+        }
+        if let Some(who) = &config.impersonate {
+            impersonate(who, &mut fixed)?;
+        }
+        Ok(Self { fixed, file })
+    }
+
+    /// Adds them to the headers of a request.
+    ///
+    /// # Errors
+    /// The token's file cannot be read, and never could.
+    pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<(), RestError> {
+        headers.extend(self.fixed.clone());
+        if let Some(file) = &self.file {
+            headers.insert(AUTHORIZATION, file.header().await?);
+        }
+        Ok(())
+    }
+
+    /// The server did not take them: those from a file may be newer by now.
+    pub(super) fn refused(&self) {
+        if let Some((_, read)) = self.file.as_ref().and_then(|file| file.last.lock().take()) {
+            tracing::debug!(age = ?read.elapsed(), "the token was refused: it is read anew");
+        }
+    }
+}
+
+impl TokenFile {
+    async fn header(&self) -> Result<HeaderValue, RestError> {
+        let last = self.last.lock().clone();
+        if let Some((header, read)) = &last
+            && read.elapsed() < TOKEN_AGE_MAX
+        {
+            return Ok(header.clone());
+        }
+        match (read(&self.path).await, last) {
+            (Ok(header), _) => {
+                *self.last.lock() = Some((header.clone(), Instant::now()));
+                Ok(header)
+            }
+            // The one that was good may still be; if not, the server says so.
+            (Err(error), Some((header, _))) => {
+                tracing::warn!(%error, "the token's file cannot be read: the last one is kept");
+                Ok(header)
+            }
+            (Err(error), None) => Err(RestError::Credentials(error)),
+        }
+    }
+}
+
+async fn read(path: &Path) -> Result<HeaderValue, String> {
+    let text = tokio::fs::read_to_string(path).await;
+    let text = text.map_err(|error| format!("{path:?}: {error}"))?;
+    match text.trim() {
+        "" => Err(format!("{path:?} is empty")),
+        token => bearer(token).map_err(|why| format!("{path:?} {why}")),
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| "cannot be in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn impersonate(who: &Impersonate, headers: &mut HeaderMap) -> Result<(), String> {
+    let mut add = |name: &str, value: &str| {
+        let refuse = || format!("{name}: {value:?} cannot be in a header");
+        let name = HeaderName::try_from(name.to_ascii_lowercase()).map_err(|_| refuse())?;
+        headers.append(name, HeaderValue::try_from(value).map_err(|_| refuse())?);
+        Ok::<_, String>(())
+    };
+    add("Impersonate-User", &who.user)?;
+    if let Some(uid) = &who.uid {
+        add("Impersonate-Uid", uid)?;
+    }
+    for group in &who.groups {
+        add("Impersonate-Group", group)?;
+    }
+    for (key, values) in &who.extra {
+        // What a header's name cannot hold is escaped, as upstream's clients do it.
+        let key = percent_encoding::utf8_percent_encode(key, super::path::HEADER_NAME);
+        for value in values {
+            add(&format!("Impersonate-Extra-{key}"), value)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn header(credentials: &Credentials) -> Result<String, RestError> {
+        let mut headers = HeaderMap::new();
+        credentials.add(&mut headers).await?;
+        Ok(headers[AUTHORIZATION].to_str().unwrap().to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_read_again_when_it_is_old_or_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let credentials = Credentials::new(&RestConfig {
+            token: Some(Token::File(path.clone())),
+            ..RestConfig::new("https://a")
+        })
+        .unwrap();
+        let error = header(&credentials).await.unwrap_err();
+        assert!(error.to_string().contains("/token\""), "{error}");
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(header(&credentials).await.unwrap(), "Bearer one");
+        std::fs::write(&path, "two\n").unwrap();
+        assert_eq!(
+            header(&credentials).await.unwrap(),
+            "Bearer one",
+            "it is not old yet"
+        );
+        tokio::time::advance(TOKEN_AGE_MAX).await;
+        assert_eq!(header(&credentials).await.unwrap(), "Bearer two");
+        std::fs::write(&path, "three").unwrap();
+        credentials.refused();
+        assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
+        std::fs::remove_file(&path).unwrap();
+        tokio::time::advance(TOKEN_AGE_MAX).await;
+        assert_eq!(
+            header(&credentials).await.unwrap(),
+            "Bearer three",
+            "there is no better"
+        );
+    }
+
+    #[tokio::test]
+    async fn whoever_is_meant_is_named() {
+        let credentials = Credentials::new(&RestConfig {
+            impersonate: Some(Impersonate {
+                user: "jane".into(),
+                uid: Some("7".into()),
+                groups: vec!["a".into(), "b".into()],
+                extra: vec![("example.com/Scope".into(), vec!["x".into()])],
+            }),
+            ..RestConfig::new("https://a")
+        })
+        .unwrap();
+        let mut headers = HeaderMap::new();
+        credentials.add(&mut headers).await.unwrap();
+        assert_eq!(headers["impersonate-user"], "jane");
+        assert_eq!(headers["impersonate-uid"], "7");
+        let groups: Vec<_> = headers.get_all("impersonate-group").iter().collect();
+        assert_eq!(groups, ["a", "b"]);
+        assert_eq!(headers["impersonate-extra-example.com%2fscope"], "x");
+    }
+}

@@ -1,0 +1,397 @@
+//! Which resources a server has, and which of them a user means: `po`, `pods`, `Pod`, `deploy.apps`,
+//! `deployments.v1.apps`, as kubectl takes them. It is what the server said once, not a cache.
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+
+use super::{ApiResource, Call, Path, RestClient, RestError};
+
+/// How a server tells everything at once (KEP-3352); the second form is what those before 1.30 do.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// How many names are told that are like one that is not known.
+const NEAR_MAX: usize = 5;
+
+/// How alike a name must be (Jaro-Winkler) to be told.
+const NEAR_MIN: f64 = 0.8;
+
+/// The resources of a server, in the order in which it prefers them.
+///
+/// ```
+/// use watchet::informer::{ApiResource, Kubeconfig, RestClient, RestConfig};
+/// use watchet::testing::Server;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = Server::start().await?;
+/// # let kubeconfig: Kubeconfig = server.kubeconfig().parse()?;
+/// let client = RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None)?)?;
+/// let discovery = client.discover().await?;
+/// let deployments = ApiResource::namespaced("apps", "v1", "deployments", "Deployment");
+/// for name in ["deploy", "Deployment", "deployments.apps", "deployments.v1.apps"] {
+///     assert_eq!(discovery.resolve(name)?, deployments);
+/// }
+/// let error = discovery.resolve("deployment.app").unwrap_err();
+/// assert!(error.near.contains(&"deployments.apps".to_string()), "{error}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Discovery {
+    known: Vec<Known>,
+}
+
+/// A resource with all its names.
+#[derive(Debug, Clone)]
+struct Known {
+    resource: ApiResource,
+    singular: String,
+    short: Vec<String>,
+    /// It can be listed and watched.
+    followed: bool,
+}
+
+/// The server has no such resource.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the server doesn't have a resource type {name:?}{}", hint(near))]
+pub struct UnknownResource {
+    /// What was asked for.
+    pub name: String,
+    /// Names that are like it, the nearest first.
+    pub near: Vec<String>,
+}
+
+fn hint(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!(": did you mean {}?", near.join(", ")),
+    }
+}
+
+impl Discovery {
+    /// What is meant by `name`: a plural, singular or short name or a kind, in any case, alone or with
+    /// its group (`foos.example.com`) or version and group (`foos.v1.example.com`).
+    ///
+    /// # Errors
+    /// Nothing is.
+    pub fn resolve(&self, name: &str) -> Result<ApiResource, UnknownResource> {
+        let wanted = name.to_lowercase();
+        let (word, rest) = wanted.split_once('.').unwrap_or((&wanted, ""));
+        let in_group = |known: &Known| {
+            let ApiResource { group, version, .. } = &known.resource;
+            rest.is_empty()
+                || rest == group
+                || rest == version && group.is_empty()
+                || rest.split_once('.') == Some((version, group))
+        };
+        // Names count before short names, whichever group comes first: as kubectl has it.
+        let named = |known: &&Known| {
+            let ApiResource { plural, kind, .. } = &known.resource;
+            word == plural || word == known.singular || word == kind.to_lowercase()
+        };
+        let short = |known: &&Known| known.short.iter().any(|short| short == word);
+        let candidates = || self.known.iter().filter(|known| in_group(known));
+        let found = candidates()
+            .find(named)
+            .or_else(|| candidates().find(short));
+        match found {
+            Some(known) => Ok(known.resource.clone()),
+            None => Err(UnknownResource {
+                near: self.near(&wanted),
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    /// All that can be listed and watched.
+    pub fn resources(&self) -> impl Iterator<Item = &ApiResource> {
+        let followed = self.known.iter().filter(|known| known.followed);
+        followed.map(|known| &known.resource)
+    }
+
+    /// The names that are most like `wanted`, as they would have to be written.
+    fn near(&self, wanted: &str) -> Vec<String> {
+        let mut near: Vec<(f64, String)> = Vec::new();
+        for known in self.known.iter().filter(|known| known.followed) {
+            let ApiResource { plural, group, .. } = &known.resource;
+            let full = match group.as_str() {
+                "" => plural.clone(),
+                group => format!("{plural}.{group}"),
+            };
+            let names = [plural, &known.singular, &full]
+                .into_iter()
+                .chain(&known.short);
+            let alike = names.map(|name| strsim::jaro_winkler(wanted, name));
+            let alike = alike.fold(0.0, f64::max);
+            if alike >= NEAR_MIN && !near.iter().any(|(_, name)| *name == full) {
+                near.push((alike, full));
+            }
+        }
+        near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        near.into_iter()
+            .take(NEAR_MAX)
+            .map(|(_, name)| name)
+            .collect()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Answer {
+    kind: String,
+    /// Of an `APIGroupDiscoveryList`.
+    items: Vec<AggregatedGroup>,
+    /// Of an `APIVersions`.
+    versions: Vec<String>,
+    /// Of an `APIGroupList`.
+    groups: Vec<Group>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AggregatedGroup {
+    metadata: Name,
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Name {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AggregatedVersion {
+    version: String,
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AggregatedResource {
+    resource: String,
+    response_kind: Option<Kind>,
+    scope: String,
+    singular_resource: String,
+    verbs: Vec<String>,
+    short_names: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Group {
+    name: String,
+    versions: Vec<GroupVersion>,
+    preferred_version: GroupVersion,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GroupVersion {
+    version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceList {
+    resources: Vec<Resource>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Resource {
+    name: String,
+    singular_name: String,
+    namespaced: bool,
+    kind: String,
+    verbs: Vec<String>,
+    short_names: Vec<String>,
+}
+
+/// Asks the server for all it has.
+///
+/// # Errors
+/// It cannot be asked.
+pub(super) async fn discover(client: &RestClient) -> Result<Discovery, RestError> {
+    let mut known = Vec::new();
+    for root in ["/api", "/apis"] {
+        let path = Path::new(root);
+        let call = Call {
+            accept: AGGREGATED,
+            ..Call::get(&path)
+        };
+        let answer: Answer = client.fetch_json(call).await?;
+        if answer.kind == "APIGroupDiscoveryList" {
+            known.extend(answer.items.into_iter().flat_map(AggregatedGroup::known));
+            continue;
+        }
+        // A server from before 1.27 tells each version of a group by itself.
+        let mut versions: Vec<(String, String)> = Vec::new();
+        versions.extend(answer.versions.into_iter().map(|v| (String::new(), v)));
+        versions.extend(answer.groups.into_iter().flat_map(Group::versions));
+        let lists = versions.iter().map(|gv| one_version(client, root, gv));
+        for (list, gv) in join_all(lists).await.into_iter().zip(&versions) {
+            match list {
+                Ok(list) => known.extend(list.resources.into_iter().filter_map(|r| r.known(gv))),
+                // One whose own server is away leaves the others as they are.
+                Err(error) => {
+                    tracing::warn!(group = gv.0, version = gv.1, %error, "not discovered")
+                }
+            }
+        }
+    }
+    Ok(Discovery { known })
+}
+
+async fn one_version(
+    client: &RestClient,
+    root: &str,
+    (group, version): &(String, String),
+) -> Result<ResourceList, RestError> {
+    let path = match group.as_str() {
+        "" => Path::new(root),
+        group => Path::new(root).segment(group),
+    };
+    client.fetch_json(Call::get(&path.segment(version))).await
+}
+
+fn followed(verbs: &[String]) -> bool {
+    let has = |verb: &str| verbs.iter().any(|known| known == verb);
+    has("list") && has("watch")
+}
+
+impl AggregatedGroup {
+    fn known(self) -> impl Iterator<Item = Known> {
+        let group = self.metadata.name;
+        self.versions.into_iter().flat_map(move |version| {
+            let group = group.clone();
+            version.resources.into_iter().map(move |found| Known {
+                resource: ApiResource {
+                    group: group.clone(),
+                    version: version.version.clone(),
+                    plural: found.resource,
+                    kind: found.response_kind.unwrap_or_default().kind,
+                    namespaced: found.scope == "Namespaced",
+                },
+                singular: found.singular_resource,
+                short: found.short_names,
+                followed: followed(&found.verbs),
+            })
+        })
+    }
+}
+
+impl Group {
+    /// Its versions, the preferred one first.
+    fn versions(self) -> Vec<(String, String)> {
+        let mut versions: Vec<String> = self.versions.into_iter().map(|v| v.version).collect();
+        versions.sort_by_key(|version| *version != self.preferred_version.version);
+        versions
+            .into_iter()
+            .map(|version| (self.name.clone(), version))
+            .collect()
+    }
+}
+
+impl Resource {
+    /// Nothing for a subresource.
+    fn known(self, (group, version): &(String, String)) -> Option<Known> {
+        (!self.name.contains('/')).then(|| Known {
+            followed: followed(&self.verbs),
+            singular: match self.singular_name.as_str() {
+                "" => self.kind.to_lowercase(),
+                name => name.to_owned(),
+            },
+            resource: ApiResource {
+                group: group.clone(),
+                version: version.clone(),
+                plural: self.name,
+                kind: self.kind,
+                namespaced: self.namespaced,
+            },
+            short: self.short_names,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(resource: ApiResource, singular: &str, short: &[&str]) -> Known {
+        Known {
+            resource,
+            singular: singular.into(),
+            short: short.iter().map(|name| (*name).to_owned()).collect(),
+            followed: true,
+        }
+    }
+
+    fn discovery() -> Discovery {
+        let namespaced = ApiResource::namespaced;
+        Discovery {
+            known: vec![
+                known(namespaced("", "v1", "pods", "Pod"), "pod", &["po"]),
+                known(namespaced("", "v1", "events", "Event"), "event", &["ev"]),
+                known(
+                    namespaced("apps", "v1", "deployments", "Deployment"),
+                    "deployment",
+                    &["deploy"],
+                ),
+                known(
+                    namespaced("events.k8s.io", "v1", "events", "Event"),
+                    "event",
+                    &["ev"],
+                ),
+                known(namespaced("ex.io", "v2", "foos", "Foo"), "foo", &["pod"]),
+                known(namespaced("ex.io", "v1", "foos", "Foo"), "foo", &[]),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_name_means_what_kubectl_means_by_it() {
+        for (name, expected) in [
+            ("po", "pods"),
+            ("Pod", "pods"),
+            ("pods.v1", "pods"),
+            // A name comes before another one's short name.
+            ("pod", "pods"),
+            ("ev", "events"),
+            ("events.events.k8s.io", "events.v1.events.k8s.io"),
+            ("deploy.apps", "deployments.v1.apps"),
+            ("deployments.v1.apps", "deployments.v1.apps"),
+            ("foo", "foos.v2.ex.io"),
+            ("foos.v1.ex.io", "foos.v1.ex.io"),
+        ] {
+            let found = discovery().resolve(name).map(|found| found.to_string());
+            assert_eq!(found.as_deref(), Ok(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_near_is_told() {
+        let error = discovery().resolve("deploments").unwrap_err();
+        assert_eq!(error.near, ["deployments.apps"]);
+        assert_eq!(
+            error.to_string(),
+            r#"the server doesn't have a resource type "deploments": did you mean deployments.apps?"#
+        );
+        assert_eq!(discovery().resolve("podz").unwrap_err().near[0], "pods");
+        let far = discovery().resolve("xyzzy").unwrap_err();
+        assert_eq!(
+            far.to_string(),
+            r#"the server doesn't have a resource type "xyzzy""#
+        );
+        assert!(discovery().resolve("pods.apps").is_err());
+        assert!(discovery().resolve("").is_err());
+    }
+}

@@ -1,0 +1,445 @@
+//! Kubeconfig files: several as one, as kubectl reads them, and the [`RestConfig`] that a context of
+//! them means. Who keeps a password or wants a program run for credentials is refused in so many words.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+
+use super::config::{ClientCertificate, Impersonate, RestConfig, Token};
+
+/// A kubeconfig cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeconfigError {
+    /// A file, or one that it names, cannot be read.
+    #[error("{path:?}: {detail}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// It is no kubeconfig.
+    #[error("kubeconfig {path:?} cannot be read: {detail}")]
+    Syntax {
+        /// Which file; empty: a text.
+        path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// It names what it does not have.
+    #[error("the kubeconfig has no {kind} {name:?}{hint}")]
+    Missing {
+        /// `context`, `cluster` or `user`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Which there are.
+        hint: String,
+    },
+    /// It wants what this client does not do.
+    #[error("user {user:?} of the kubeconfig {detail}")]
+    Unsupported {
+        /// Whose credentials.
+        user: String,
+        /// What.
+        detail: String,
+    },
+    /// It holds what is none of what it should be.
+    #[error("the kubeconfig's {what} {detail}")]
+    Invalid {
+        /// Which member.
+        what: &'static str,
+        /// Why.
+        detail: String,
+    },
+}
+
+/// The kubeconfig files of a user, merged.
+///
+/// ```
+/// use watchet::informer::{Kubeconfig, RestClient, RestConfig};
+/// use watchet::testing::Server;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let server = Server::start().await.unwrap();
+/// let kubeconfig = Kubeconfig::load(&[server.kubeconfig_path()]).unwrap();
+/// assert_eq!(kubeconfig.current_context(), "watchet");
+/// let config = RestConfig::from_kubeconfig(&kubeconfig, None).unwrap();
+/// assert_eq!(config.server, server.url());
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Kubeconfig {
+    current_context: String,
+    clusters: BTreeMap<String, Entry<Cluster>>,
+    users: BTreeMap<String, Entry<User>>,
+    contexts: BTreeMap<String, Context>,
+}
+
+/// An entry and the directory that its paths are relative to.
+#[derive(Debug, Clone)]
+struct Entry<T> {
+    directory: PathBuf,
+    entry: T,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct File {
+    current_context: Option<String>,
+    clusters: Option<Vec<NamedCluster>>,
+    users: Option<Vec<NamedUser>>,
+    contexts: Option<Vec<NamedContext>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedCluster {
+    name: String,
+    #[serde(default)]
+    cluster: Cluster,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedUser {
+    name: String,
+    #[serde(default)]
+    user: Option<User>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedContext {
+    name: String,
+    #[serde(default)]
+    context: Context,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Context {
+    cluster: String,
+    user: String,
+    namespace: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    tls_server_name: Option<String>,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+    insecure_skip_tls_verify: bool,
+    proxy_url: Option<String>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct User {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+    r#as: Option<String>,
+    as_uid: Option<String>,
+    as_groups: Option<Vec<String>>,
+    as_user_extra: Option<BTreeMap<String, Vec<String>>>,
+    username: Option<String>,
+    exec: Option<Exec>,
+    auth_provider: Option<AuthProvider>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Exec {
+    command: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct AuthProvider {
+    name: String,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("User(..)")
+    }
+}
+
+impl FromStr for Kubeconfig {
+    type Err = KubeconfigError;
+
+    /// Reads one file's text; its paths are relative to the working directory.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut merged = Self::default();
+        merged.add(Path::new(""), text)?;
+        Ok(merged)
+    }
+}
+
+impl Kubeconfig {
+    /// The files, all of which must be there. Of two entries with a name the first file's counts.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn load(paths: &[impl AsRef<Path>]) -> Result<Self, KubeconfigError> {
+        let mut merged = Self::default();
+        for path in paths {
+            let path = path.as_ref();
+            let text = std::fs::read_to_string(path).map_err(|error| KubeconfigError::File {
+                path: path.to_owned(),
+                detail: error.to_string(),
+            })?;
+            merged.add(path, &text)?;
+        }
+        Ok(merged)
+    }
+
+    /// The files that kubectl takes when it is given none: those of `KUBECONFIG`, else
+    /// `~/.kube/config`. Files that are not there are left out; if none is, the answer is empty.
+    ///
+    /// # Errors
+    /// One is there and cannot be read.
+    pub fn load_default() -> Result<Self, KubeconfigError> {
+        let variable = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+        let paths: Vec<PathBuf> = match variable {
+            Some(variable) => std::env::split_paths(&variable)
+                .filter(|path| !path.as_os_str().is_empty())
+                .collect(),
+            None => std::env::home_dir()
+                .map(|home| home.join(".kube/config"))
+                .into_iter()
+                .collect(),
+        };
+        let there: Vec<PathBuf> = paths.into_iter().filter(|path| path.exists()).collect();
+        Self::load(&there)
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.clusters.is_empty() && self.users.is_empty() && self.contexts.is_empty()
+    }
+
+    /// The context that is meant when none is named; empty when there is none.
+    pub fn current_context(&self) -> &str {
+        &self.current_context
+    }
+
+    /// The names of the contexts.
+    pub fn contexts(&self) -> impl Iterator<Item = &str> {
+        self.contexts.keys().map(String::as_str)
+    }
+
+    fn add(&mut self, path: &Path, text: &str) -> Result<(), KubeconfigError> {
+        let options = serde_saphyr::options! { with_snippet: false };
+        let parsed = match text.trim() {
+            "" => Ok(File::default()),
+            text => serde_saphyr::from_str_with_options::<File>(text, options),
+        };
+        let file = parsed.map_err(|error| KubeconfigError::Syntax {
+            path: path.to_owned(),
+            detail: error.to_string(),
+        })?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        if self.current_context.is_empty() {
+            self.current_context = file.current_context.unwrap_or_default();
+        }
+        for NamedCluster { name, cluster } in file.clusters.into_iter().flatten() {
+            let entry = Entry::new(directory, cluster);
+            self.clusters.entry(name).or_insert(entry);
+        }
+        for NamedUser { name, user } in file.users.into_iter().flatten() {
+            let entry = Entry::new(directory, user.unwrap_or_default());
+            self.users.entry(name).or_insert(entry);
+        }
+        for NamedContext { name, context } in file.contexts.into_iter().flatten() {
+            self.contexts.entry(name).or_insert(context);
+        }
+        Ok(())
+    }
+
+    /// What a context means.
+    pub(super) fn access(&self, context: Option<&str>) -> Result<RestConfig, KubeconfigError> {
+        let name = context.unwrap_or(&self.current_context);
+        let context = find(&self.contexts, "context", name)?;
+        let cluster = find(&self.clusters, "cluster", &context.cluster)?;
+        let mut config = cluster.trust()?;
+        if !context.user.is_empty() {
+            let user = find(&self.users, "user", &context.user)?;
+            user.check(&context.user)?;
+            user.identify(&mut config)?;
+        }
+        if let Some(namespace) = context.namespace.as_ref().filter(|name| !name.is_empty()) {
+            config.namespace.clone_from(namespace);
+        }
+        Ok(config)
+    }
+}
+
+fn find<'a, T>(
+    entries: &'a BTreeMap<String, T>,
+    kind: &'static str,
+    name: &str,
+) -> Result<&'a T, KubeconfigError> {
+    entries.get(name).ok_or_else(|| {
+        let known: Vec<&str> = entries.keys().map(String::as_str).collect();
+        let hint = match known.as_slice() {
+            [] => String::new(),
+            known => format!(": it has {}", known.join(", ")),
+        };
+        KubeconfigError::Missing {
+            kind,
+            name: name.to_owned(),
+            hint,
+        }
+    })
+}
+
+impl<T> Entry<T> {
+    fn new(directory: &Path, entry: T) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            entry,
+        }
+    }
+
+    /// The data, or what is in the file; data counts, as in every client.
+    fn bytes(
+        &self,
+        what: &'static str,
+        data: Option<&String>,
+        path: Option<&PathBuf>,
+    ) -> Result<Option<Vec<u8>>, KubeconfigError> {
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            let decoded = BASE64_STANDARD.decode(data);
+            return decoded.map(Some).map_err(|error| KubeconfigError::Invalid {
+                what,
+                detail: format!("is no base64: {error}"),
+            });
+        }
+        let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
+            return Ok(None);
+        };
+        let path = self.directory.join(path);
+        let read = std::fs::read(&path).map(Some);
+        read.map_err(|error| KubeconfigError::File {
+            path,
+            detail: error.to_string(),
+        })
+    }
+}
+
+impl Entry<Cluster> {
+    fn trust(&self) -> Result<RestConfig, KubeconfigError> {
+        let Cluster {
+            server,
+            tls_server_name,
+            certificate_authority,
+            certificate_authority_data,
+            insecure_skip_tls_verify,
+            proxy_url,
+        } = &self.entry;
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Ok(RestConfig {
+            certificate_authority: self.bytes(
+                "certificate-authority-data",
+                certificate_authority_data.as_ref(),
+                certificate_authority.as_ref(),
+            )?,
+            insecure_skip_tls_verify: *insecure_skip_tls_verify,
+            tls_server_name: filled(tls_server_name),
+            proxy_url: filled(proxy_url),
+            ..RestConfig::new(server.trim_end_matches('/'))
+        })
+    }
+}
+
+impl Entry<User> {
+    /// Refuses what would be ignored otherwise: a client that asks as nobody gets strange answers.
+    fn check(&self, user: &str) -> Result<(), KubeconfigError> {
+        let detail = if let Some(exec) = &self.entry.exec {
+            format!(
+                "gets its credentials from the program {:?}, and programs are not run here: use a \
+                 token or a client certificate",
+                exec.command
+            )
+        } else if let Some(provider) = &self.entry.auth_provider {
+            format!(
+                "uses the auth provider {:?}, which clients no longer have: use a token or a client \
+                 certificate",
+                provider.name
+            )
+        } else if self
+            .entry
+            .username
+            .as_ref()
+            .is_some_and(|name| !name.is_empty())
+        {
+            "has a password, which servers no longer take: use a token or a client certificate"
+                .to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(KubeconfigError::Unsupported {
+            user: user.to_owned(),
+            detail,
+        })
+    }
+
+    fn identify(&self, config: &mut RestConfig) -> Result<(), KubeconfigError> {
+        let user = &self.entry;
+        let certificate = self.bytes(
+            "client-certificate-data",
+            user.client_certificate_data.as_ref(),
+            user.client_certificate.as_ref(),
+        )?;
+        let key = self.bytes(
+            "client-key-data",
+            user.client_key_data.as_ref(),
+            user.client_key.as_ref(),
+        )?;
+        config.client_certificate = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(ClientCertificate { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => return Err(lonely("client-certificate", "has no client-key")),
+            (None, Some(_)) => return Err(lonely("client-key", "has no client-certificate")),
+        };
+        // A file counts, as in every client: its token is the fresher one.
+        let file = user
+            .token_file
+            .as_ref()
+            .filter(|path| !path.as_os_str().is_empty());
+        let fixed = user.token.clone().filter(|token| !token.is_empty());
+        config.token = match file {
+            Some(path) => Some(Token::File(self.directory.join(path))),
+            None => fixed.map(Token::Fixed),
+        };
+        config.impersonate = user.r#as.as_ref().map(|name| Impersonate {
+            user: name.clone(),
+            uid: user.as_uid.clone(),
+            groups: user.as_groups.clone().unwrap_or_default(),
+            extra: user
+                .as_user_extra
+                .clone()
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
+        });
+        Ok(())
+    }
+}
+
+fn lonely(what: &'static str, detail: &str) -> KubeconfigError {
+    KubeconfigError::Invalid {
+        what,
+        detail: detail.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! `RestClient`: requests to a Kubernetes server and their answers, over a pool of connections that all
+//! of a program's informers share. It keeps nothing of what it reads, and asks nothing twice.
+
+mod api_resource;
+mod config;
+mod connect;
+mod credentials;
+mod discovery;
+mod error;
+#[cfg(test)]
+pub(in crate::informer) mod fake;
+mod kubeconfig;
+mod path;
+mod resource_client;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::DropGuard;
+
+use crate::tasks::Tasks;
+
+pub use api_resource::{ApiResource, ObjectScope};
+pub use config::{ClientCertificate, Impersonate, RestConfig, RestConfigError, Token};
+pub use discovery::{Discovery, UnknownResource};
+pub use error::RestError;
+pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub(in crate::informer) use path::Path;
+pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
+
+use connect::Pool;
+use credentials::Credentials;
+
+/// How large an answer may be. A list of 100,000 pods is some hundred MB; whoever has more asks for
+/// pages. What is larger is taken for an attack on the memory of this process.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+
+/// How much of a failure's body is read.
+const FAILURE_BYTES_MAX: usize = 1 << 20;
+
+/// A client of one server. Clones share its connections, which end with the last of them and of the
+/// watches that they opened.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchet::informer::{ApiResource, Kubeconfig, RestClient, RestConfig};
+/// use watchet::testing::Server;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::start().await?;
+/// let kubeconfig: Kubeconfig = server.kubeconfig().parse()?;
+/// let client = RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None)?)?;
+///
+/// let maps = client.resource::<ConfigMap>(ApiResource::of::<ConfigMap>()).namespace("default");
+/// let mut map = ConfigMap::default();
+/// map.metadata.name = Some("colours".into());
+/// map.data = Some([("watchet".into(), "#7cafc2".into())].into());
+/// let map = maps.create(&map).await?;
+/// assert!(map.metadata.uid.is_some());
+/// assert!(maps.create(&map).await.unwrap_err().is_already_exists());
+/// assert!(maps.get("shapes").await.unwrap_err().is_not_found());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RestClient {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pool: Pool,
+    /// What all requests begin with: `https://10.0.0.1:6443`.
+    server: String,
+    namespace: String,
+    credentials: Credentials,
+    user_agent: HeaderValue,
+    timeout: Duration,
+    _connections: DropGuard,
+}
+
+/// A [`RestConfig`] cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the server {server:?} cannot be used: {detail}")]
+pub struct InvalidRestConfig {
+    /// Its URL.
+    pub server: String,
+    /// What is wrong.
+    pub detail: String,
+}
+
+/// What is asked.
+pub(in crate::informer) struct Call<'a> {
+    pub method: Method,
+    pub path: &'a Path,
+    pub accept: &'static str,
+    pub content_type: &'static str,
+    pub body: Bytes,
+}
+
+impl<'a> Call<'a> {
+    /// For what is at `path`.
+    pub(in crate::informer) fn get(path: &'a Path) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            accept: "application/json",
+            content_type: "application/json",
+            body: Bytes::new(),
+        }
+    }
+}
+
+/// The body of an answer that goes on. It keeps the client's connections.
+pub(in crate::informer) struct Body {
+    incoming: Incoming,
+    client: RestClient,
+}
+
+impl Body {
+    /// The next piece; `None` at its end.
+    ///
+    /// # Errors
+    /// It was cut off.
+    pub(in crate::informer) async fn next(&mut self) -> Result<Option<Bytes>, RestError> {
+        while let Some(frame) = self.incoming.frame().await {
+            let frame =
+                frame.map_err(|error| RestError::cut(&self.client.shared.server, &error))?;
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The connection did not do what it should.
+    pub(in crate::informer) fn lost(&self, detail: &str) -> RestError {
+        RestError::Connection {
+            server: self.client.shared.server.clone(),
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// See [`RestClient::unreadable`].
+    pub(in crate::informer) fn unreadable(&self, error: &dyn std::fmt::Display) -> RestError {
+        self.client.unreadable(error)
+    }
+
+    /// All of it.
+    async fn whole(mut self, bytes_max: usize) -> Result<Bytes, RestError> {
+        let Some(first) = self.next().await? else {
+            return Ok(Bytes::new());
+        };
+        // Most answers are one piece, which need not be copied.
+        let Some(second) = self.next().await? else {
+            return Ok(first);
+        };
+        let mut whole = BytesMut::from(first);
+        let mut next = Some(second);
+        while let Some(piece) = next {
+            if whole.len() + piece.len() > bytes_max {
+                return Err(RestError::Answer {
+                    server: self.client.shared.server.clone(),
+                    detail: format!("it is larger than {bytes_max} bytes: ask for pages"),
+                });
+            }
+            whole.extend_from_slice(&piece);
+            next = self.next().await?;
+        }
+        Ok(whole.freeze())
+    }
+}
+
+impl RestClient {
+    /// A client for what `config` says. It connects when it is first used.
+    ///
+    /// # Errors
+    /// The URL, a certificate, a key, the token or the proxy cannot be used.
+    pub fn new(config: &RestConfig) -> Result<Self, InvalidRestConfig> {
+        let refused = |detail: String| InvalidRestConfig {
+            server: config.server.clone(),
+            detail,
+        };
+        let server = config.server.trim_end_matches('/').to_owned();
+        let uri: Uri = server
+            .parse()
+            .map_err(|_| refused("it is no URL".to_owned()))?;
+        if !matches!(uri.scheme_str(), Some("https" | "http")) || uri.host().is_none() {
+            let detail = "it must begin with https:// or http:// and name a host";
+            return Err(refused(detail.to_owned()));
+        }
+        let user_agent = HeaderValue::try_from(&config.user_agent)
+            .map_err(|_| refused("the user agent cannot be in a header".to_owned()))?;
+        let tasks = Tasks::new();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                pool: connect::pool(config, &tasks).map_err(&refused)?,
+                server,
+                namespace: config.namespace.clone(),
+                credentials: Credentials::new(config).map_err(&refused)?,
+                user_agent,
+                timeout: config.timeout,
+                _connections: tasks.token().drop_guard(),
+            }),
+        })
+    }
+
+    /// The server's URL.
+    pub fn server(&self) -> &str {
+        &self.shared.server
+    }
+
+    /// The namespace that is meant where none is named.
+    pub fn default_namespace(&self) -> &str {
+        &self.shared.namespace
+    }
+
+    /// The objects of a resource, in all namespaces, as values of `T`.
+    pub fn resource<T>(&self, resource: ApiResource) -> ResourceClient<T> {
+        ResourceClient::new(self.clone(), resource)
+    }
+
+    /// Which resources the server has.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub async fn discover(&self) -> Result<Discovery, RestError> {
+        discovery::discover(self).await
+    }
+
+    /// Asks, and gives the answer's body while it comes; only its head is waited for with a limit.
+    pub(in crate::informer) async fn open(&self, call: Call<'_>) -> Result<Body, RestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        self.open_until(call, deadline).await
+    }
+
+    /// Asks, and gives the answer's body.
+    pub(in crate::informer) async fn fetch(&self, call: Call<'_>) -> Result<Bytes, RestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        let body = self.open_until(call, deadline).await?;
+        let whole = timeout_at(deadline, body.whole(ANSWER_BYTES_MAX)).await;
+        whole.map_err(|_| self.late())?
+    }
+
+    /// Asks for JSON.
+    pub(in crate::informer) async fn fetch_json<T: DeserializeOwned>(
+        &self,
+        call: Call<'_>,
+    ) -> Result<T, RestError> {
+        let body = self.fetch(call).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
+    }
+
+    async fn open_until(&self, call: Call<'_>, deadline: Instant) -> Result<Body, RestError> {
+        let method = call.method.clone();
+        let request = self.request(call).await?;
+        let response = timeout_at(deadline, self.shared.pool.request(request)).await;
+        let response = response
+            .map_err(|_| self.late())?
+            .map_err(|error| RestError::sent(&self.shared.server, &error))?;
+        let (status, headers, body) = self.opened(response);
+        if status.is_success() {
+            return Ok(body);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            self.shared.credentials.refused();
+        }
+        let body = timeout_at(deadline, body.whole(FAILURE_BYTES_MAX)).await;
+        let body = body.map_err(|_| self.late())??;
+        Err(RestError::answered(&method, status, &headers, &body))
+    }
+
+    async fn request(&self, call: Call<'_>) -> Result<Request<Full<Bytes>>, RestError> {
+        let sent = !call.body.is_empty();
+        let mut request = Request::builder()
+            .method(call.method)
+            .uri(format!("{}{}", self.shared.server, call.path.as_str()))
+            .body(Full::new(call.body))
+            .map_err(|error| RestError::Request(format!("{}: {error}", call.path.as_str())))?;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
+        headers.insert(USER_AGENT, self.shared.user_agent.clone());
+        if sent {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
+        }
+        self.shared.credentials.add(headers).await?;
+        Ok(request)
+    }
+
+    fn opened(&self, response: Response<Incoming>) -> (StatusCode, HeaderMap, Body) {
+        let (head, incoming) = response.into_parts();
+        let client = self.clone();
+        (head.status, head.headers, Body { incoming, client })
+    }
+
+    fn late(&self) -> RestError {
+        RestError::Timeout {
+            server: self.shared.server.clone(),
+            timeout: self.shared.timeout,
+        }
+    }
+
+    /// What the server sent is not what was asked for.
+    pub(in crate::informer) fn unreadable(&self, error: &dyn std::fmt::Display) -> RestError {
+        RestError::Answer {
+            server: self.shared.server.clone(),
+            detail: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! How a client trusts a server over TLS and shows who it is: rustls' settings from a [`RestConfig`].
+//! Connections are made elsewhere.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use super::config::{ClientCertificate, RestConfig};
+
+/// The settings of all connections by `config`.
+///
+/// # Errors
+/// A certificate or key cannot be used; in words.
+pub(super) fn client_config(config: &RestConfig) -> Result<ClientConfig, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match config.insecure_skip_tls_verify {
+        // As every client: whoever says both may have meant either, and one of them is dangerous.
+        true if config.certificate_authority.is_some() => {
+            return Err(
+                "a CA is given, and the server's certificate is not to be verified: say one".into(),
+            );
+        }
+        true => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+        false => builder.with_root_certificates(roots(config.certificate_authority.as_deref())?),
+    };
+    match &config.client_certificate {
+        None => Ok(builder.with_no_client_auth()),
+        Some(ClientCertificate { certificate, key }) => {
+            let chain = CertificateDer::pem_slice_iter(certificate)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| format!("the client certificate is not PEM: {error}"))?;
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|error| format!("the client key is not PEM: {error}"))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| format!("the client certificate cannot be used: {error}"))
+        }
+    }
+}
+
+/// The name that the server's certificate must be for, when the URL does not say it.
+///
+/// # Errors
+/// No certificate can be for such a name.
+pub(super) fn server_name(config: &RestConfig) -> Result<Option<ServerName<'static>>, String> {
+    let name = config.tls_server_name.as_ref();
+    name.map(|name| {
+        ServerName::try_from(name.clone())
+            .map_err(|_| format!("the name {name:?} cannot be in a certificate"))
+    })
+    .transpose()
+}
+
+fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match authority {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate =
+                    certificate.map_err(|error| format!("the CA is not PEM: {error}"))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| format!("the CA cannot be used: {error}"))?;
+            }
+            if roots.is_empty() {
+                return Err("the CA holds no certificate in PEM".to_owned());
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            for error in &found.errors {
+                tracing::warn!(%error, "some of the system's CA certificates cannot be read");
+            }
+            let (_, unusable) = roots.add_parsable_certificates(found.certs);
+            if unusable > 0 {
+                tracing::debug!(unusable, "CA certificates of the system cannot be used");
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate. Signatures are verified all the same: who answers holds the key of the one
+/// that it shows.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_trusted_is_named() {
+        let with = |change: fn(&mut RestConfig)| {
+            let mut config = RestConfig::new("https://a");
+            change(&mut config);
+            client_config(&config).unwrap_err()
+        };
+        for (error, complaint) in [
+            (
+                with(|config| config.certificate_authority = Some(b"none".to_vec())),
+                "no certificate in PEM",
+            ),
+            (
+                with(|config| {
+                    config.certificate_authority = Some(b"x".to_vec());
+                    config.insecure_skip_tls_verify = true;
+                }),
+                "say one",
+            ),
+            (
+                with(|config| {
+                    config.insecure_skip_tls_verify = true;
+                    config.client_certificate = Some(ClientCertificate {
+                        certificate: Vec::new(),
+                        key: b"none".to_vec(),
+                    });
+                }),
+                "client key is not PEM",
+            ),
+        ] {
+            assert!(error.contains(complaint), "{error}");
+        }
+        let config = RestConfig {
+            tls_server_name: Some("a b".into()),
+            ..RestConfig::new("https://a")
+        };
+        assert!(server_name(&config).unwrap_err().contains("\"a b\""));
+    }
+}

@@ -1,0 +1,253 @@
+//! One event of a watch, decoded in one pass over its line. What follows from it is not known here.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::api::Status;
+
+/// What a bookmark carries when all that there was at the beginning has been told (KEP-3157).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// How an object changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// An event.
+#[derive(Debug)]
+pub(super) enum Event<T> {
+    /// `ADDED`, `MODIFIED`, `DELETED`
+    Change(Verb, T),
+    /// `BOOKMARK`
+    Bookmark(Bookmark),
+    /// `ERROR`
+    Error(Box<Status>),
+    /// Of a type that is not known.
+    Unknown(String),
+}
+
+/// The object of a bookmark.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Bookmark {
+    #[serde(default)]
+    metadata: BookmarkMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BookmarkMetadata {
+    resource_version: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Bookmark {
+    /// Up to where all is told.
+    pub(super) fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+
+    /// Whether all that there was at the beginning has been told.
+    pub(super) fn ends_initial_events(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(INITIAL_EVENTS_END))
+            .map(String::as_str)
+            == Some("true")
+    }
+}
+
+/// Which type an event's object says that it is of, when it could not be read as another one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Peek {
+    object: PeekedTypes,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PeekedTypes {
+    kind: String,
+    api_version: String,
+}
+
+impl Peek {
+    /// The kind, if it is another one than `kind` of `api_version`.
+    pub(super) fn unexpected(self, api_version: &str, kind: &str) -> Option<String> {
+        let PeekedTypes {
+            kind: told,
+            api_version: version,
+        } = self.object;
+        let other = !told.is_empty()
+            && !kind.is_empty()
+            && (told != kind || !version.is_empty() && version != api_version);
+        other.then(|| format!("{version}, Kind={told}"))
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Event<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EventVisitor(PhantomData))
+    }
+}
+
+struct EventVisitor<T>(PhantomData<T>);
+
+/// An event's type, as it decides what its object is.
+enum Type {
+    Change(Verb),
+    Bookmark,
+    Error,
+    Unknown(String),
+}
+
+impl Type {
+    fn of(text: &str) -> Self {
+        match text {
+            "ADDED" => Self::Change(Verb::Added),
+            "MODIFIED" => Self::Change(Verb::Modified),
+            "DELETED" => Self::Change(Verb::Deleted),
+            "BOOKMARK" => Self::Bookmark,
+            "ERROR" => Self::Error,
+            other => Self::Unknown(other.to_owned()),
+        }
+    }
+
+    /// The object that follows, read as what it is.
+    fn object<'de, T: DeserializeOwned, A: MapAccess<'de>>(
+        self,
+        map: &mut A,
+    ) -> Result<Event<T>, A::Error> {
+        Ok(match self {
+            Self::Change(verb) => Event::Change(verb, map.next_value()?),
+            Self::Bookmark => Event::Bookmark(map.next_value()?),
+            Self::Error => Event::Error(map.next_value()?),
+            Self::Unknown(text) => {
+                map.next_value::<IgnoredAny>()?;
+                Event::Unknown(text)
+            }
+        })
+    }
+
+    /// An object that came before its type.
+    fn kept<T: DeserializeOwned>(self, object: &RawValue) -> serde_json::Result<Event<T>> {
+        Ok(match self {
+            Self::Change(verb) => Event::Change(verb, serde_json::from_str(object.get())?),
+            Self::Bookmark => Event::Bookmark(serde_json::from_str(object.get())?),
+            Self::Error => Event::Error(serde_json::from_str(object.get())?),
+            Self::Unknown(text) => Event::Unknown(text),
+        })
+    }
+}
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for EventVisitor<T> {
+    type Value = Event<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a watch event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<T>, A::Error> {
+        let mut event_type = None;
+        let mut kept: Option<Box<RawValue>> = None;
+        let mut event = None;
+        while let Some(member) = map.next_key::<Cow<'de, str>>()? {
+            match (member.as_ref(), event_type.take()) {
+                ("type", _) => event_type = Some(Type::of(&map.next_value::<Cow<'de, str>>()?)),
+                ("object", Some(event_type)) => event = Some(event_type.object(&mut map)?),
+                // No server writes it in this order, but it may.
+                ("object", None) => kept = Some(map.next_value()?),
+                (_, before) => {
+                    map.next_value::<IgnoredAny>()?;
+                    event_type = before;
+                }
+            }
+        }
+        match (event, event_type, kept) {
+            (Some(event), ..) => Ok(event),
+            (None, Some(event_type), Some(object)) => {
+                event_type.kept(&object).map_err(A::Error::custom)
+            }
+            (None, Some(_), None) => Err(A::Error::missing_field("object")),
+            (None, None, _) => Err(A::Error::missing_field("type")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn decode(line: &str) -> serde_json::Result<Event<ConfigMap>> {
+        serde_json::from_str(line)
+    }
+
+    #[test]
+    fn an_event_is_read_in_either_order() {
+        let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        for line in [
+            format!(r#"{{"type":"MODIFIED","object":{object}}}"#),
+            format!(r#"{{"object":{object},"x":[],"type":"MODIFIED"}}"#),
+        ] {
+            match decode(&line).unwrap() {
+                Event::Change(Verb::Modified, map) => {
+                    assert_eq!(map.metadata.name.as_deref(), Some("a"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(
+            decode(r#"{"type":"SURPRISE","object":{"x":1}}"#),
+            Ok(Event::Unknown(text)) if text == "SURPRISE"
+        ));
+        for half in [
+            r#"{"type":"ADDED"}"#,
+            r#"{"object":{}}"#,
+            "{}",
+            "[]",
+            r#"{"type":"ADDED","obj"#,
+        ] {
+            assert!(decode(half).is_err(), "{half}");
+        }
+    }
+
+    #[test]
+    fn bookmarks_and_errors_are_told_apart() {
+        let bookmark = |line| match decode(line).unwrap() {
+            Event::Bookmark(bookmark) => (
+                bookmark.version().to_owned(),
+                bookmark.ends_initial_events(),
+            ),
+            other => panic!("{other:?}"),
+        };
+        let plain = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"5","annotations":null}}}"#;
+        assert_eq!(bookmark(plain), ("5".into(), false));
+        let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"6","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+        assert_eq!(bookmark(end), ("6".into(), true));
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}"#;
+        assert!(matches!(decode(error).unwrap(), Event::Error(status) if status.code == 410));
+    }
+
+    #[test]
+    fn an_object_of_another_kind_can_be_told() {
+        let line = r#"{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1"}}"#;
+        assert!(decode(line).is_err());
+        let peek = || serde_json::from_str::<Peek>(line).unwrap();
+        assert_eq!(
+            peek().unexpected("v1", "ConfigMap").as_deref(),
+            Some("v1, Kind=Secret")
+        );
+        assert_eq!(peek().unexpected("v1", "Secret"), None);
+        assert_eq!(peek().unexpected("v1", ""), None);
+    }
+}
