@@ -3,27 +3,40 @@
 //! the server's caches from storage fills a `DeltaFifo` from HTTP here. It knows nothing of our server's
 //! other rooms.
 
+mod controller;
 mod delta_fifo;
 mod key;
+mod lister;
 mod object;
 mod objects;
 mod rest;
+mod shared;
 mod source;
 mod store;
 
+pub use controller::{
+    Config as ControllerConfig, Controller, ControllerState, Resync, WatchErrorHandler,
+    process_deltas,
+};
 pub use delta_fifo::{
     Deleted, DeletedFinalStateUnknown, Delta, DeltaFifo, Deltas, INTERMEDIATE_MAX, PopError,
     Requeue,
 };
 pub use key::{InvalidObjectKey, key_of, split_key};
+pub use lister::{Lister, NamespaceLister, NotFound};
 pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
 pub use objects::Objects;
-pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
-
-pub use crate::api::ObjectKey;
 pub use rest::{
     ApiResource, ClientCertificate, Discovery, Impersonate, InvalidRestConfig, Kubeconfig,
     KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient, RestClient,
     RestConfig, RestConfigError, RestError, Token, UnknownResource,
 };
+pub use shared::{
+    AlreadyStarted, HandlerMetrics, HandlerRegistration, InformerStopped, InformerSynced,
+    NeverSynced, Notification, ResourceEventHandler, ResourceEventHandlerFuncs, SharedInformer,
+    wait_for_cache_sync,
+};
 pub use source::{HttpListerWatcher, ListWatchOptions, ReflectorMetrics};
+pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
+
+pub use crate::api::ObjectKey;

@@ -1,0 +1,251 @@
+//! A collection that a test changes, and a source of it that fails when it is told to. No handler is
+//! here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::api::ResourceVersion;
+use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
+
+/// A collection of config maps. Clones are the same one, each a source of it.
+#[derive(Clone)]
+pub(in crate::informer) struct Collection {
+    state: Arc<Mutex<State>>,
+    moved: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Arc<ConfigMap>>,
+    version: u64,
+    history: Vec<(u64, Change<ConfigMap>)>,
+    /// Watches from before this are refused.
+    forgotten: u64,
+    /// How often all watches were cut.
+    cuts: u64,
+    /// So many lists and watches will fail.
+    failures: usize,
+    /// Changes in a batch at most; all, if it is zero.
+    batch_max: usize,
+    lists: usize,
+}
+
+/// The object `name` with its number: how often it has changed.
+pub(in crate::informer) fn object(name: &str, uid: u64, version: u64) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    map.metadata.namespace = Some("ns".to_owned());
+    map.metadata.uid = Some(uid.to_string());
+    map.metadata.resource_version = Some(version.to_string());
+    map
+}
+
+pub(in crate::informer) fn name_of(map: &ConfigMap) -> &str {
+    map.metadata.name.as_deref().unwrap()
+}
+
+pub(in crate::informer) fn uid_of(map: &ConfigMap) -> u64 {
+    map.metadata.uid.as_ref().unwrap().parse().unwrap()
+}
+
+pub(in crate::informer) fn version_of(map: &ConfigMap) -> u64 {
+    let version = map.metadata.resource_version.as_ref();
+    version.unwrap().parse().unwrap()
+}
+
+impl Collection {
+    pub(in crate::informer) fn new(names: &[&str]) -> Self {
+        let collection = Self {
+            state: Arc::default(),
+            moved: watch::Sender::default(),
+        };
+        names.iter().for_each(|name| collection.put(name));
+        collection
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock());
+        self.moved.send_replace(());
+    }
+
+    /// Creates or changes an object.
+    pub(in crate::informer) fn put(&self, name: &str) {
+        self.change(|state| {
+            state.version += 1;
+            let version = state.version;
+            let old = state.objects.get(name);
+            let map = Arc::new(object(
+                name,
+                old.map_or(version, |old| uid_of(old)),
+                version,
+            ));
+            let change = match old {
+                Some(_) => Change::Modified(map.clone()),
+                None => Change::Added(map.clone()),
+            };
+            state.objects.insert(name.to_owned(), map);
+            state.history.push((version, change));
+        });
+    }
+
+    /// Deletes an object, if there is one.
+    pub(in crate::informer) fn delete(&self, name: &str) {
+        self.change(|state| {
+            if let Some(old) = state.objects.remove(name) {
+                state.version += 1;
+                let last = Arc::new(object(name, uid_of(&old), state.version));
+                state.history.push((state.version, Change::Deleted(last)));
+            }
+        });
+    }
+
+    /// Cuts all watches, which can be resumed.
+    pub(in crate::informer) fn cut(&self) {
+        self.change(|state| state.cuts += 1);
+    }
+
+    /// Cuts all watches and does what `meanwhile` says; none of them can be resumed.
+    pub(in crate::informer) fn lose(&self, meanwhile: impl FnOnce(&Self)) {
+        self.state.lock().cuts += 1;
+        meanwhile(self);
+        self.change(|state| {
+            // Those who followed until now have not heard of this one.
+            state.version += 1;
+            state.forgotten = state.version;
+            state.history.clear();
+        });
+    }
+
+    /// Lets the next lists and watches fail.
+    pub(in crate::informer) fn fail(&self, times: usize) {
+        self.change(|state| state.failures = times);
+    }
+
+    pub(in crate::informer) fn batch_max(&self, changes: usize) {
+        self.change(|state| state.batch_max = changes);
+    }
+
+    pub(in crate::informer) fn lists(&self) -> usize {
+        self.state.lock().lists
+    }
+
+    pub(in crate::informer) fn version(&self) -> u64 {
+        self.state.lock().version
+    }
+
+    /// What there is: versions by name.
+    pub(in crate::informer) fn versions(&self) -> BTreeMap<String, u64> {
+        let state = self.state.lock();
+        let objects = state.objects.iter();
+        objects
+            .map(|(name, map)| (name.clone(), version_of(map)))
+            .collect()
+    }
+}
+
+impl State {
+    fn asked(&mut self) -> Result<(), SourceError> {
+        if self.failures == 0 {
+            return Ok(());
+        }
+        self.failures -= 1;
+        Err(away())
+    }
+}
+
+fn away() -> SourceError {
+    SourceError::Unavailable {
+        detail: "connection refused".to_owned(),
+        retry_after: None,
+    }
+}
+
+impl ListerWatcher for Collection {
+    type Object = ConfigMap;
+
+    async fn list(&mut self) -> Result<Listing<ConfigMap>, SourceError> {
+        // A list takes a moment.
+        tokio::task::yield_now().await;
+        let mut state = self.state.lock();
+        state.asked()?;
+        state.lists += 1;
+        Ok(Listing {
+            objects: state.objects.values().cloned().collect(),
+            at: ResourceVersion::new(state.version),
+        })
+    }
+
+    async fn watch(
+        &mut self,
+        after: ResourceVersion,
+    ) -> Result<ChangeStream<ConfigMap>, SourceError> {
+        let cuts = {
+            let mut state = self.state.lock();
+            state.asked()?;
+            if after.get() < state.forgotten {
+                return Err(SourceError::Expired {
+                    at: after,
+                    detail: "too old resource version".to_owned(),
+                });
+            }
+            state.cuts
+        };
+        let follow = Follow {
+            collection: self.clone(),
+            moved: self.moved.subscribe(),
+            after: after.get(),
+            cuts,
+        };
+        Ok(Box::pin(stream::unfold(Some(follow), async |follow| {
+            let mut follow = follow?;
+            match follow.next().await {
+                Ok(batch) => Some((Ok(batch), Some(follow))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })))
+    }
+}
+
+struct Follow {
+    collection: Collection,
+    moved: watch::Receiver<()>,
+    after: u64,
+    cuts: u64,
+}
+
+impl Follow {
+    async fn next(&mut self) -> Result<ChangeBatch<ConfigMap>, SourceError> {
+        loop {
+            {
+                let state = self.collection.state.lock();
+                if state.cuts != self.cuts {
+                    return Err(away());
+                }
+                let begin = state.history.partition_point(|(at, _)| *at <= self.after);
+                let news = &state.history[begin..];
+                let count = match state.batch_max {
+                    0 => news.len(),
+                    max => news.len().min(max),
+                };
+                if let Some((at, _)) = news[..count].last() {
+                    self.after = *at;
+                    return Ok(ChangeBatch {
+                        changes: news[..count]
+                            .iter()
+                            .map(|(_, change)| change.clone())
+                            .collect(),
+                        at: ResourceVersion::new(*at),
+                    });
+                }
+            }
+            if self.moved.changed().await.is_err() {
+                return Err(away());
+            }
+        }
+    }
+}
