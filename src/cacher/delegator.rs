@@ -270,6 +270,23 @@ impl Cacher {
         Ok(self.wait_for(version).await.is_ok())
     }
 
+    /// Waits until the cache has every change up to `version`, and tells the version of the last one that
+    /// it has: a watch that has told that one has told all of them. `None` when storage cannot tell its
+    /// progress and the cache is not there, so that nobody knows.
+    ///
+    /// # Errors
+    /// [`ReadError::TooLargeResourceVersion`] when the cache does not get there in time, and those of a
+    /// cache without a state.
+    pub async fn changed_up_to(
+        &self,
+        version: ResourceVersion,
+    ) -> Result<Option<ResourceVersion>, ReadError> {
+        self.wait_for_a_state().await?;
+        let fresh = self.not_older_than(version).await?;
+        let snapshot = self.snapshot().await?;
+        Ok(fresh.then(|| snapshot.changed_at()))
+    }
+
     /// Waits until the cache holds `version`. False when storage cannot tell its progress and the
     /// cache is not there: a wait could be for nothing, so that storage has to answer.
     async fn not_older_than(&self, version: ResourceVersion) -> Result<bool, ReadError> {

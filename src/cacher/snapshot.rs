@@ -131,6 +131,12 @@ impl Snapshot {
         self.reaches_back_to
     }
 
+    /// The version of the last change: since then `at` alone has moved.
+    pub(super) fn changed_at(&self) -> ResourceVersion {
+        let last = self.history.last();
+        last.map_or(self.reaches_back_to, |event| event.resource_version())
+    }
+
     /// Appends a revision, all of it, and applies it.
     ///
     /// # Panics

@@ -55,6 +55,11 @@ impl Follower {
         }
     }
 
+    /// The version up to which every change was told; `None` while the state is not complete.
+    pub(super) fn told(&self) -> Option<ResourceVersion> {
+        self.told
+    }
+
     /// What comes next; it may be nothing. Cancel safe.
     pub(super) async fn next(&mut self) -> Vec<News> {
         let Some(watcher) = &mut self.watcher else {

@@ -7,30 +7,30 @@
 //! ```
 //!
 //! The graph says only whom to look at. What is done is decided on what storage has, and holds only for
-//! that: every delete and every patch names the uid and the version that it was decided on.
+//! that: every delete and every patch names the uid and the version that it was decided on. An owner that
+//! waits for its dependents is let go when every resource that there was at the version of that decision
+//! is followed, and was told up to it: who came before is known then.
 
 mod examine;
 mod graph;
 mod metadata;
+mod monitors;
 mod warning;
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use self::graph::{Consequences, Graph, Place, Uid, Work};
+use self::graph::{Consequences, Graph, Place, Work};
 use self::metadata::{Metadata, OwnerReference};
-use super::follower::{Follower, News};
+use self::monitors::{Monitor, Monitors};
+use super::follower::News;
 use super::frame::Controller;
 use super::queue::{Next, Pauses, WorkQueue};
-use crate::api::{Object, ObjectKey};
+use crate::api::{Object, ObjectKey, ResourceVersion};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource};
 
@@ -44,13 +44,12 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(30),
 };
 
-/// How long the deletion of an owner that waits for its dependents is let rest at first: those that were
-/// made just before may still be on their way, since each resource has a watch of its own.
-const SETTLE: Duration = Duration::from_millis(100);
-
-/// How long is waited for the first state of all resources before anything is decided. One that cannot be
-/// listed stops nobody for longer: what needs it is tried again.
+/// How long is waited for the first state of all resources before anything is looked at: most of it needs
+/// no look then. One that cannot be listed stops nobody for longer.
 const START_MAX: Duration = Duration::from_secs(30);
+
+/// How long a look waits for what is yet to be told before it makes room for others.
+const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 
 /// How often is asked whether resources came or went.
 const RESOURCES_PERIOD: Duration = Duration::from_millis(500);
@@ -61,8 +60,12 @@ pub(super) struct GarbageCollector {
     registry: Arc<Registry>,
     graph: Mutex<Graph>,
     queue: WorkQueue<Work>,
-    /// Whether the graph is complete enough to decide by.
+    /// Whether the first state of all resources was told.
     started: watch::Sender<bool>,
+    /// Up to which version a look wants the graph to know everything; from looks to monitors.
+    wanted: watch::Sender<ResourceVersion>,
+    /// Up to which version it does; from monitors to looks.
+    known: watch::Sender<ResourceVersion>,
 }
 
 impl Controller for GarbageCollector {
@@ -76,22 +79,25 @@ impl Controller for GarbageCollector {
     }
 
     async fn follow(&self) {
-        let mut monitors = Monitors::default();
+        let mut monitors = Monitors::new(self.registry.clone(), self.wanted.subscribe());
         let started = Instant::now();
         let mut next_look = started;
         loop {
-            // The resources come first: they are asked for seldom, and news may never pause.
-            tokio::select! {
+            // The time comes first: it is seldom, and news may never pause.
+            let progress = tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(next_look) => {
-                    for prefix in monitors.renew(&self.registry) {
-                        self.abandon(&prefix);
-                    }
                     next_look = Instant::now() + RESOURCES_PERIOD;
+                    monitors.complain();
+                    self.renew(&mut monitors)
                 }
-                Some((monitor, news)) = monitors.running.next() => {
-                    self.heed(monitor, news, &mut monitors);
-                }
+                told = monitors.next() => match told {
+                    Some((monitor, news)) => self.heed(monitor, news, &mut monitors),
+                    None => self.renew(&mut monitors),
+                },
+            };
+            if progress && let Some(reached) = monitors.reached() {
+                self.known.send_replace(reached);
             }
             if !*self.started.borrow() && (monitors.are_complete() || started.elapsed() > START_MAX)
             {
@@ -102,8 +108,8 @@ impl Controller for GarbageCollector {
 
     async fn reconcile(&self, work: &Work) -> Result<Next, ApiError> {
         let mut started = self.started.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        started.wait_for(|started| *started).await.ok();
+        let waited = started.wait_for(|started| *started).await;
+        waited.expect("the sender lives in `self`");
         match work {
             Work::Examine(uid) => self.examine(uid).await,
             Work::Orphan(uid) => self.orphan(uid).await,
@@ -118,11 +124,42 @@ impl GarbageCollector {
             graph: Mutex::default(),
             queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
             started: watch::Sender::new(false),
+            wanted: watch::Sender::new(ResourceVersion::ZERO),
+            known: watch::Sender::new(ResourceVersion::ZERO),
         }
     }
 
-    /// Takes what a monitor was told into the graph, and lets it go on.
-    fn heed(&self, mut monitor: Monitor, news: Vec<News>, monitors: &mut Monitors) {
+    /// Looks which resources there are; true, because that may be all that a goal has waited for.
+    fn renew(&self, monitors: &mut Monitors) -> bool {
+        for prefix in monitors.renew() {
+            self.abandon(&prefix);
+        }
+        true
+    }
+
+    /// Waits until the graph has everything that there was at `version`; whether it does. A resource
+    /// that cannot be read keeps every owner that waits for its dependents: it may have some.
+    async fn catch_up(&self, version: ResourceVersion) -> Result<bool, ApiError> {
+        // First the resources themselves: the monitors look for them when they are told of the goal.
+        self.registry.definitions_up_to(version).await?;
+        self.wanted.send_if_modified(|wanted| {
+            let more = *wanted < version;
+            *wanted = version.max(*wanted);
+            more
+        });
+        let mut known = self.known.subscribe();
+        let there = known.wait_for(|known| *known >= version);
+        match tokio::time::timeout(CATCH_UP_MAX, there).await {
+            Ok(there) => {
+                there.expect("the sender lives in `self`");
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Takes what a monitor was told into the graph, and lets it go on; whether it is further now.
+    fn heed(&self, mut monitor: Monitor, news: Vec<News>, monitors: &mut Monitors) -> bool {
         for news in news {
             match news {
                 News::Begin => {
@@ -147,7 +184,7 @@ impl GarbageCollector {
                 }
             }
         }
-        monitors.running.push(monitor.next());
+        monitors.go_on(monitor)
     }
 
     fn observe(&self, prefix: &Arc<str>, object: &Object) {
@@ -167,11 +204,8 @@ impl GarbageCollector {
     }
 
     fn enqueue(&self, then: Consequences) {
-        for work in then.now {
+        for work in then.work {
             self.queue.add(work);
-        }
-        for work in then.soon {
-            self.queue.add_after(work, SETTLE);
         }
     }
 
@@ -219,116 +253,4 @@ impl GarbageCollector {
         let key = ObjectKey::new(namespace, &owner.name);
         Some((resource, key))
     }
-}
-
-/// The followers of all resources.
-#[derive(Default)]
-struct Monitors {
-    running: FuturesUnordered<Told>,
-    /// By storage prefix: resources that share one have the same objects.
-    known: BTreeMap<String, Known>,
-}
-
-struct Known {
-    resource: Arc<Resource>,
-    complete: bool,
-    stop: CancellationToken,
-}
-
-/// One of them.
-struct Monitor {
-    prefix: Arc<str>,
-    follower: Follower,
-    stop: CancellationToken,
-    /// Objects in the graph that the state has not told yet.
-    missing: HashSet<Uid>,
-}
-
-type Told = futures_util::future::BoxFuture<'static, (Monitor, Vec<News>)>;
-
-impl Monitor {
-    /// What it is told next; never, once it is stopped.
-    fn next(mut self) -> Told {
-        Box::pin(async move {
-            // Stopping comes first: the resource is gone.
-            let news = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => None,
-                news = self.follower.next() => Some(news),
-            };
-            match news {
-                Some(news) => (self, news),
-                None => {
-                    drop(self);
-                    std::future::pending().await
-                }
-            }
-        })
-    }
-}
-
-impl Monitors {
-    /// Follows the resources that came or changed, and those that went no longer; the prefixes of the
-    /// latter are returned.
-    fn renew(&mut self, registry: &Arc<Registry>) -> Vec<String> {
-        let mut served: BTreeMap<String, Arc<Resource>> = BTreeMap::new();
-        for resource in registry.resources() {
-            let prefix = &resource.storage_prefix;
-            if is_collected(&resource)
-                && !served.contains_key(prefix)
-                && let Some(owner) = registry.resource_at(prefix)
-            {
-                served.insert(prefix.clone(), owner);
-            }
-        }
-        let mut left = Vec::new();
-        self.known.retain(|prefix, known| {
-            let stays = served
-                .get(prefix)
-                .is_some_and(|r| Arc::ptr_eq(r, &known.resource));
-            if !stays {
-                known.stop.cancel();
-                if !served.contains_key(prefix) {
-                    left.push(prefix.clone());
-                }
-            }
-            stays
-        });
-        for (prefix, resource) in served {
-            if self.known.contains_key(&prefix) {
-                continue;
-            }
-            let stop = CancellationToken::new();
-            let monitor = Monitor {
-                follower: Follower::new(registry.clone(), resource.clone()),
-                prefix: prefix.as_str().into(),
-                stop: stop.clone(),
-                missing: HashSet::new(),
-            };
-            self.running.push(monitor.next());
-            let known = Known {
-                resource,
-                complete: false,
-                stop,
-            };
-            self.known.insert(prefix, known);
-        }
-        left
-    }
-
-    fn complete(&mut self, prefix: &str) {
-        if let Some(known) = self.known.get_mut(prefix) {
-            known.complete = true;
-        }
-    }
-
-    fn are_complete(&self) -> bool {
-        !self.known.is_empty() && self.known.values().all(|known| known.complete)
-    }
-}
-
-/// Whether the objects of a resource can be garbage: events are not, they go by themselves.
-fn is_collected(resource: &Resource) -> bool {
-    let has = |verb: &str| resource.verbs.iter().any(|v| v == verb);
-    resource.plural != "events" && ["list", "watch", "delete"].into_iter().all(has)
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{StorageKey, WriteOptions};
-use crate::registry::tests::{Fixture, deployment, named, pod, value};
+use crate::api::WriteOptions;
+use crate::registry::tests::{Fixture, custom::definition, deployment, named, pod};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
 
 /// A server with its controllers.
@@ -81,20 +81,6 @@ impl Started {
         let registry = Registry::new(self.storage.clone(), &tasks, config, Metrics::new());
         start(&registry, &tasks);
         Another { tasks }
-    }
-
-    async fn create_in(
-        &self,
-        namespace: &str,
-        plural: &str,
-        body: Value,
-    ) -> Result<Value, ApiError> {
-        let resource = self.resource(plural);
-        let options = WriteOptions::default();
-        let created = self
-            .registry
-            .create(&resource, Some(namespace), body, &options);
-        Ok(value(&*created.await?))
     }
 
     /// What is stored at a key once `condition` holds of it.

@@ -72,8 +72,8 @@ pub use write::WRITE_DEADLINE;
 use crate::admission::Gate;
 use crate::admission::client::WebhookClient;
 use crate::api::{
-    ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, StorageKey,
-    WriteOptions,
+    ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey,
+    ResourceVersion, StorageKey, WriteOptions,
 };
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{
@@ -473,6 +473,27 @@ impl Registry {
     /// The object as the cache happens to have it, if that has been started.
     pub(crate) fn peek(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.suggestion(resource, key)
+    }
+
+    /// Waits until the cache of `resource` has every change up to `version`; the version of the last one,
+    /// unless storage cannot tell ([`Cacher::changed_up_to`](crate::cacher::Cacher::changed_up_to)).
+    ///
+    /// # Errors
+    /// The cache is not there yet, or its resource is no longer served.
+    pub(crate) async fn changed_up_to(
+        &self,
+        resource: &Resource,
+        version: ResourceVersion,
+    ) -> Result<Option<ResourceVersion>, ApiError> {
+        Ok(self.cache(resource)?.changed_up_to(version).await?)
+    }
+
+    /// Waits until what storage defined at `version` is in the table.
+    ///
+    /// # Errors
+    /// It is not in time.
+    pub(crate) async fn definitions_up_to(&self, version: ResourceVersion) -> Result<(), ApiError> {
+        custom::served_up_to(self, version).await
     }
 
     /// The resource of the namespaces themselves.

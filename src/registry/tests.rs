@@ -1,7 +1,7 @@
 //! Tests of the verbs over the memory store and real caches. What is pure is tested where it is.
 
 mod creates;
-mod custom;
+pub(crate) mod custom;
 mod deletes;
 pub(crate) mod meddler;
 mod namespaces;
@@ -68,8 +68,18 @@ impl Fixture {
     }
 
     pub(crate) async fn try_create(&self, plural: &str, body: Value) -> Result<Value, ApiError> {
+        self.create_in("default", plural, body).await
+    }
+
+    /// A new object, in `namespace` if it is namespaced.
+    pub(crate) async fn create_in(
+        &self,
+        namespace: &str,
+        plural: &str,
+        body: Value,
+    ) -> Result<Value, ApiError> {
         let resource = self.resource(plural);
-        let namespace = resource.namespaced.then_some("default");
+        let namespace = resource.namespaced.then_some(namespace);
         let options = WriteOptions::default();
         let created = self.registry.create(&resource, namespace, body, &options);
         Ok(value(&*created.await?))

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, PostParams, PropagationPolicy};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams, PropagationPolicy,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config, ResourceExt as _};
@@ -21,6 +24,7 @@ on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     jobs_leave_orphans_unless_told_otherwise,
     what_each_namespace_has,
     custom_resources_own_and_are_owned,
+    orphans_of_a_kind_that_was_defined_just_now_stay,
 ]);
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {
@@ -383,4 +387,67 @@ async fn custom_resources_own_and_are_owned(_: &Server, kubectl: &Kubectl) {
             .is_empty()
     })
     .await;
+}
+
+/// They were once deleted, half of the time: the owner was let go before anybody followed their kind.
+async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Server, _: &Kubectl) {
+    let client = client(server).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let creation = PostParams::default();
+    let orphaning = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    for round in 0..10 {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+            "example.com",
+            "v1",
+            &format!("Gadget{round}"),
+        ));
+        let schema = json!({"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }});
+        let definition = json!({
+            "metadata": {"name": format!("{}.example.com", kind.plural)},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": kind.plural, "kind": kind.kind},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        });
+        let definition = serde_json::from_value(definition).expect("a definition");
+        let name = format!("owner-{round}");
+        let owner = maps.create(&creation, &map(&name, &[])).await;
+        let owner = owner.expect("it is made");
+        let defined = definitions.create(&creation, &definition).await;
+        let defined = defined.expect("it is defined").name_any();
+        let served = await_condition(
+            definitions.clone(),
+            &defined,
+            conditions::is_crd_established(),
+        );
+        let served = tokio::time::timeout(PATIENCE, served).await;
+        served.expect("in time").expect("it is watched");
+        let gadgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
+        for gadget in ["a", "b"] {
+            let mut gadget = DynamicObject::new(gadget, &kind);
+            gadget.metadata.owner_references = map("", &[&owner]).metadata.owner_references;
+            let made = gadgets.create(&creation, &gadget).await;
+            made.expect("it is made");
+        }
+        maps.delete(&name, &orphaning).await.expect("it is marked");
+        let uid = owner.uid().expect("a uid");
+        let gone = await_condition(maps.clone(), &name, conditions::is_deleted(&uid));
+        let gone = tokio::time::timeout(PATIENCE, gone).await;
+        gone.expect("in time").expect("it is watched");
+        for gadget in ["a", "b"] {
+            let gadget = gadgets.get(gadget).await.expect("it stays");
+            assert!(
+                gadget.owner_references().is_empty(),
+                "round {round}: {gadget:?}"
+            );
+            assert!(gadget.metadata.deletion_timestamp.is_none(), "{gadget:?}");
+        }
+    }
 }

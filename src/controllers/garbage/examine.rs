@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::graph::{Dependent, Place, Uid, View, Work};
 use super::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use super::{ACCOUNT, GarbageCollector};
-use crate::api::{DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy};
+use crate::api::{
+    DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
+};
 use crate::controllers::frame;
 use crate::controllers::queue::Next;
 use crate::registry::{ApiError, Patch, Resource, Target};
@@ -27,8 +29,8 @@ enum Standing {
     Solid,
     /// It is absent.
     Dangling,
-    /// It is there, and is being deleted once its dependents are gone.
-    Waiting,
+    /// It is there, and is being deleted once its dependents are gone; of this version.
+    Waiting(ResourceVersion),
     /// It is of a kind that is not served, at least not yet.
     Unknown,
     /// It lives in a namespace and its dependent does not: nobody can say which is meant.
@@ -40,7 +42,8 @@ enum Standing {
 struct Owners<'a> {
     solid: Vec<&'a OwnerReference<'a>>,
     dangling: Vec<&'a OwnerReference<'a>>,
-    waiting: Vec<&'a OwnerReference<'a>>,
+    /// The newest version of those that wait.
+    waiting: Option<ResourceVersion>,
 }
 
 impl GarbageCollector {
@@ -72,9 +75,11 @@ impl GarbageCollector {
             return Ok(Next::Done);
         };
         if view.deletes_dependents {
-            return self.wait_for_dependents(&target, &view, &metadata).await;
+            return self
+                .wait_for_dependents(&target, &view, &object, &metadata)
+                .await;
         }
-        self.collect(&target, &view, &object, &metadata).await
+        self.collect(uid, &target, &object, &metadata).await
     }
 
     /// What is being deleted is only waited for, but its deletion may have been missed.
@@ -114,11 +119,19 @@ impl GarbageCollector {
         &self,
         target: &Target,
         view: &View,
+        object: &Object,
         metadata: &Metadata<'_>,
     ) -> Result<Next, ApiError> {
         // What owns itself would wait for itself.
         let blocks = |d: &&Dependent| d.blocks && *d.uid != *metadata.uid;
-        let blocking: Vec<&Dependent> = view.dependents.iter().filter(blocks).collect();
+        let mut blocking: Vec<Dependent> = view.dependents.iter().filter(blocks).cloned().collect();
+        if blocking.is_empty() {
+            if !self.catch_up(object.resource_version()).await? {
+                return Ok(Next::Again);
+            }
+            let dependents = self.dependents(&metadata.uid.as_ref().into());
+            blocking = dependents.iter().filter(blocks).cloned().collect();
+        }
         if blocking.is_empty() {
             return self.remove_finalizer(target, metadata, FOREGROUND).await;
         }
@@ -128,11 +141,16 @@ impl GarbageCollector {
         Ok(Next::Done)
     }
 
+    fn dependents(&self, uid: &Uid) -> Vec<Dependent> {
+        let view = self.graph.lock().view(uid);
+        view.map_or_else(Vec::new, |view| view.dependents)
+    }
+
     /// Deletes an object that has owners, none of which is there to stay.
     async fn collect(
         &self,
+        uid: &Uid,
         target: &Target,
-        view: &View,
         object: &Object,
         metadata: &Metadata<'_>,
     ) -> Result<Next, ApiError> {
@@ -141,7 +159,7 @@ impl GarbageCollector {
             match self.standing(owner, target).await? {
                 Standing::Solid => owners.solid.push(owner),
                 Standing::Dangling => owners.dangling.push(owner),
-                Standing::Waiting => owners.waiting.push(owner),
+                Standing::Waiting(since) => owners.waiting = owners.waiting.max(Some(since)),
                 Standing::Unknown => return Ok(Next::Again),
                 Standing::Misplaced => {
                     self.warn_misplaced(target, metadata, owner).await;
@@ -162,14 +180,21 @@ impl GarbageCollector {
             }
             return Ok(Next::Done);
         }
-        if !owners.waiting.is_empty() && !view.dependents.is_empty() {
-            let mut version = metadata.resource_version.to_string();
-            if view.dependents.iter().any(|d| d.deletes_dependents) {
-                // Perhaps a circle, in which each would wait for the next.
-                version = self.unblock_owners(target, object).await?;
+        if let Some(since) = owners.waiting {
+            // They wait for what this one owns too.
+            if !self.catch_up(since).await? {
+                return Ok(Next::Again);
             }
-            let policy = PropagationPolicy::Foreground;
-            return self.delete(target, metadata, &version, policy).await;
+            let dependents = self.dependents(uid);
+            if !dependents.is_empty() {
+                let mut version = metadata.resource_version.to_string();
+                if dependents.iter().any(|d| d.deletes_dependents) {
+                    // Perhaps a circle, in which each would wait for the next.
+                    version = self.unblock_owners(target, object).await?;
+                }
+                let policy = PropagationPolicy::Foreground;
+                return self.delete(target, metadata, &version, policy).await;
+            }
         }
         let policy = match () {
             () if metadata.has(ORPHAN) => PropagationPolicy::Orphan,
@@ -211,10 +236,9 @@ impl GarbageCollector {
         let waits = Metadata::of(&object).deletes_dependents();
         let found = || Place { prefix, key };
         self.graph.lock().found(&owner.uid, found);
-        Ok(if waits {
-            Standing::Waiting
-        } else {
-            Standing::Solid
+        Ok(match waits {
+            true => Standing::Waiting(object.resource_version()),
+            false => Standing::Solid,
         })
     }
 
@@ -344,14 +368,25 @@ impl GarbageCollector {
     /// Takes an object that is being deleted from the owners of its dependents, then lets it go.
     pub(super) async fn orphan(&self, uid: &Uid) -> Result<Next, ApiError> {
         let view = self.graph.lock().view(uid);
-        let Some(view) = view.filter(|view| view.orphans_dependents) else {
+        let Some(place) = view
+            .filter(|view| view.orphans_dependents)
+            .and_then(|view| view.place)
+        else {
             return Ok(Next::Done);
         };
-        let Some(place) = &view.place else {
+        let Some((target, object)) = self.live(uid, &place).await? else {
+            return Ok(self.forget(uid));
+        };
+        let metadata = Metadata::parse(&object);
+        let Some(metadata) = metadata.ok().filter(Metadata::orphans_dependents) else {
             return Ok(Next::Done);
         };
+        if !self.catch_up(object.resource_version()).await? {
+            return Ok(Next::Again);
+        }
+        let dependents = self.dependents(uid);
         let mut orphans = FuturesUnordered::new();
-        let mut left = view.dependents.iter();
+        let mut left = dependents.iter();
         loop {
             while orphans.len() < PATCHES_MAX
                 && let Some(dependent) = left.next()
@@ -363,13 +398,7 @@ impl GarbageCollector {
                 None => break,
             }
         }
-        let Some((target, object)) = self.live(uid, place).await? else {
-            return Ok(self.forget(uid));
-        };
-        match Metadata::parse(&object) {
-            Ok(metadata) => self.remove_finalizer(&target, &metadata, ORPHAN).await,
-            Err(_) => Ok(Next::Done),
-        }
+        self.remove_finalizer(&target, &metadata, ORPHAN).await
     }
 
     async fn orphan_one(&self, owner: &Uid, dependent: &Dependent) -> Result<(), ApiError> {

@@ -37,10 +37,8 @@ pub(in crate::controllers) enum Work {
 /// What follows from a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
-    /// To be done at once.
-    pub(super) now: Vec<Work>,
-    /// To be done when the dependents that were made just before have been heard of.
-    pub(super) soon: Vec<Work>,
+    /// What is to be done, in no order.
+    pub(super) work: Vec<Work>,
     /// Whether the object has owners that it did not have, of which nobody knows whether they exist.
     pub(super) new_owners: bool,
 }
@@ -129,11 +127,11 @@ impl Graph {
         node.orphans_dependents = object.orphans_dependents();
         node.deletes_dependents = object.deletes_dependents();
         if orphans {
-            then.soon.push(Work::Orphan(uid.clone()));
+            then.work.push(Work::Orphan(uid.clone()));
         } else if deletes {
             let dependents = node.dependents.iter().cloned();
-            then.now.extend(dependents.map(Work::Examine));
-            then.soon.push(Work::Examine(uid.clone()));
+            then.work.extend(dependents.map(Work::Examine));
+            then.work.push(Work::Examine(uid.clone()));
         }
         self.drop_if_idle(&uid);
         then
@@ -189,7 +187,7 @@ impl Graph {
         node.dependents.insert(uid.clone());
         if node.deletes_dependents {
             // It came after the others were told to go.
-            then.now.push(Work::Examine(uid.clone()));
+            then.work.push(Work::Examine(uid.clone()));
         }
         owner
     }
@@ -207,7 +205,7 @@ impl Graph {
     /// An owner that waits may have one dependent less to wait for.
     fn unblock(&self, owner: &Uid, then: &mut Consequences) {
         if self.nodes.get(owner).is_some_and(|n| n.deletes_dependents) {
-            then.now.push(Work::Examine(owner.clone()));
+            then.work.push(Work::Examine(owner.clone()));
         }
     }
 
@@ -224,7 +222,7 @@ impl Graph {
             return then;
         };
         let dependents = node.dependents.iter().filter(|d| **d != uid).cloned();
-        then.now.extend(dependents.map(Work::Examine));
+        then.work.extend(dependents.map(Work::Examine));
         for owner in &node.owners {
             self.remove_dependent(&uid, &owner.uid);
             self.unblock(&owner.uid, &mut then);

@@ -216,6 +216,86 @@ async fn what_was_left_by_an_earlier_run_is_found_at_the_start() {
     }
 }
 
+/// An owner that waits for its dependents waits for news of them too, however long they take: what a slow
+/// watch has not told may be one.
+#[tokio::test]
+async fn an_owner_waits_until_all_is_told() {
+    let fixture = started().await;
+    for policy in ["Orphan", "Foreground"] {
+        let name = policy.to_lowercase();
+        let owner = fixture.create("clusterroles", named(&name)).await;
+        fixture.storage.freeze_below("/configmaps/");
+        let mut held = owned(&name, &[reference(&owner, true)]);
+        held["metadata"]["finalizers"] = json!(["x.y/z"]);
+        fixture.create("configmaps", held).await;
+        let path = format!("clusterroles/{name}");
+        fixture.delete_as(&path, policy).await;
+        tokio::time::sleep(QUIET).await;
+        assert!(fixture.stored(&format!("/{path}")).await.is_some());
+        fixture.storage.freeze(false);
+        if policy == "Foreground" {
+            let marked = |map: &Value| map["metadata"]["deletionTimestamp"].is_string();
+            let map = format!("/configmaps/default/{name}");
+            fixture.until(&map, marked).await;
+            assert!(fixture.stored(&format!("/{path}")).await.is_some());
+            fixture
+                .release("default", &format!("configmaps/{name}"))
+                .await;
+        }
+        fixture.eventually_gone(&format!("/{path}")).await;
+    }
+    assert!(fixture.owners_of("orphan").await.is_empty());
+}
+
+/// Dependents were once deleted that should have been orphaned, and owners let go that should have
+/// waited, when the kind of the dependents was so new that nobody followed it yet.
+#[tokio::test]
+async fn dependents_of_a_kind_that_was_defined_just_now_count() {
+    let fixture = started().await;
+    for round in 0..12 {
+        let policy = ["Orphan", "Foreground"][round % 2];
+        let plural = format!("things{round}");
+        let kind = format!("Thing{round}");
+        let owner = fixture.map(&plural, &[]).await;
+        fixture
+            .create("customresourcedefinitions", definition(&plural, &kind))
+            .await;
+        let served = || fixture.registry.resource("example.com", "v1", &plural);
+        while served().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut held = owned("held", &[reference(&owner, true)]);
+        held["metadata"]["finalizers"] = json!(["x.y/z"]);
+        held["apiVersion"] = json!("example.com/v1");
+        held["kind"] = json!(kind);
+        fixture.create(&plural, held).await;
+        fixture
+            .delete_as(&format!("configmaps/{plural}"), policy)
+            .await;
+        let stored = format!("/example.com/{plural}/default/held");
+        if policy == "Foreground" {
+            let marked = |thing: &Value| thing["metadata"]["deletionTimestamp"].is_string();
+            fixture.until(&stored, marked).await;
+            assert!(fixture.is_there(&plural).await, "round {round}");
+            fixture.release("default", &format!("{plural}/held")).await;
+            fixture.eventually_gone(&stored).await;
+        }
+        fixture.map_gone(&plural).await;
+        if policy == "Orphan" {
+            let thing = fixture.stored(&stored).await.expect("it stays");
+            let metadata = thing["metadata"].as_object().unwrap();
+            let owners = metadata
+                .get("ownerReferences")
+                .and_then(Value::as_array)
+                .is_none_or(Vec::is_empty);
+            assert!(
+                owners && !metadata.contains_key("deletionTimestamp"),
+                "round {round}: {thing}"
+            );
+        }
+    }
+}
+
 /// There is no leader, and none is needed: what two decide is the same, and what one has done the other
 /// finds done.
 #[tokio::test]

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::api::StorageKey;
+use crate::registry::tests::value;
 
 #[tokio::test]
 async fn a_deleted_namespace_goes_with_all_that_is_in_it() {

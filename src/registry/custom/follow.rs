@@ -41,6 +41,8 @@ struct Following {
     touched: BTreeSet<String>,
     /// Those whose status storage has not been told of.
     untold: BTreeSet<String>,
+    /// Every change up to this version is known here.
+    seen: ResourceVersion,
 }
 
 /// The status of an object, as it is.
@@ -113,7 +115,7 @@ impl Following {
             }
             self.judge(registry);
             self.publish(registry);
-            registry.definitions.served.send_replace(true);
+            registry.definitions.served.send_replace(Some(self.seen));
             self.tell(registry).await;
         }
     }
@@ -128,13 +130,18 @@ impl Following {
                 }
                 self.learn(object);
             }
-            WatchItem::Event(event) if event.event_type() == EventType::Deleted => {
-                self.forget(event.object().key().name());
+            WatchItem::Event(event) => {
+                self.seen = event.resource_version();
+                match event.event_type() {
+                    EventType::Deleted => drop(self.forget(event.object().key().name())),
+                    _ => self.learn(event.object()),
+                }
             }
-            WatchItem::Event(event) => self.learn(event.object()),
             WatchItem::Bookmark {
-                initial_events_end, ..
+                initial_events_end,
+                resource_version,
             } => {
+                self.seen = *resource_version;
                 if let Some(seen) = initial.take_if(|_| *initial_events_end) {
                     let gone = |name: &&String| !seen.contains(*name);
                     let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();

@@ -37,6 +37,7 @@ use self::schema::Schema;
 use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
+use crate::api::ResourceVersion;
 use crate::schema::KindType;
 
 pub(super) use self::cleanup::begin as begin_deletion;
@@ -77,8 +78,8 @@ pub struct Custom {
 /// What the registry knows of definitions as such.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
-    /// Whether those that storage had at the start are served.
-    served: watch::Sender<bool>,
+    /// Every definition up to this version is served; none before those that storage had at the start are.
+    served: watch::Sender<Option<ResourceVersion>>,
     cleanup: cleanup::Cleanup,
 }
 
@@ -145,9 +146,28 @@ pub(super) fn start(registry: &Arc<Registry>) {
 /// # Errors
 /// [`ApiError::Timeout`] when storage does not tell in time.
 pub(super) async fn served(registry: &Registry) -> Result<(), ApiError> {
+    wait_until_served(registry, ResourceVersion::ZERO).await
+}
+
+/// Waits until what storage defined at `version` is served.
+///
+/// # Errors
+/// [`ApiError::Timeout`], and those of a cache that does not get there.
+pub(super) async fn served_up_to(
+    registry: &Registry,
+    version: ResourceVersion,
+) -> Result<(), ApiError> {
+    let changed = registry
+        .changed_up_to(&follow::definitions(registry), version)
+        .await?;
+    // Of an etcd that cannot tell what is not told yet, what is there is all that is known.
+    wait_until_served(registry, changed.unwrap_or_default()).await
+}
+
+async fn wait_until_served(registry: &Registry, version: ResourceVersion) -> Result<(), ApiError> {
     let mut served = registry.definitions.served.subscribe();
-    let waiting = tokio::time::timeout(SERVED_WITHIN, served.wait_for(|served| *served));
-    match waiting.await {
+    let there = served.wait_for(|served| served.is_some_and(|served| served >= version));
+    match tokio::time::timeout(SERVED_WITHIN, there).await {
         Ok(Ok(_)) => Ok(()),
         // The sender lives in the registry, so only time can run out.
         _ => Err(ApiError::Timeout(format!(

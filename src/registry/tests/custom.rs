@@ -8,7 +8,7 @@ use crate::registry::custom;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A definition of `plural` in `example.com`, in the versions `v1` (stored) and `v1alpha1`.
-pub(super) fn definition(plural: &str, kind: &str) -> Value {
+pub(crate) fn definition(plural: &str, kind: &str) -> Value {
     let version = |name: &str, storage: bool| {
         json!({
             "name": name, "served": true, "storage": storage,

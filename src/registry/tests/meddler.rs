@@ -26,7 +26,8 @@ pub(crate) struct Meddler {
     pub(crate) writes: Mutex<usize>,
     /// Of the last put.
     pub(crate) ttl: Mutex<Option<std::time::Duration>>,
-    frozen: watch::Sender<bool>,
+    /// Watches of what is below deliver nothing.
+    frozen: watch::Sender<Option<&'static str>>,
 }
 
 /// What another writer does.
@@ -46,13 +47,18 @@ impl Meddler {
             gets: Mutex::default(),
             writes: Mutex::default(),
             ttl: Mutex::default(),
-            frozen: watch::Sender::new(false),
+            frozen: watch::Sender::new(None),
         }
     }
 
     /// Watches deliver nothing while this holds.
     pub(crate) fn freeze(&self, frozen: bool) {
-        self.frozen.send_replace(frozen);
+        self.frozen.send_replace(frozen.then_some("/"));
+    }
+
+    /// Watches below `prefix` alone deliver nothing, until the next [`Self::freeze`].
+    pub(crate) fn freeze_below(&self, prefix: &'static str) {
+        self.frozen.send_replace(Some(prefix));
     }
 
     /// Does what another writer does, past all counters.
@@ -144,11 +150,12 @@ impl Storage for Meddler {
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
         let watch = self.inner.watch(prefix, after).await?;
-        let frozen = self.frozen.subscribe();
+        let (frozen, prefix) = (self.frozen.subscribe(), prefix.as_str().to_owned());
         let batches = watch.batches.then(move |batch| {
-            let mut frozen = frozen.clone();
+            let (mut frozen, prefix) = (frozen.clone(), prefix.clone());
             async move {
-                frozen.wait_for(|frozen| !frozen).await.unwrap();
+                let told = |frozen: &Option<&str>| frozen.is_none_or(|at| !prefix.starts_with(at));
+                frozen.wait_for(told).await.unwrap();
                 batch
             }
         });

@@ -14,22 +14,6 @@ fn forbidden(error: ApiError) -> (String, Vec<String>) {
     }
 }
 
-impl Fixture {
-    async fn create_in(
-        &self,
-        namespace: &str,
-        plural: &str,
-        body: Value,
-    ) -> Result<Value, ApiError> {
-        let resource = self.resource(plural);
-        let options = WriteOptions::default();
-        let created = self
-            .registry
-            .create(&resource, Some(namespace), body, &options);
-        Ok(value(&*created.await?))
-    }
-}
-
 #[tokio::test]
 async fn the_system_namespaces_exist_whoever_starts() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();
