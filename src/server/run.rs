@@ -81,9 +81,7 @@ impl Server {
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
-            credentials: self.credentials,
-            metrics: self.metrics,
-            ..WireConfig::default()
+            ..WireConfig::new(self.credentials, self.metrics)
         };
         let router = http::router(Arc::clone(&registry), wire);
         let claimed = claimed_router(registry, router.clone());
