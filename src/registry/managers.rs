@@ -78,7 +78,9 @@ impl Writing<'_> {
             api_version,
             subresource,
             scope: match subresource {
-                Some("status") => Scope::Status(strategy::written_with_status(resource)),
+                Some("status" | "approval") => {
+                    Scope::Status(strategy::written_with_status(resource))
+                }
                 None if strategy::has_status(resource) => Scope::NoStatus,
                 _ => Scope::All,
             },

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::names::NameRule;
-use super::{Resource, builtin, custom, subresources};
+use super::{Resource, builtin, custom, metadata, subresources};
 
 /// How long an event is kept (§2.5).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -108,8 +108,8 @@ pub(super) fn name_rule(resource: &Resource) -> NameRule {
         ("", "namespaces") => NameRule::Label,
         ("", "services") => NameRule::Label1035,
         ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", _) => NameRule::PathSegment,
-        // The name of an address is the address, and a v6 one has colons.
-        ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
+        // The name of an address is the address, and a v6 one has colons; of a request it is anybody's.
+        ("networking.k8s.io", "ipaddresses") | ("certificates.k8s.io", _) => NameRule::PathSegment,
         _ => NameRule::Subdomain,
     }
 }
@@ -250,6 +250,10 @@ pub(super) fn keep_from_stored(
     object: &mut Value,
 ) {
     match subresource {
+        part if subresources::certificates::is_of(resource) => {
+            let now = metadata::now();
+            subresources::certificates::keep(part, stored, object, now);
+        }
         Some("status") => {
             let mut kept = stored.clone();
             put(

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::admission::{self, Question};
 use super::error::Causes;
-use super::subresources::{pods, scale};
+use super::subresources::{certificates, pods, scale};
 use super::write::{Change, Current};
 use super::{
     ApiError, Registry, Target, allocation, builtin, conversion, custom, metadata, priority,
@@ -81,6 +81,7 @@ impl<'a> Writing<'a> {
         let resource = &self.target.resource;
         metadata::fill_created(resource, &mut object);
         strategy::prepare_create(resource, &mut object);
+        certificates::sign(resource, &self.options.user, &mut object);
         let mut causes = Causes::default();
         metadata::problems_of_new(resource, &object, &mut causes);
         builtin::problems_of_new(resource, &object, &mut causes);

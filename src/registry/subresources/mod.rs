@@ -3,6 +3,7 @@
 //! the whole object (`status`, `finalize`) are the business of the verbs and of `strategy`.
 
 mod binding;
+pub(super) mod certificates;
 mod conditions;
 mod eviction;
 pub(super) mod pods;
@@ -144,6 +145,11 @@ const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
     ("apps", "deployments", &[Subresource::SCALE]),
     ("apps", "replicasets", &[Subresource::SCALE]),
     ("apps", "statefulsets", &[Subresource::SCALE]),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        &[part("approval", CHANGED, None)],
+    ),
 ];
 
 /// The subresources of a built-in, by name as discovery lists them.

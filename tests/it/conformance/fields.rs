@@ -1,6 +1,8 @@
 //! The table of selectable fields (§9): each field of each type selects by its value, in lists and in
 //! watches. How a selector is spelled is the business of `selections`.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::site::{Site, names};
@@ -22,9 +24,21 @@ fn least(collection: &str) -> Value {
             json!({"selector": {"matchLabels": labels}, "template": of(&lasting)})
         }
         "jobs" => json!({"template": of(&pod)}),
+        "certificatesigningrequests" => request("example.com/other"),
         _ => return json!({}),
     };
     json!({ "spec": spec })
+}
+
+/// The spec of a request for a certificate.
+fn request(signer: &str) -> Value {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]);
+    let request = parameters.expect("a name").serialize_request(&key);
+    let pem = request
+        .and_then(|request| request.pem())
+        .expect("a request");
+    json!({"signerName": signer, "request": BASE64_STANDARD.encode(pem), "usages": ["any"]})
 }
 
 fn table() -> Vec<Row> {
@@ -119,7 +133,7 @@ fn table() -> Vec<Row> {
         ),
         (
             "apis/certificates.k8s.io/v1/certificatesigningrequests",
-            json!({"spec": {"signerName": "example.com/s", "request": "eA=="}}),
+            json!({"spec": request("example.com/s")}),
             none.clone(),
             &["spec.signerName=example.com/s"],
         ),

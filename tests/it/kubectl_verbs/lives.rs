@@ -88,6 +88,17 @@ impl Script {
         self.tells("drain n1", &["node/n1 already cordoned", "node/n1 drained"])
             .await;
         self.says("uncordon n1", "node/n1 uncordoned").await;
+        let seat = r#"'{"spec":{"nodeName":"n1"}}'"#;
+        self.run(&format!("run seated --image=nginx --overrides={seat}"))
+            .await;
+        self.fails("drain n1", "cannot delete Pods that declare no controller")
+            .await;
+        let evicted = ["pod/seated evicted", "node/n1 drained"];
+        self.tells("drain n1 --force --grace-period=0", &evicted)
+            .await;
+        self.fails("get pod seated", "pods \"seated\" not found")
+            .await;
+        self.says("delete node n1", "node \"n1\" deleted").await;
     }
 
     pub(super) async fn deleting(&self) {

@@ -2,6 +2,7 @@
 //! (`Validate*`). Amounts of work and of causes are bounded: who has heard a hundred causes hears no more.
 
 mod batch;
+mod certificates;
 mod containers;
 mod core;
 mod cron;
@@ -40,6 +41,9 @@ pub(super) fn update(
     (old, new): (&Fields, &Fields),
     causes: &mut Causes,
 ) {
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        return certificates::update(subresource, old, new, causes);
+    }
     match subresource {
         None | Some("scale") => {
             updates::update(resource, old, new, causes);
@@ -72,6 +76,8 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
         ("policy", "poddisruptionbudgets") => policies::disruption_budget(object, causes),
         ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(object, causes),
         ("rbac.authorization.k8s.io", plural) => policies::rbac(plural, object, causes),
+        // What it asks for does not change.
+        ("certificates.k8s.io", _) if old.is_none() => certificates::request(object, causes),
         ("coordination.k8s.io", "leases") => policies::lease(object, causes),
         ("node.k8s.io", "runtimeclasses") => policies::runtime_class(object, causes),
         ("networking.k8s.io" | "discovery.k8s.io", plural) => {
