@@ -120,6 +120,24 @@ impl Attributes<'_> {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"
     }
 
+    /// Whether it is a question about who somebody is or what he may do. Policies are not asked about
+    /// those: one that refused them would lock everybody out.
+    pub(super) fn is_review(&self) -> bool {
+        matches!(
+            (&*self.resource.group, &*self.resource.resource),
+            (
+                "authentication.k8s.io",
+                "selfsubjectreviews" | "tokenreviews"
+            ) | (
+                "authorization.k8s.io",
+                "localsubjectaccessreviews"
+                    | "selfsubjectaccessreviews"
+                    | "selfsubjectrulesreviews"
+                    | "subjectaccessreviews"
+            )
+        )
+    }
+
     /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
     pub(super) fn is_exempt(&self) -> bool {
         const EXEMPT: [&str; 6] = [

@@ -1,9 +1,12 @@
 //! What admission has to know of the cluster beyond the write itself; told by whoever has it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde_json::Value;
 
 use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
+use super::authorizer::Authorizer;
 use crate::api::LabelSelector;
 
 /// The same resource in another version or group.
@@ -51,6 +54,9 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// It cannot be read.
     async fn namespace(&self, name: &str) -> Result<Option<Value>, String>;
+
+    /// Who decides what users may do, for expressions that ask.
+    fn authorizer(&self) -> Arc<dyn Authorizer>;
 
     /// What else `resource` is served as, for rules that name that.
     fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent>;

@@ -3,6 +3,7 @@
 //! it reads no storage, knows no verb's flow and speaks to no client of this server.
 
 pub mod attributes;
+pub mod authorizer;
 pub mod cel;
 mod check;
 pub mod client;

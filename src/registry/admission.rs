@@ -1,35 +1,34 @@
-//! Admission from the registry's side: a write is described to the gate, the gate is told of the
-//! configurations as the caches have them, and of the cluster what it asks. Who decides what is said in
+//! Admission from the registry's side: a write is described to the gate, and the gate is told of the
+//! cluster what it asks. Who decides what is said in
 //! the room `admission`; where in a write it is asked, in `writing` and in `delete`.
 
-use std::collections::BTreeMap;
+mod follow;
+
 use std::sync::Arc;
-use std::time::Duration;
+
+pub(super) use follow::follow;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::authorization::{Action, authorize};
 use super::subresources::scale;
 use super::write::{Current, Place};
 use super::{
     ApiError, Registry, Resource, Target, builtin, conversion, json_patch, metadata, read,
 };
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
+use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
 use crate::admission::{ConfigurationKind, problems, typed};
 use crate::api::{
-    DeleteOptions, EventType, FieldValidation, ListOptions, ResourceVersion, SelectionPredicate,
-    UserInfo, Warnings, WriteOptions,
+    DeleteOptions, FieldValidation, ListOptions, ResourceVersion, UserInfo, Warnings, WriteOptions,
 };
-use crate::cacher::WatchItem;
 use crate::managed;
 
 /// The group of the configurations.
 const GROUP: &str = "admissionregistration.k8s.io";
-
-/// How long until a watch of the configurations that has ended is begun anew.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is asked of admission: a write, and who makes it.
 #[derive(Clone, Copy)]
@@ -41,6 +40,40 @@ pub(super) struct Question<'a> {
     pub(super) warnings: &'a Warnings,
     /// The options as a client gives them, made when they are needed.
     pub(super) options: &'a (dyn Fn() -> Value + Sync),
+}
+
+impl<'a> Question<'a> {
+    fn of_part(
+        target: &'a Target,
+        write: &'a WriteOptions,
+        options: &'a (dyn Fn() -> Value + Sync),
+    ) -> Self {
+        Self {
+            operation: Operation::Create,
+            target,
+            user: &write.user,
+            dry_run: write.dry_run,
+            warnings: &write.warnings,
+            options,
+        }
+    }
+}
+
+/// The policy that requests are judged by, for expressions.
+struct Authorization;
+
+impl Authorizer for Authorization {
+    fn decide(&self, user: &UserInfo, deed: &Deed) -> Decision {
+        let action = match deed.path.as_str() {
+            "" => Action::Objects,
+            path => Action::Path(path),
+        };
+        let decision = authorize(user, action);
+        Decision {
+            allowed: decision.allowed,
+            reason: decision.reason.to_owned(),
+        }
+    }
 }
 
 impl Registry {
@@ -117,25 +150,41 @@ impl Registry {
         Ok(self.gate.validate(self, &write, until).await?)
     }
 
-    /// What admission makes of `part`, which is posted to a subresource and stored nowhere.
+    /// What admission makes of `part`, which is posted to a subresource or is a question, and stored
+    /// nowhere.
     pub(super) async fn admitted_part(
         &self,
         target: &Target,
         part: Value,
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
-        let told = || write_options("CreateOptions", options);
-        let question = Question {
-            operation: Operation::Create,
-            target,
-            user: &options.user,
-            dry_run: options.dry_run,
-            warnings: &options.warnings,
-            options: &told,
-        };
-        let part = self.mutated(question, part, None).await?;
-        self.admit(question, &part, None).await?;
+        let part = self.mutated_part(target, part, options).await?;
+        self.admit_part(target, &part, options).await?;
         Ok(part)
+    }
+
+    /// The first half of that: what the webhooks make of it.
+    pub(super) async fn mutated_part(
+        &self,
+        target: &Target,
+        part: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let told = || write_options("CreateOptions", options);
+        let question = Question::of_part(target, options, &told);
+        self.mutated(question, part, None).await
+    }
+
+    /// The second: whether somebody refuses it.
+    pub(super) async fn admit_part(
+        &self,
+        target: &Target,
+        part: &Value,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        let told = || write_options("CreateOptions", options);
+        let question = Question::of_part(target, options, &told);
+        self.admit(question, part, None).await
     }
 
     /// Has the deletion of `current` judged.
@@ -288,15 +337,20 @@ impl Cluster for Registry {
         }
     }
 
+    fn authorizer(&self) -> Arc<dyn Authorizer> {
+        Arc::new(Authorization)
+    }
+
     fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
         let Some(own) = self.resource(&resource.group, &resource.version, &resource.resource)
         else {
             return Vec::new();
         };
         let others = self.resources();
-        let same = others
-            .iter()
-            .filter(|r| r.storage_prefix == own.storage_prefix);
+        // What is stored nowhere is in no place that others share.
+        let same = others.iter().filter(|r| {
+            Arc::ptr_eq(r, &own) || r.is_stored() && r.storage_prefix == own.storage_prefix
+        });
         same.map(|r| Equivalent {
             resource: resource_of(r),
             kind: kind_of(r),
@@ -387,91 +441,4 @@ impl Cluster for Registry {
         let values = objects.iter().map(shown).collect::<Result<_, _>>();
         values.map_err(|error| ParamError::Unreadable(error.to_string()))
     }
-}
-
-/// Tells the gate of every change of the configurations, until the registry's tasks are cancelled.
-pub(super) async fn follow(registry: Arc<Registry>) {
-    let token = registry.tasks.token();
-    let all = ConfigurationKind::ALL.map(|kind| follow_kind(&registry, kind));
-    tokio::select! {
-        biased;
-        () = token.cancelled() => {}
-        _ = futures_util::future::join_all(all) => {}
-    }
-}
-
-async fn follow_kind(registry: &Registry, kind: ConfigurationKind) {
-    let resource = registry.resource(GROUP, "v1", kind.plural());
-    let resource = resource.expect("the table has the configurations");
-    loop {
-        if let Err(error) = follow_once(registry, kind, &resource).await {
-            tracing::debug!(%error, kind = kind.plural(), "cannot watch the configurations yet");
-        }
-        tokio::time::sleep(FOLLOW_PAUSE).await;
-    }
-}
-
-/// Lists, and watches from there on until the watch ends.
-async fn follow_once(
-    registry: &Registry,
-    kind: ConfigurationKind,
-    resource: &Arc<Resource>,
-) -> Result<(), ApiError> {
-    let any = ListOptions {
-        resource_version: Some(ResourceVersion::ZERO),
-        ..ListOptions::default()
-    };
-    let list = read::list(registry, resource, None, &any).await?;
-    let mut known: BTreeMap<String, Value> = BTreeMap::new();
-    let decode = |object: &crate::api::Object| serde_json::from_slice::<Value>(object.body_slice());
-    for object in &list.items {
-        match decode(object) {
-            Ok(value) => drop(known.insert(object.key().name().to_owned(), value)),
-            Err(error) => {
-                tracing::error!(%error, key = %object.key(), "a configuration is not JSON")
-            }
-        }
-    }
-    let mut at = list.resource_version;
-    let tell = |known: &BTreeMap<String, Value>, at| {
-        let all = known.values().cloned().collect();
-        registry.gate.replace(kind, all, at);
-    };
-    tell(&known, at);
-    let from = ListOptions {
-        resource_version: Some(at),
-        ..ListOptions::default()
-    };
-    let cache = registry.cache(resource)?;
-    let mut watcher = cache.watch(SelectionPredicate::default(), &from).await?;
-    while let Some(items) = watcher.next().await {
-        for item in items {
-            let (object, deleted) = match &item {
-                WatchItem::Initial(object) => (&**object, false),
-                WatchItem::Event(event) => {
-                    at = event.resource_version();
-                    let deleted = event.event_type() == EventType::Deleted;
-                    (&**event.object(), deleted)
-                }
-                WatchItem::Bookmark {
-                    resource_version, ..
-                } => {
-                    at = *resource_version;
-                    continue;
-                }
-                WatchItem::Error(error) => {
-                    tracing::debug!(%error, "the watch of the configurations ended");
-                    return Ok(());
-                }
-            };
-            let name = object.key().name().to_owned();
-            match decode(object) {
-                _ if deleted => drop(known.remove(&name)),
-                Ok(value) => drop(known.insert(name, value)),
-                Err(error) => tracing::error!(%error, name, "a configuration is not JSON"),
-            }
-        }
-        tell(&known, at);
-    }
-    Ok(())
 }

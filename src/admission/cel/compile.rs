@@ -12,6 +12,7 @@ use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError};
 
 use super::CompileError;
+use super::authorizer::{self, AUTHORIZER, OF_REQUEST, REQUEST_RESOURCE};
 use super::budget::{FACTOR, SIZED, SMALL, STEP};
 use super::optional::OPTIONAL;
 
@@ -38,7 +39,7 @@ pub(super) fn compile(
         .parse(text)
         .map_err(|e| CompileError(e.to_string()))?;
     let mut pass = Pass {
-        functions: Context::default().with_all(),
+        functions: functions(),
         bound: variables.iter().map(|name| (*name).to_owned()).collect(),
         composed: BTreeSet::new(),
         problems: Vec::new(),
@@ -48,6 +49,12 @@ pub(super) fn compile(
         true => Ok((parsed, pass.composed)),
         false => Err(CompileError(pass.problems.join("\n"))),
     }
+}
+
+fn functions() -> Context<'static> {
+    let mut functions = Context::default().with_all();
+    authorizer::register(&mut functions);
+    functions
 }
 
 struct Pass {
@@ -99,6 +106,7 @@ impl Pass {
             }
             Expr::Comprehension(folded) => self.comprehension(folded, deeper),
         }
+        name_request_resource(expression);
         make_optional(expression);
         if makes_much(&expression.expr) {
             wrap(expression, SIZED);
@@ -177,6 +185,16 @@ impl Pass {
         }));
         let called = self.functions.resolve(&call);
         !matches!(called, Err(ExecutionError::UndeclaredReference(missing)) if *missing == name)
+    }
+}
+
+/// `authorizer.requestResource` is a variable of its own.
+fn name_request_resource(expression: &mut IdedExpr) {
+    if let Expr::Select(select) = &expression.expr
+        && select.field == REQUEST_RESOURCE
+        && matches!(&select.operand.expr, Expr::Ident(name) if name == AUTHORIZER)
+    {
+        *expression = plain(Expr::Ident(OF_REQUEST.to_owned()));
     }
 }
 

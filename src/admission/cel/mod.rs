@@ -9,6 +9,7 @@
 //! the product, and text can be doubled again and again. The crate has no such bounds, so the compiled
 //! expression is rewritten to call functions that count.
 
+mod authorizer;
 mod budget;
 mod compile;
 mod optional;
@@ -26,6 +27,7 @@ pub(super) use kube_cel::cel::Value as CelValue;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr};
 use serde_json::Value;
 
+use super::authorizer::Authorizing;
 use budget::Budget;
 pub(super) use values::of_fields as fields;
 
@@ -111,6 +113,7 @@ impl Default for Scope<'static> {
         context.register_all();
         budget::register(&mut context, &budget);
         optional::register(&mut context);
+        authorizer::register(&mut context);
         Self { context, budget }
     }
 }
@@ -119,6 +122,13 @@ impl Scope<'_> {
     /// One more variable.
     pub fn set(&mut self, name: &str, value: &Value) {
         self.set_value(name, values::of_json(value));
+    }
+
+    /// The variable `authorizer`.
+    pub(super) fn authorize(&mut self, authorizing: &Authorizing) {
+        for (name, value) in authorizer::values(authorizing) {
+            self.set_value(name, value);
+        }
     }
 
     /// The variables of this, and those that are set in the new one, with a budget of its own.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::super::authorizer::Authorizing;
 use super::super::cel::{CelValue, EvalError, Expression, Outcome, Scope, fields};
 use super::super::webhook::Verdict;
 use super::read::Rules;
@@ -17,6 +18,7 @@ pub(super) struct Seen {
     pub(super) old_object: Value,
     pub(super) request: Value,
     pub(super) namespace: Value,
+    pub(super) authorizing: Authorizing,
 }
 
 /// A policy, a binding of it, and their parameters.
@@ -45,6 +47,7 @@ impl Evaluation {
         ] {
             scope.set(name, value);
         }
+        scope.authorize(&seen.authorizing);
         let each = self
             .params
             .iter()

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::attributes::Attributes;
+use super::authorizer::Authorizing;
 use super::cluster::{Cluster, ParamQuery};
 use super::error::{AdmissionError, about};
 use super::matching::{Matched, Matcher};
@@ -197,6 +198,7 @@ impl Gathering<'_> {
             old_object: self.converted(matched, &write.old_object).await?,
             request: review::request(write, matched),
             namespace,
+            authorizing: Authorizing::of(write, self.cluster.authorizer()),
         })
     }
 

@@ -15,8 +15,9 @@ use super::super::rules::Rule;
 use super::super::selector;
 use super::super::webhook::Conditions;
 
-/// Which variables expressions have. (`authorizer` is none of them: this server authorizes everybody alike.)
-pub(in crate::admission) const VARIABLES: [&str; 6] = [
+/// Which variables expressions have; the last only where they were composed.
+pub(in crate::admission) const VARIABLES: [&str; 7] = [
+    "authorizer",
     "object",
     "oldObject",
     "request",

@@ -7,13 +7,16 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use serde_json::Value;
 
 use super::super::attributes::Attributes;
+use super::super::authorizer::Authorizing;
 use super::super::cel::{Expression, Outcome, Scope};
+use super::super::cluster::Cluster;
 use super::super::matching::Matched;
 use super::review;
 use crate::tasks::Tasks;
 
-/// Which variables there are. (`authorizer` is not: this server authorizes everybody alike.)
-pub(in crate::admission) const CONDITION_VARIABLES: [&str; 3] = ["object", "oldObject", "request"];
+/// Which variables there are.
+pub(in crate::admission) const CONDITION_VARIABLES: [&str; 4] =
+    ["object", "oldObject", "request", "authorizer"];
 
 /// Conditions, compiled.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +88,7 @@ impl Conditions {
 /// What `conditions` come to for `write`. Those of no webhook cost nothing.
 pub(super) async fn check(
     tasks: &Tasks,
+    cluster: &dyn Cluster,
     conditions: &Conditions,
     write: &Attributes<'_>,
     matched: &Matched,
@@ -98,8 +102,11 @@ pub(super) async fn check(
         write.old_object.clone(),
         review::request(write, matched),
     ];
+    let authorizing = Authorizing::of(write, cluster.authorizer());
     let evaluated = tasks.spawn_blocking("match-conditions", move || {
-        conditions.verdict(&scope_of(&values))
+        let mut scope = scope_of(&values);
+        scope.authorize(&authorizing);
+        conditions.verdict(&scope)
     });
     evaluated
         .await

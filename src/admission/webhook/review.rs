@@ -196,6 +196,9 @@ fn user(write: &Attributes<'_>) -> Value {
     if !user.uid.is_empty() {
         told["uid"] = user.uid.as_str().into();
     }
+    if !user.extra.is_empty() {
+        told["extra"] = json!(user.extra);
+    }
     told
 }
 

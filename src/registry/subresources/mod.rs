@@ -272,14 +272,18 @@ pub(super) async fn post(
             evicted.map(|status| Posted::Done(Box::new(status)))
         }
         ("serviceaccounts", Some("token")) => {
-            let made = token::request(registry, credentials, target, body).await;
+            let made = token::request(registry, credentials, target, body, options).await;
             made.map(Posted::Answer)
         }
         ("tokenreviews", None) => {
+            let body = registry.admitted_part(target, body, options).await?;
             let told = token::review(registry, credentials, target, body).await;
             told.map(Posted::Answer)
         }
-        (_, None) => reviews::answer(target, body, options).map(Posted::Answer),
+        (_, None) => {
+            let body = registry.admitted_part(target, body, options).await?;
+            reviews::answer(target, body, options).map(Posted::Answer)
+        }
         (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
             "{} has no subresource {name:?} with the verb create",
             resource.qualified()

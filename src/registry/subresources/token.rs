@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reviews::{spec, user_info};
-use crate::api::{GetOptions, Object, StatusCause};
+use crate::api::{GetOptions, Object, StatusCause, WriteOptions};
 use crate::registry::service_accounts::{
     Bearer, Claims, Credentials, Kubernetes, Reference, user_name,
 };
@@ -38,7 +38,13 @@ pub(super) async fn request(
     credentials: &Credentials,
     target: &Target,
     mut body: Value,
+    options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
+    let _: Spec = spec(target, &body)?;
+    if body["spec"]["expirationSeconds"].is_null() {
+        body["spec"]["expirationSeconds"] = EXPIRATION_SECONDS.into();
+    }
+    let mut body = registry.mutated_part(target, body, options).await?;
     let given: Spec = spec(target, &body)?;
     check_name(target, &body)?;
     let account = Target {
@@ -53,6 +59,10 @@ pub(super) async fn request(
     };
     let lasts = given.expiration_seconds.unwrap_or(EXPIRATION_SECONDS);
     check_expiration(target, lasts)?;
+    body["metadata"]["name"] = target.name.clone().into();
+    body["metadata"]["namespace"] = json!(target.namespace);
+    body["spec"]["audiences"] = json!(audiences);
+    registry.admit_part(target, &body, options).await?;
     let bound = match &given.bound_object_ref {
         Some(reference) => bind(registry, target, reference).await?,
         None => Bound::default(),
@@ -72,18 +82,11 @@ pub(super) async fn request(
             pod: bound.pod,
             secret: bound.secret,
             serviceaccount: reference(&account),
-            namespace: namespace.clone(),
+            namespace,
         },
     });
     let token = token.map_err(|why| ApiError::Unsupported(format!("cannot sign: {why}")))?;
-    body["metadata"]["name"] = target.name.clone().into();
-    body["metadata"]["namespace"] = namespace.into();
     body["metadata"]["creationTimestamp"] = now.to_string().into();
-    if !body["spec"].is_object() {
-        body["spec"] = json!({});
-    }
-    body["spec"]["audiences"] = json!(audiences);
-    body["spec"]["expirationSeconds"] = lasts.into();
     body["status"] = json!({"token": token, "expirationTimestamp": after(now, lasts)});
     super::answer(target, &body)
 }

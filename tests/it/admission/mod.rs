@@ -5,6 +5,8 @@ mod client;
 mod cluster;
 mod matching;
 mod mutating;
+mod parts;
 mod policies;
+mod services;
 mod shutdown;
 mod validating;

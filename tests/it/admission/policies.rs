@@ -20,7 +20,7 @@ on_both!(|server| (&Cluster(server)) => [
 ]);
 
 /// A policy about config maps that are created or updated.
-fn policy(name: &str, spec: Value) -> Value {
+pub(super) fn policy(name: &str, spec: Value) -> Value {
     let mut policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": name},
@@ -32,7 +32,7 @@ fn policy(name: &str, spec: Value) -> Value {
     policy
 }
 
-fn binding(name: &str, policy: &str, spec: Value) -> Value {
+pub(super) fn binding(name: &str, policy: &str, spec: Value) -> Value {
     let mut binding = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
@@ -45,7 +45,7 @@ fn binding(name: &str, policy: &str, spec: Value) -> Value {
 }
 
 /// Stores a policy and its bindings, which count for the next write.
-async fn bind(cluster: &Cluster<'_>, policy: &Value, bindings: &[Value]) {
+pub(super) async fn bind(cluster: &Cluster<'_>, policy: &Value, bindings: &[Value]) {
     let path = format!("{REGISTRATION}/validatingadmissionpolicies");
     cluster.post(&path, policy).await.ok(201);
     for binding in bindings {

@@ -2,7 +2,7 @@
 //! test's; what it was asked is kept.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,8 +94,17 @@ impl Webhook {
         name: &str,
         handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
     ) -> Self {
+        Self::start_at(IpAddr::from([127, 0, 0, 1]), name, handler).await
+    }
+
+    /// The same where others than this machine itself could reach it.
+    pub(crate) async fn start_at(
+        ip: IpAddr,
+        name: &str,
+        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+    ) -> Self {
         let (tls, ca) = certificate(name);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind((ip, 0)).await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let tasks = Tasks::new();
         let webhook = Self {

@@ -1,0 +1,218 @@
+//! What is posted to a part of an object, and what is only asked: webhooks and policies see both, but for
+//! the questions that policies are not asked about. And whom expressions ask what somebody may do.
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, MAPS, allow, deny, hook, pod, requests, respond, rule};
+use super::policies::{bind, binding, policy};
+use crate::harness::{Webhook, on_both};
+
+on_both!(|server| (&Cluster(server)) => [
+    a_webhook_judges_what_is_posted_to_a_part,
+    a_webhook_changes_what_is_posted_to_a_part,
+    a_dry_run_asks_only_who_does_nothing_else,
+    policies_judge_parts_and_leave_reviews_alone,
+    expressions_ask_what_somebody_may_do,
+]);
+
+const POD: &str = "/api/v1/namespaces/default/pods";
+const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+/// A part, its kind, and what is posted to it.
+fn parts() -> Vec<(String, &'static str, Value)> {
+    let named = json!({"name": "one"});
+    let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": named,
+        "target": {"kind": "Node", "name": "n"}});
+    let evicted = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named});
+    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {}});
+    vec![
+        (format!("{POD}/one/binding"), "Binding", bound.clone()),
+        (
+            "/api/v1/namespaces/default/bindings".to_owned(),
+            "Binding",
+            bound,
+        ),
+        (format!("{POD}/one/eviction"), "Eviction", evicted),
+        (format!("{ACCOUNT}/robot/token"), "TokenRequest", token),
+    ]
+}
+
+async fn populate(cluster: &Cluster<'_>) {
+    cluster.post(POD, &pod("one")).await.ok(201);
+    let account = json!({"metadata": {"name": "robot"}});
+    cluster.post(ACCOUNT, &account).await.ok(201);
+}
+
+fn rules_of_parts() -> Value {
+    let mut rule = rule(&["CREATE"], "", "pods/binding");
+    rule["resources"] = json!([
+        "pods/binding",
+        "bindings",
+        "pods/eviction",
+        "serviceaccounts/token"
+    ]);
+    json!([rule])
+}
+
+fn review(kind: &str) -> Value {
+    let about = json!({"resource": "pods", "verb": "get", "namespace": "default"});
+    json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind,
+        "spec": {"resourceAttributes": about}})
+}
+
+async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
+    populate(cluster).await;
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/no") {
+        true => deny(asked, "not today"),
+        false => allow(asked),
+    })
+    .await;
+    let review_rule = rule(
+        &["CREATE"],
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+    );
+    let hooks = [
+        hook(&webhook, "/no", json!({"rules": rules_of_parts()})),
+        hook(&webhook, "/seen", json!({"rules": [review_rule]})),
+    ];
+    cluster.configure("Validating", "w", &hooks).await;
+    for (path, kind, body) in parts() {
+        let told = cluster.post(&path, &body).await;
+        told.refused(
+            403,
+            "Forbidden",
+            "\"no.example.com\" denied the request: not today",
+        );
+        let asked = requests(&webhook, "/no").pop().expect("it was asked");
+        assert_eq!(asked["kind"]["kind"], kind, "{asked}");
+        assert_eq!(asked["operation"], "CREATE", "{asked}");
+        assert_eq!(asked["object"]["kind"], kind, "{asked}");
+    }
+    // It judges a token as it would be made.
+    let asked = requests(&webhook, "/no").pop().expect("it was asked");
+    assert_eq!(asked["object"]["spec"]["expirationSeconds"], 3600);
+    assert!(asked["object"]["spec"]["audiences"].is_array(), "{asked}");
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let told = cluster
+        .post(reviews, &review("SelfSubjectAccessReview"))
+        .await;
+    assert_eq!(told.ok(201)["status"]["allowed"], true);
+    assert_eq!(requests(&webhook, "/seen").len(), 1);
+}
+
+async fn a_webhook_changes_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
+    populate(cluster).await;
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/change") {
+        true => {
+            let patch = json!([{"op": "add", "path": "/spec/audiences", "value": ["theirs"]}]);
+            super::cluster::change(asked, &patch)
+        }
+        false => respond(asked, json!({})),
+    })
+    .await;
+    let rules = json!([rule(&["CREATE"], "", "serviceaccounts/token")]);
+    let hooks = [hook(&webhook, "/change", json!({"rules": rules}))];
+    cluster.configure("Mutating", "w", &hooks).await;
+    let (path, _, body) = parts().pop().expect("tokens are the last");
+    let made = cluster.post(&path, &body).await.ok(201);
+    assert_eq!(made["spec"]["audiences"], json!(["theirs"]));
+    assert!(made["status"]["token"].is_string(), "{made}");
+}
+
+async fn a_dry_run_asks_only_who_does_nothing_else(cluster: &Cluster<'_>) {
+    populate(cluster).await;
+    let webhook = Webhook::answering(allow).await;
+    let rules = json!([rule(&["CREATE"], "", "pods/eviction")]);
+    let hooks = [hook(
+        &webhook,
+        "/quiet",
+        json!({"rules": rules, "sideEffects": "NoneOnDryRun"}),
+    )];
+    cluster.configure("Validating", "w", &hooks).await;
+    let dry = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"},
+        "deleteOptions": {"dryRun": ["All"]}});
+    let path = format!("{POD}/one/eviction?dryRun=All");
+    cluster.post(&path, &dry).await.ok(201);
+    assert_eq!(requests(&webhook, "/quiet")[0]["dryRun"], true);
+    cluster.get(&format!("{POD}/one")).await.ok(200);
+}
+
+async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
+    populate(cluster).await;
+    let validations = json!({
+        "matchConstraints": {"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"],
+            "operations": ["CREATE"], "resources": ["*/*"]}]},
+        "matchConditions": [{"name": "parts",
+            "expression": "request.?subResource.orValue('') != '' || \
+                request.kind.kind == 'Binding' || request.kind.kind.endsWith('Review') || \
+                request.kind.kind == 'ConfigMap'"}],
+        "validations": [
+            {"expression": "request.kind.kind == 'ConfigMap'", "message": "no parts"},
+        ],
+    });
+    bind(
+        cluster,
+        &policy("p", validations),
+        &[binding("b", "p", json!({}))],
+    )
+    .await;
+    for (path, _, body) in parts() {
+        let told = cluster.post(&path, &body).await;
+        told.refused(
+            422,
+            "Invalid",
+            "ValidatingAdmissionPolicy 'p' with binding 'b' denied",
+        );
+    }
+    for (group, kind, body) in [
+        (
+            "authorization",
+            "SelfSubjectAccessReview",
+            review("SelfSubjectAccessReview"),
+        ),
+        ("authentication", "SelfSubjectReview", json!({})),
+    ] {
+        let plural = format!("{}s", kind.to_lowercase());
+        let path = format!("/apis/{group}.k8s.io/v1/{plural}");
+        cluster.post(&path, &body).await.ok(201);
+    }
+}
+
+async fn expressions_ask_what_somebody_may_do(cluster: &Cluster<'_>) {
+    let asks = "authorizer.serviceAccount('default', 'robot').group('').resource('nodes')\
+                .check('list').allowed() == (object.data.a == 'may')";
+    let validations = json!({
+        "matchConditions": [{"name": "allowed",
+            "expression": "authorizer.requestResource.check('create').allowed()"}],
+        "validations": [
+            {"expression": asks, "message": "robots may list nodes"},
+            {"expression": "!authorizer.path('/metrics').check('get').errored()"},
+        ],
+    });
+    let bindings = [binding("b", "p", json!({}))];
+    bind(cluster, &policy("p", validations), &bindings).await;
+    let map = |name: &str, a: &str| json!({"metadata": {"name": name}, "data": {"a": a}});
+    cluster.post(MAPS, &map("yes", "may")).await.ok(201);
+    let told = cluster.post(MAPS, &map("no", "may not")).await;
+    told.refused(422, "Invalid", "robots may list nodes");
+
+    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/asked") {
+        true => deny(asked, "asked"),
+        false => allow(asked),
+    })
+    .await;
+    let condition = "authorizer.group('').resource('configmaps').namespace('default')\
+                     .check('create').allowed() && object.metadata.name == 'strict'";
+    let conditions = json!([{"name": "may", "expression": condition}]);
+    let hooks = [hook(
+        &webhook,
+        "/asked",
+        json!({"matchConditions": conditions}),
+    )];
+    cluster.configure("Validating", "w", &hooks).await;
+    cluster.post(MAPS, &map("lax", "may")).await.ok(201);
+    let told = cluster.post(MAPS, &map("strict", "may")).await;
+    told.refused(403, "Forbidden", "denied the request: asked");
+}
