@@ -6,9 +6,11 @@
 mod controller;
 mod delta_fifo;
 mod key;
+mod leader_election;
 mod lister;
 mod object;
 mod objects;
+mod recorder;
 mod rest;
 mod shared;
 mod source;
@@ -23,9 +25,13 @@ pub use delta_fifo::{
     Requeue,
 };
 pub use key::{InvalidObjectKey, key_of, split_key};
+pub use leader_election::{
+    InvalidLeaderElection, LeaderElectionConfig, LeaderElector, LeaderEnded,
+};
 pub use lister::{Lister, NamespaceLister, NotFound};
 pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
 pub use objects::Objects;
+pub use recorder::EventRecorder;
 pub use rest::{
     ApiResource, ClientCertificate, Discovery, Impersonate, InvalidRestConfig, Kubeconfig,
     KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient, RestClient,

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
@@ -38,16 +40,69 @@ const IDLE_MAX: Duration = Duration::from_secs(90);
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
-/// The pool of connections to one server.
+/// How many answers come over one HTTP/2 connection at the same time. Servers allow 100 at least; the
+/// next request would wait for the end of one of these, and a watch's is far.
+const STREAMS_MAX: usize = 90;
+
+/// A pool of connections to the server; one, if it speaks HTTP/2.
 pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The pool for `config`, whose connections are tasks of `tasks`.
-///
-/// # Errors
-/// TLS or the proxy is not as it should be; in words.
-pub(super) fn pool(config: &RestConfig, tasks: &Tasks) -> Result<Pool, String> {
+/// As many pools as there are answers for. Go's client opens another connection then, too.
+#[derive(Debug)]
+pub(super) struct Pools {
+    connector: HttpsConnector<Dial>,
+    tasks: Tasks,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    pool: Pool,
+    /// Cloned for each answer that is being read.
+    place: Arc<()>,
+}
+
+/// Holds a place for an answer until it is read.
+#[derive(Debug)]
+pub(super) struct Place {
+    _place: Arc<()>,
+}
+
+impl Pools {
+    /// Those for `config`, whose connections are tasks of `tasks`.
+    ///
+    /// # Errors
+    /// TLS or the proxy is not as it should be; in words.
+    pub(super) fn new(config: &RestConfig, tasks: Tasks) -> Result<Self, String> {
+        Ok(Self {
+            connector: connector(config)?,
+            tasks,
+            lanes: Mutex::default(),
+        })
+    }
+
+    /// A pool that has a place for one more answer.
+    pub(super) fn place(&self) -> (Pool, Place) {
+        let mut lanes = self.lanes.lock();
+        // One count is the lane's own.
+        let free = |lane: &Lane| Arc::strong_count(&lane.place) <= STREAMS_MAX;
+        let at = lanes.iter().position(free).unwrap_or_else(|| {
+            lanes.push(Lane {
+                pool: pool(self.connector.clone(), &self.tasks),
+                place: Arc::default(),
+            });
+            lanes.len() - 1
+        });
+        let place = Place {
+            _place: lanes[at].place.clone(),
+        };
+        (lanes[at].pool.clone(), place)
+    }
+}
+
+fn connector(config: &RestConfig) -> Result<HttpsConnector<Dial>, String> {
     let builder = HttpsConnectorBuilder::new()
         .with_tls_config(tls::client_config(config)?)
         .https_or_http();
@@ -55,10 +110,12 @@ pub(super) fn pool(config: &RestConfig, tasks: &Tasks) -> Result<Pool, String> {
         Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
         None => builder,
     };
-    let connector = builder
-        .enable_all_versions()
-        .wrap_connector(Dial::new(config.proxy_url.as_deref())?);
-    Ok(Client::builder(Executor(tasks.clone()))
+    let dial = Dial::new(config.proxy_url.as_deref())?;
+    Ok(builder.enable_all_versions().wrap_connector(dial))
+}
+
+fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
+    Client::builder(Executor(tasks.clone()))
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_MAX)
@@ -66,7 +123,7 @@ pub(super) fn pool(config: &RestConfig, tasks: &Tasks) -> Result<Pool, String> {
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(connector))
+        .build(connector)
 }
 
 /// Runs what hyper wants run beside the requests.
@@ -176,6 +233,28 @@ impl Service<Uri> for Dial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A garbage collector watches more resources than a connection has streams.
+    #[test]
+    fn answers_that_go_on_do_not_stand_in_the_way_of_others() {
+        let pools = Pools::new(&RestConfig::new("http://a"), Tasks::new()).unwrap();
+        let mut held: Vec<Place> = (0..STREAMS_MAX).map(|_| pools.place().1).collect();
+        assert_eq!(pools.lanes.lock().len(), 1);
+        held.push(pools.place().1);
+        assert_eq!(pools.lanes.lock().len(), 2);
+        // What is free again is used first.
+        held.remove(0);
+        let counts = || -> Vec<usize> {
+            let lanes = pools.lanes.lock();
+            lanes
+                .iter()
+                .map(|lane| Arc::strong_count(&lane.place) - 1)
+                .collect()
+        };
+        assert_eq!(counts(), [STREAMS_MAX - 1, 1]);
+        held.push(pools.place().1);
+        assert_eq!(counts(), [STREAMS_MAX, 1]);
+    }
 
     #[test]
     fn proxies_are_checked() {

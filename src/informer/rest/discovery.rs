@@ -4,6 +4,7 @@
 use futures_util::future::join_all;
 use serde::Deserialize;
 
+use super::resource_client::null_is_none;
 use super::{ApiResource, Call, Path, RestClient, RestError};
 
 /// How a server tells everything at once (KEP-3352); the second form is what those before 1.30 do.
@@ -145,6 +146,7 @@ struct Answer {
     /// Of an `APIVersions`.
     versions: Vec<String>,
     /// Of an `APIGroupList`.
+    #[serde(deserialize_with = "null_is_none")]
     groups: Vec<Group>,
 }
 
@@ -202,6 +204,7 @@ struct GroupVersion {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResourceList {
+    #[serde(deserialize_with = "null_is_none")]
     resources: Vec<Resource>,
 }
 

@@ -36,7 +36,7 @@ pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(in crate::informer) use path::Path;
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
 
-use connect::Pool;
+use connect::{Place, Pools};
 use credentials::Credentials;
 
 /// How large an answer may be. A list of 100,000 pods is some hundred MB; whoever has more asks for
@@ -77,7 +77,7 @@ pub struct RestClient {
 
 #[derive(Debug)]
 struct Shared {
-    pool: Pool,
+    pools: Pools,
     /// What all requests begin with: `https://10.0.0.1:6443`.
     server: String,
     namespace: String,
@@ -123,6 +123,7 @@ impl<'a> Call<'a> {
 pub(in crate::informer) struct Body {
     incoming: Incoming,
     client: RestClient,
+    _place: Place,
 }
 
 impl Body {
@@ -202,15 +203,16 @@ impl RestClient {
         let user_agent = HeaderValue::try_from(&config.user_agent)
             .map_err(|_| refused("the user agent cannot be in a header".to_owned()))?;
         let tasks = Tasks::new();
+        let connections = tasks.token().drop_guard();
         Ok(Self {
             shared: Arc::new(Shared {
-                pool: connect::pool(config, &tasks).map_err(&refused)?,
+                pools: Pools::new(config, tasks).map_err(&refused)?,
                 server,
                 namespace: config.namespace.clone(),
                 credentials: Credentials::new(config).map_err(&refused)?,
                 user_agent,
                 timeout: config.timeout,
-                _connections: tasks.token().drop_guard(),
+                _connections: connections,
             }),
         })
     }
@@ -264,11 +266,12 @@ impl RestClient {
     async fn open_until(&self, call: Call<'_>, deadline: Instant) -> Result<Body, RestError> {
         let method = call.method.clone();
         let request = self.request(call).await?;
-        let response = timeout_at(deadline, self.shared.pool.request(request)).await;
+        let (pool, place) = self.shared.pools.place();
+        let response = timeout_at(deadline, pool.request(request)).await;
         let response = response
             .map_err(|_| self.late())?
             .map_err(|error| RestError::sent(&self.shared.server, &error))?;
-        let (status, headers, body) = self.opened(response);
+        let (status, headers, body) = self.opened(response, place);
         if status.is_success() {
             return Ok(body);
         }
@@ -297,10 +300,14 @@ impl RestClient {
         Ok(request)
     }
 
-    fn opened(&self, response: Response<Incoming>) -> (StatusCode, HeaderMap, Body) {
+    fn opened(&self, response: Response<Incoming>, place: Place) -> (StatusCode, HeaderMap, Body) {
         let (head, incoming) = response.into_parts();
-        let client = self.clone();
-        (head.status, head.headers, Body { incoming, client })
+        let body = Body {
+            incoming,
+            client: self.clone(),
+            _place: place,
+        };
+        (head.status, head.headers, body)
     }
 
     fn late(&self) -> RestError {

@@ -96,7 +96,7 @@ pub struct ObjectList<T> {
 }
 
 /// Go writes a list without anything in it as null.
-fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())

@@ -283,7 +283,7 @@ fn urls_are_checked() {
     for (server, complaint) in [
         ("ftp://a", "must begin with https://"),
         ("localhost:8080", "must begin with https://"),
-        ("https://", "is no URL"),
+        ("https://", "must begin with https://"),
         ("", "is no URL"),
     ] {
         let error = RestClient::new(&RestConfig::new(server)).unwrap_err();

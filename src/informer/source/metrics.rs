@@ -35,6 +35,7 @@ pub struct ReflectorMetrics {
     /// `reflector_items_per_watch`: how many events one had, bookmarks included.
     pub watch_items: Histogram,
     last: AtomicU64,
+    receiving: AtomicU64,
 }
 
 impl Default for ReflectorMetrics {
@@ -48,6 +49,7 @@ impl Default for ReflectorMetrics {
             watch_seconds: Histogram::new(WATCH_SECONDS),
             watch_items: Histogram::new(ITEMS),
             last: AtomicU64::new(0),
+            receiving: AtomicU64::new(0),
         }
     }
 }
@@ -57,6 +59,16 @@ impl ReflectorMetrics {
     /// list.
     pub fn last_sync_resource_version(&self) -> ResourceVersion {
         ResourceVersion::new(self.last.load(Ordering::Relaxed))
+    }
+
+    /// How many objects have come of the collection that is being received; of the last one, when none
+    /// is.
+    pub fn receiving(&self) -> u64 {
+        self.receiving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn received(&self, objects: usize) {
+        self.receiving.store(objects as u64, Ordering::Relaxed);
     }
 
     pub(super) fn reached(&self, version: ResourceVersion) {

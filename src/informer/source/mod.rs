@@ -204,6 +204,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         let mut events = self.opened(path).await?;
         let mut objects = BTreeMap::new();
         loop {
+            self.metrics.received(objects.len());
             match events.next().await? {
                 None => return Err(events.lost("the watch ended before it had told everything")),
                 Some(Told::Change(Verb::Deleted, object, _)) => {
@@ -268,6 +269,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             ..ListParams::default()
         };
         let mut list = self.objects.list(&whole).await?;
+        self.metrics.received(list.items.len());
         while let Some(token) = list
             .metadata
             .continue_
@@ -282,6 +284,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             match self.objects.list(&next).await {
                 Ok(page) => {
                     list.items.extend(page.items);
+                    self.metrics.received(list.items.len());
                     list.metadata = page.metadata;
                 }
                 // The state that the pages were of is forgotten: another one, at once.
