@@ -22,6 +22,7 @@ pub mod http;
 pub mod bench;
 
 pub mod informer;
+pub mod tail;
 
 pub mod server;
 pub mod testing;

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
-use crate::bench;
+use crate::{bench, tail};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) enum Invocation {
     },
     /// Put load on a server, as these arguments of `bench` say.
     Bench(ArgMatches),
+    /// Follow a resource of a server, as these arguments of `tail` say.
+    Tail(ArgMatches),
     /// Print this text and go.
     Print(String),
 }
@@ -50,6 +52,7 @@ pub(super) fn command() -> Command {
         .args(serve_args())
         .subcommand(serve)
         .subcommand(bench::command())
+        .subcommand(tail::command())
 }
 
 fn serve_args() -> Vec<Arg> {
@@ -98,6 +101,7 @@ pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     };
     let matches = match matches.subcommand() {
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
+        Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
         Some((_, matches)) => matches,
         None => &matches,
     };
@@ -273,6 +277,18 @@ mod tests {
         check(
             &["bench", "watch", "--watcher=1"],
             Err(r#"unknown flag "--watcher": did you mean "--watchers"?"#),
+        );
+        check(
+            &["tail", "pods", "-A", "-n", "x"],
+            Err("the argument '--all-namespaces' cannot be used with '--namespace <NAMESPACE>'"),
+        );
+        check(
+            &["tail", "pods", "-o", "xml"],
+            Err(r#"--output <FORM>: "xml" is none of wide, json"#),
+        );
+        check(
+            &["tail"],
+            Err("<RESOURCE> is missing; see `watchet --help`"),
         );
         check(
             &["bench"],

@@ -16,8 +16,8 @@ use super::logging;
 use super::run::Running;
 use super::settings::{CONFIG_ENV, ConfigError, Settings};
 use super::signals::{EndSignal, Signals};
-use crate::bench;
 use crate::tasks::{DrainTimeout, TaskFailed};
+use crate::{bench, tail};
 
 /// How long threads that block (a disk that does not answer) may hold up the exit.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
@@ -74,6 +74,7 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
             };
         }
         Invocation::Bench(matches) => return Ok(bench::main(&matches)),
+        Invocation::Tail(matches) => return Ok(tail::main(&matches)),
         Invocation::Serve {
             settings,
             config_file,

@@ -24,6 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "server",
         &[
             "bench",
+            "tail",
             "http",
             "controllers",
             "registry",
@@ -38,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("testing", &["server", "api"]),
     ("informer", &["reflector", "api"]),
+    ("tail", &["informer", "reflector", "api"]),
     ("bench", &["api"]),
     ("tasks", &[]),
     ("metrics", &[]),

@@ -1,0 +1,356 @@
+//! A change as the line that is printed for it: short, wide or JSON. Nothing in an object can move the
+//! terminal's cursor: what is not printable is escaped.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::args::Form;
+use super::difference::{self, FieldChange};
+use crate::informer::{Deleted, DynamicObject, Notification, key_of};
+
+/// How many changed fields a short line tells, and how many characters of a value.
+const FIELDS_MAX: usize = 8;
+const VALUE_MAX: usize = 60;
+
+/// How lines are made.
+#[derive(Debug, Clone)]
+pub(super) struct Lines {
+    pub form: Form,
+    /// With colours.
+    pub colours: bool,
+    /// Whose time is shown.
+    pub zone: TimeZone,
+}
+
+/// A change, looked at.
+struct Looked<'a> {
+    /// As a watch calls it.
+    event_type: &'static str,
+    sign: char,
+    colour: &'static str,
+    object: &'a Arc<DynamicObject>,
+    changes: Vec<FieldChange>,
+    /// It was not seen to happen.
+    missed: bool,
+}
+
+impl Lines {
+    /// The line for `told` at `now`, without its end; nothing if nothing happened.
+    ///
+    /// # Errors
+    /// The object cannot be written as JSON, which is a bug.
+    pub(super) fn line(
+        &self,
+        told: &Notification<DynamicObject>,
+        now: Timestamp,
+    ) -> serde_json::Result<Option<String>> {
+        let looked = match told {
+            Notification::Added {
+                is_in_initial_list: true,
+                ..
+            } => return Ok(None),
+            Notification::Added { object, .. } => Looked {
+                event_type: "ADDED",
+                sign: '+',
+                colour: "32",
+                object,
+                changes: Vec::new(),
+                missed: false,
+            },
+            Notification::Updated { old, new } => {
+                if old.metadata.resource_version == new.metadata.resource_version {
+                    return Ok(None);
+                }
+                let (before, after) =
+                    (serde_json::to_value(&**old)?, serde_json::to_value(&**new)?);
+                Looked {
+                    event_type: "MODIFIED",
+                    sign: '~',
+                    colour: "33",
+                    object: new,
+                    changes: difference::between(&before, &after),
+                    missed: false,
+                }
+            }
+            Notification::Deleted(deleted) => Looked {
+                event_type: "DELETED",
+                sign: '-',
+                colour: "31",
+                object: deleted.object(),
+                changes: Vec::new(),
+                missed: matches!(deleted, Deleted::Unknown(_)),
+            },
+        };
+        match self.form {
+            Form::Json => self.json(&looked, now).map(Some),
+            Form::Short | Form::Wide => Ok(Some(self.text(&looked, now))),
+        }
+    }
+
+    fn json(&self, looked: &Looked<'_>, now: Timestamp) -> serde_json::Result<String> {
+        let changes: Vec<Value> = looked
+            .changes
+            .iter()
+            .map(|change| {
+                let mut told = json!({"path": change.path});
+                for (name, value) in [("old", &change.old), ("new", &change.new)] {
+                    if let Some(value) = value {
+                        told[name] = value.clone();
+                    }
+                }
+                told
+            })
+            .collect();
+        let mut line = json!({
+            "time": now.to_string(),
+            "type": looked.event_type,
+            "key": key_of(&**looked.object).as_str(),
+            "resourceVersion": looked.object.metadata.resource_version,
+            "object": serde_json::to_value(&**looked.object)?,
+        });
+        if looked.event_type == "MODIFIED" {
+            line["changes"] = Value::from(changes);
+        }
+        if looked.missed {
+            line["finalStateUnknown"] = Value::from(true);
+        }
+        serde_json::to_string(&line)
+    }
+
+    fn text(&self, looked: &Looked<'_>, now: Timestamp) -> String {
+        let wide = self.form == Form::Wide;
+        let time = now
+            .to_zoned(self.zone.clone())
+            .strftime("%H:%M:%S")
+            .to_string();
+        let key = escaped(key_of(&**looked.object).as_str());
+        let sign = self.painted(looked.colour, &looked.sign.to_string());
+        let mut line = format!("{time} {sign} {key}");
+        if wide {
+            let version = looked.object.metadata.resource_version.as_deref();
+            write!(line, " @{}", escaped(version.unwrap_or("?"))).expect("memory");
+            if let Some(manager) = last_manager(looked.object) {
+                write!(line, " by {}", escaped(manager)).expect("memory");
+            }
+        }
+        let shown = if wide { usize::MAX } else { FIELDS_MAX };
+        for (at, change) in looked.changes.iter().take(shown).enumerate() {
+            let separator = if at == 0 { "  " } else { ", " };
+            let path = self.painted("1", &escaped(&change.path));
+            let [old, new] = [&change.old, &change.new].map(|value| text_of(value.as_ref(), wide));
+            write!(line, "{separator}{path}: {old} -> {new}").expect("memory");
+        }
+        match looked.changes.len().saturating_sub(shown) {
+            0 => {}
+            more => write!(line, ", and {more} more").expect("memory"),
+        }
+        if looked.event_type == "MODIFIED" && looked.changes.is_empty() {
+            line += "  (nothing but its bookkeeping)";
+        }
+        if looked.missed {
+            line += "  (while disconnected)";
+        }
+        line
+    }
+
+    fn painted(&self, colour: &str, text: &str) -> String {
+        match self.colours {
+            true => format!("\x1b[{colour}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
+
+/// Who wrote last, as far as the object says.
+fn last_manager(object: &DynamicObject) -> Option<&str> {
+    let managed = object.metadata.managed_fields.as_ref()?;
+    let last = managed
+        .iter()
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    last.manager.as_deref()
+}
+
+fn text_of(value: Option<&Value>, whole: bool) -> String {
+    let text = match value {
+        None => return "(none)".to_owned(),
+        // Text that could be taken for something else is quoted.
+        Some(Value::String(text)) if is_word(text) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let text = escaped(&text);
+    if whole || text.chars().count() <= VALUE_MAX {
+        return text;
+    }
+    let cut: String = text.chars().take(VALUE_MAX).collect();
+    format!("{cut}…")
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text != "(none)" && !text.contains([' ', ',', '"', '{', '['])
+}
+
+/// The same without what a terminal would obey.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            // Control characters, and those that turn the direction of what follows.
+            c if c.is_control() => escaped.extend(c.escape_unicode()),
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                escaped.extend(c.escape_unicode());
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::informer::{DeletedFinalStateUnknown, ObjectKey};
+
+    fn object(version: u64, spec: Value) -> Arc<DynamicObject> {
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
+            "name": "web", "namespace": "n", "resourceVersion": version.to_string(),
+            "managedFields": [
+                {"manager": "first", "time": "2026-01-01T00:00:00Z"},
+                {"manager": "last", "time": "2026-01-02T00:00:00Z"}],
+        }});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn updated(old: Value, new: Value) -> Notification<DynamicObject> {
+        Notification::Updated {
+            old: object(1, old),
+            new: object(2, new),
+        }
+    }
+
+    fn line(form: Form, told: &Notification<DynamicObject>) -> Option<String> {
+        let lines = Lines {
+            form,
+            colours: false,
+            zone: TimeZone::UTC,
+        };
+        let now: Timestamp = "2026-11-22T05:06:07.5Z".parse().unwrap();
+        lines.line(told, now).unwrap()
+    }
+
+    fn check(form: Form, told: &Notification<DynamicObject>, expected: &str) {
+        assert_eq!(line(form, told).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_change_is_a_line() {
+        let told = updated(
+            json!({"a": "Pending", "b": 1}),
+            json!({"a": "Running", "c": "x y"}),
+        );
+        check(
+            Form::Short,
+            &told,
+            r#"05:06:07 ~ n/web  spec.a: Pending -> Running, spec.b: 1 -> (none), spec.c: (none) -> "x y""#,
+        );
+        let told = updated(json!({"a": 1}), json!({"a": 2}));
+        check(
+            Form::Wide,
+            &told,
+            "05:06:07 ~ n/web @2 by last  spec.a: 1 -> 2",
+        );
+        let told = updated(json!({}), json!({}));
+        check(
+            Form::Short,
+            &told,
+            "05:06:07 ~ n/web  (nothing but its bookkeeping)",
+        );
+        let added = |is_in_initial_list| Notification::Added {
+            object: object(1, json!({})),
+            is_in_initial_list,
+        };
+        check(Form::Short, &added(false), "05:06:07 + n/web");
+        assert_eq!(line(Form::Short, &added(true)), None, "it was there before");
+        let deleted = Notification::Deleted(Deleted::Observed(object(1, json!({}))));
+        check(Form::Short, &deleted, "05:06:07 - n/web");
+        let missed = Deleted::Unknown(DeletedFinalStateUnknown {
+            key: ObjectKey::new(Some("n"), "web"),
+            object: object(1, json!({})),
+        });
+        check(
+            Form::Short,
+            &Notification::Deleted(missed),
+            "05:06:07 - n/web  (while disconnected)",
+        );
+        let same = Notification::Updated {
+            old: object(1, json!({})),
+            new: object(1, json!({})),
+        };
+        assert_eq!(
+            line(Form::Short, &same),
+            None,
+            "a new list says what is known"
+        );
+    }
+
+    #[test]
+    fn a_short_line_is_short_and_a_wide_one_has_everything() {
+        let many = |value: &str| -> Value {
+            let members = (0..10).map(|n| (format!("f{n}"), Value::from(value)));
+            Value::Object(members.collect())
+        };
+        let told = updated(many("a"), many(&"x".repeat(100)));
+        let short = line(Form::Short, &told).unwrap();
+        assert!(
+            short.contains(&format!("spec.f0: a -> {}…,", "x".repeat(60))),
+            "{short}"
+        );
+        assert!(short.ends_with(", and 2 more"), "{short}");
+        let wide = line(Form::Wide, &told).unwrap();
+        assert!(
+            wide.ends_with(&format!("spec.f9: a -> {}", "x".repeat(100))),
+            "{wide}"
+        );
+    }
+
+    #[test]
+    fn json_has_the_changes_and_the_object() {
+        let told = updated(json!({"a": 1}), json!({"b": [2]}));
+        let parsed: Value = serde_json::from_str(&line(Form::Json, &told).unwrap()).unwrap();
+        assert_eq!(parsed["type"], "MODIFIED");
+        assert_eq!(parsed["time"], "2026-11-22T05:06:07.5Z");
+        assert_eq!(
+            (&parsed["key"], &parsed["resourceVersion"]),
+            (&json!("n/web"), &json!("2"))
+        );
+        let expected = json!([{"path": "spec.a", "old": 1}, {"path": "spec.b", "new": [2]}]);
+        assert_eq!(parsed["changes"], expected);
+        assert_eq!(parsed["object"]["spec"], json!({"b": [2]}));
+    }
+
+    #[test]
+    fn nothing_in_an_object_reaches_the_terminal_as_a_command() {
+        let told = updated(json!({}), json!({"\u{1b}[2J": "a\u{9b}31m\u{202e}b"}));
+        let told = line(Form::Wide, &told).unwrap();
+        assert!(!told.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{told:?}");
+        assert!(told.contains(r"\u{1b}"), "{told}");
+    }
+
+    #[test]
+    fn colours_are_about_signs_and_paths() {
+        let lines = Lines {
+            form: Form::Short,
+            colours: true,
+            zone: TimeZone::UTC,
+        };
+        let told = updated(json!({"a": 1}), json!({"a": 2}));
+        let line = lines.line(&told, Timestamp::UNIX_EPOCH).unwrap().unwrap();
+        assert_eq!(
+            line,
+            "00:00:00 \x1b[33m~\x1b[0m n/web  \x1b[1mspec.a\x1b[0m: 1 -> 2"
+        );
+    }
+}

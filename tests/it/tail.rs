@@ -1,0 +1,403 @@
+//! `watchet tail`, the real program, against a real server: what it prints of changes, in all its forms,
+//! also when the server is killed and comes back. The client that makes the changes is the library's own.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::time::timeout;
+use watchet::informer::{ApiResource, DynamicObject, Kubeconfig, Patch};
+use watchet::informer::{ResourceClient, RestClient, RestConfig};
+
+use crate::harness::{PATIENCE, Server, command, signal};
+
+/// A running `watchet tail`.
+struct Tail {
+    child: Child,
+    /// What changed.
+    out: Lines<BufReader<ChildStdout>>,
+    /// What is said about the connection.
+    err: Lines<BufReader<ChildStderr>>,
+}
+
+impl Tail {
+    fn start(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut command = command();
+        command
+            .arg("tail")
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(kubeconfig);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let out = child.stdout.take().expect("stdout is a pipe");
+        let err = child.stderr.take().expect("stderr is a pipe");
+        Self {
+            child,
+            out: BufReader::new(out).lines(),
+            err: BufReader::new(err).lines(),
+        }
+    }
+
+    /// One that has seen what there is.
+    async fn synced(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut tail = Self::start(kubeconfig, args);
+        tail.said("synced, ").await;
+        tail
+    }
+
+    /// The next line about a change, without its time.
+    async fn line(&mut self) -> String {
+        let line = timeout(PATIENCE, self.out.next_line()).await;
+        let line = line.expect("a line in time").expect("it can be read");
+        let line = line.expect("it goes on");
+        let (time, rest) = line.split_once(' ').expect("a time comes first");
+        let digits = time.split(':').map(|part| part.parse::<u8>().is_ok());
+        assert_eq!(digits.filter(|digits| *digits).count(), 3, "{line}");
+        rest.to_owned()
+    }
+
+    async fn json(&mut self) -> Value {
+        let line = timeout(PATIENCE, self.out.next_line()).await;
+        let line = line.expect("a line in time").expect("it can be read");
+        serde_json::from_str(&line.expect("it goes on")).expect("a line is JSON")
+    }
+
+    /// Waits until it says something that holds `text`.
+    async fn said(&mut self, text: &str) -> String {
+        let mut said = Vec::new();
+        let heard = timeout(PATIENCE, async {
+            while let Some(line) = self.err.next_line().await.expect("it can be read") {
+                said.push(line);
+                if said.last().is_some_and(|line| line.contains(text)) {
+                    return true;
+                }
+            }
+            false
+        });
+        assert_eq!(heard.await, Ok(true), "{text:?} is not said: {said:?}");
+        said.pop().expect("it was said")
+    }
+
+    /// Presses Ctrl-C.
+    async fn interrupt(mut self) {
+        signal(self.child.id().expect("it runs"), "INT");
+        assert!(self.ended().await.success());
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let ended = timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("it ends").expect("its own child")
+    }
+}
+
+fn client(server: &Server) -> RestClient {
+    let kubeconfig = Kubeconfig::load(&[server.kubeconfig()]).unwrap();
+    RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap()
+}
+
+fn maps(server: &Server) -> ResourceClient<ConfigMap> {
+    let maps = client(server).resource(ApiResource::of::<ConfigMap>());
+    maps.namespace("default")
+}
+
+fn map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
+    let object = json!({"metadata": {"name": name, "labels":
+        labels.iter().copied().collect::<std::collections::BTreeMap<_, _>>()}});
+    serde_json::from_value(object).unwrap()
+}
+
+async fn set(maps: &ResourceClient<ConfigMap>, name: &str, patch: Value) {
+    maps.patch(name, &Patch::Merge(patch)).await.unwrap();
+}
+
+/// A server on a port that a later one can have.
+async fn start(directory: &Path, port: u16) -> Server {
+    let port = format!("--secure-port={port}");
+    let args = [port.as_str(), "--controllers=-root-ca-cert-publisher,*"];
+    Server::start_exactly(directory, &args).await
+}
+
+#[tokio::test]
+async fn changes_are_told_through_a_crash_of_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path(), 0).await;
+    let port = server.secure().port();
+    let objects = maps(&server);
+    objects.create(&map("before", &[])).await.unwrap();
+    let mut tail = Tail::start(&server.kubeconfig(), &["cm"]);
+    let said = tail.said("following").await;
+    assert!(
+        said.contains("following configmaps in namespace default of https://"),
+        "{said}"
+    );
+    assert!(tail.said("synced").await.ends_with("synced, 1 object"));
+    objects.create(&map("a", &[])).await.unwrap();
+    assert_eq!(
+        tail.line().await,
+        "+ default/a",
+        "what was there before is not told"
+    );
+    set(&objects, "a", json!({"data": {"k": "v"}})).await;
+    assert_eq!(
+        tail.line().await,
+        r#"~ default/a  data: (none) -> {"k":"v"}"#
+    );
+    set(
+        &objects,
+        "a",
+        json!({"data": {"k": "w"}, "metadata": {"labels": {"x.io/y": "z"}}}),
+    )
+    .await;
+    assert_eq!(
+        tail.line().await,
+        r#"~ default/a  data.k: v -> w, metadata.labels: (none) -> {"x.io/y":"z"}"#
+    );
+
+    server.kill().await;
+    tail.said("disconnected: ").await;
+    let server = start(directory.path(), port).await;
+    let objects = maps(&server);
+    // It need not be back yet; what happens meanwhile is told then.
+    objects.delete("before", &Default::default()).await.unwrap();
+    objects.create(&map("b", &[])).await.unwrap();
+    tail.said("connected again").await;
+    let mut told = [tail.line().await, tail.line().await];
+    told.sort();
+    assert_eq!(told[0], "+ default/b");
+    assert!(told[1].starts_with("- default/before"), "{told:?}");
+    set(&objects, "a", json!({"data": {"k": "x"}})).await;
+    assert_eq!(tail.line().await, "~ default/a  data.k: w -> x");
+    tail.interrupt().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn objects_come_and_go_as_they_are_selected() {
+    let server = Server::start(&[]).await;
+    let objects = maps(&server);
+    let args = [
+        "configmaps",
+        "-A",
+        "-o",
+        "json",
+        "-l",
+        "app=web,tier notin (db)",
+    ];
+    let fields = ["--field-selector", "metadata.name!=hidden"];
+    let mut tail = Tail::synced(&server.kubeconfig(), &[&args[..], &fields].concat()).await;
+    for (name, tier) in [("hidden", "a"), ("database", "db"), ("shown", "a")] {
+        objects
+            .create(&map(name, &[("app", "web"), ("tier", tier)]))
+            .await
+            .unwrap();
+    }
+    let told = tail.json().await;
+    assert_eq!(
+        (&told["type"], &told["key"]),
+        (&json!("ADDED"), &json!("default/shown"))
+    );
+    assert_eq!(told["object"]["kind"], "ConfigMap");
+    assert_eq!(
+        told["object"]["metadata"]["resourceVersion"],
+        told["resourceVersion"]
+    );
+    set(&objects, "shown", json!({"data": {"k": "v"}})).await;
+    let told = tail.json().await;
+    let expected = json!([{"path": "data", "new": {"k": "v"}}]);
+    assert_eq!(
+        (&told["type"], &told["changes"]),
+        (&json!("MODIFIED"), &expected)
+    );
+    set(
+        &objects,
+        "shown",
+        json!({"metadata": {"labels": {"app": "db"}}}),
+    )
+    .await;
+    let told = tail.json().await;
+    assert_eq!(
+        (&told["type"], &told["key"]),
+        (&json!("DELETED"), &json!("default/shown"))
+    );
+    tail.interrupt().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_wide_line_says_who_wrote_and_which_version() {
+    let server = Server::start(&[]).await;
+    let objects = maps(&server);
+    let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps", "-o", "wide"]).await;
+    let made = objects.create(&map("a", &[])).await.unwrap();
+    let version = made.metadata.resource_version.unwrap();
+    assert_eq!(
+        tail.line().await,
+        format!("+ default/a @{version} by watchet")
+    );
+    let long = "x".repeat(200);
+    let apply = Patch::Apply {
+        object: json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": long}}),
+        manager: "tests".into(),
+        force: false,
+    };
+    objects.patch("a", &apply).await.unwrap();
+    let line = tail.line().await;
+    assert!(line.contains(" by tests  data: (none) -> "), "{line}");
+    assert!(line.contains(&long), "{line}");
+    tail.interrupt().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn custom_and_cluster_wide_resources_are_followed_by_any_of_their_names() {
+    let server = Server::start(&[]).await;
+    let client = client(&server);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.tail.example"},
+        "spec": {
+            "group": "tail.example", "scope": "Cluster",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "shortNames": ["fo"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let definitions = client.resource::<DynamicObject>(ApiResource::cluster(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+    ));
+    definitions
+        .create(&serde_json::from_value(definition).unwrap())
+        .await
+        .unwrap();
+    let foos = ApiResource::cluster("tail.example", "v1", "foos", "Foo");
+    let served = async {
+        while client.discover().await.unwrap().resolve("fo") != Ok(foos.clone()) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, served).await.expect("it is served");
+    let foos = client.resource::<DynamicObject>(foos);
+    let mut tails = Vec::new();
+    for name in ["fo", "Foo", "foos.v1.tail.example"] {
+        tails.push(Tail::synced(&server.kubeconfig(), &[name, "-n", "ignored"]).await);
+    }
+    let foo = json!({"metadata": {"name": "a"}, "spec": {"list": [{"name": "x", "n": 1}]}});
+    foos.create(&serde_json::from_value(foo).unwrap())
+        .await
+        .unwrap();
+    let status = |ready| json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+    foos.patch_status("a", &Patch::Merge(status("False")))
+        .await
+        .unwrap();
+    foos.patch_status("a", &Patch::Merge(status("True")))
+        .await
+        .unwrap();
+    for tail in &mut tails {
+        assert_eq!(tail.line().await, "+ a");
+        let expected =
+            r#"~ a  status: (none) -> {"conditions":[{"status":"False","type":"Ready"}]}"#;
+        assert_eq!(tail.line().await, expected);
+        assert_eq!(
+            tail.line().await,
+            "~ a  status.conditions[Ready].status: False -> True"
+        );
+    }
+    for tail in tails {
+        tail.interrupt().await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_followed_is_told_at_once() {
+    let server = Server::start(&[]).await;
+    let nowhere = tempfile::tempdir().unwrap();
+    let unreachable = nowhere.path().join("kubeconfig");
+    let kubeconfig = "{current-context: c, contexts: [{name: c, context: {cluster: c}}],
+        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}";
+    std::fs::write(&unreachable, kubeconfig).unwrap();
+    let ours = server.kubeconfig();
+    for (kubeconfig, args, code, complaint) in [
+        (
+            &ours,
+            &["deploment"][..],
+            1,
+            r#"the server doesn't have a resource type "deploment": did you mean deployments.apps"#,
+        ),
+        (
+            &ours,
+            &["xyzzy"],
+            1,
+            r#"the server doesn't have a resource type "xyzzy""#,
+        ),
+        (
+            &ours,
+            &["subjectaccessreviews"],
+            1,
+            "the server does not watch it",
+        ),
+        (&ours, &["pods", "-l", "a=b=c"], 1, "a=b=c"),
+        (
+            &ours,
+            &["pods", "--field-selector", "spec.nope=1"],
+            1,
+            "spec.nope",
+        ),
+        (
+            &ours,
+            &["pods", "--context", "nope"],
+            2,
+            r#"has no context "nope": it has watchet"#,
+        ),
+        (
+            &unreachable,
+            &["pods"],
+            1,
+            "cannot connect to http://127.0.0.1:1: ",
+        ),
+        (
+            &nowhere.path().join("none"),
+            &["pods"],
+            2,
+            "none\": No such file",
+        ),
+    ] {
+        let mut tail = Tail::start(kubeconfig, args);
+        let said = tail.said(complaint).await;
+        assert!(said.starts_with("watchet tail: "), "{said}");
+        assert_eq!(tail.ended().await.code(), Some(code), "{args:?}");
+    }
+    server.stop().await;
+}
+
+/// As in `watchet tail pods | head -1`.
+#[tokio::test]
+async fn nobody_reading_is_an_end() {
+    let server = Server::start(&[]).await;
+    let objects = maps(&server);
+    let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps"]).await;
+    objects.create(&map("a", &[])).await.unwrap();
+    assert_eq!(tail.line().await, "+ default/a");
+    let Tail {
+        mut child,
+        out,
+        err,
+    } = tail;
+    drop(out);
+    // The first write after that is the one that fails.
+    objects.create(&map("b", &[])).await.unwrap();
+    let ended = timeout(PATIENCE, child.wait()).await;
+    assert!(ended.expect("it ends").expect("its own child").success());
+    drop(err);
+    server.stop().await;
+}
