@@ -2,9 +2,22 @@
 //! and handlers that are told of each change of it. The same [`Reflector`](crate::reflector) that fills
 //! the server's caches from storage fills a `DeltaFifo` from HTTP here. It knows nothing of our server's
 //! other rooms.
+//!
+//! ```text
+//!                        Controller
+//!  ┌──────────────────────────────────────────────────────────┐
+//!  │ HttpListerWatcher ─▶ Reflector ─▶ DeltaFifo ─▶ pop loop  │
+//!  └────────────────────────────────────────────────────┬─────┘
+//!        Lister ─▶ indexer (ThreadSafeStore) ◀── first ─┤
+//!                                                       ▼ then
+//!                                            processor: pending, folded if they are many
+//!                                               │           │           │
+//!                                            handler     handler     handler   ─▶ WorkQueue ─▶ you
+//! ```
 
 mod controller;
 mod delta_fifo;
+mod factory;
 mod key;
 mod leader_election;
 mod lister;
@@ -24,6 +37,7 @@ pub use delta_fifo::{
     Deleted, DeletedFinalStateUnknown, Delta, DeltaFifo, Deltas, INTERMEDIATE_MAX, PopError,
     Requeue,
 };
+pub use factory::{FactoryNotSynced, SharedInformerFactory};
 pub use key::{InvalidObjectKey, key_of, split_key};
 pub use leader_election::{
     InvalidLeaderElection, LeaderElectionConfig, LeaderElector, LeaderEnded,
