@@ -20,6 +20,13 @@ const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
+/// Nothing says how the lists of a custom resource are merged, and kubectl patches by what it reads here.
+const CUSTOM_PATCH_TYPES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
 /// Which OpenAPI it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -236,7 +243,15 @@ impl Place<'_> {
         let (sent, media): (_, &[&str]) = match operation.body {
             Body::None => (None, &["*/*"]),
             Body::Object => (Some(self.names.reference(&object)), &["*/*"]),
-            Body::Patch => (Some(self.names.meta("Patch")), PATCH_TYPES),
+            Body::Patch => {
+                let custom = self.resource.schema.is_some();
+                let types = if custom {
+                    CUSTOM_PATCH_TYPES
+                } else {
+                    PATCH_TYPES
+                };
+                (Some(self.names.meta("Patch")), types)
+            }
             Body::Options => (Some(self.names.meta("DeleteOptions")), &["*/*"]),
         };
         let required = operation.body != Body::Options;
