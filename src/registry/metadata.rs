@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::error::Causes;
-use super::{ApiError, Resource, names, strategy};
+use super::{ApiError, Resource, custom, names, strategy};
 use crate::api::{StatusCause, Warnings};
 
 /// What a client can never set.
@@ -396,7 +396,9 @@ fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
             return;
         }
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
-        if bare && resource.custom.is_none() {
+        // Definitions have one without a slash themselves: it must not be in the way of their updates.
+        let lenient = resource.custom.is_some() || custom::is_definitions(resource);
+        if bare && !lenient {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             let field = format!("metadata.finalizers[{index}]");
             causes.push(StatusCause::invalid(&field, finalizer, why));
