@@ -20,6 +20,6 @@ mod webhook;
 #[cfg(test)]
 mod testing;
 
-pub use check::problems;
+pub use check::{client_problems, problems};
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};

@@ -36,6 +36,7 @@ impl EventType {
 pub struct WatchEvent {
     event_type: EventType,
     object: Arc<Object>,
+    previous: Option<Arc<Object>>,
     frame: OnceLock<Bytes>,
     /// Frames in other representations, few and rarely any, so that an event stays small.
     other_frames: Mutex<Vec<SharedFrame>>,
@@ -55,9 +56,20 @@ impl WatchEvent {
         Self {
             event_type,
             object,
+            previous: None,
             frame: OnceLock::new(),
             other_frames: Mutex::new(Vec::new()),
         }
+    }
+
+    /// The same of an object that was `previous` before.
+    pub fn after(self, previous: Option<Arc<Object>>) -> Self {
+        Self { previous, ..self }
+    }
+
+    /// The object before the change, where that is known.
+    pub fn previous(&self) -> Option<&Arc<Object>> {
+        self.previous.as_ref()
     }
 
     /// What happened.

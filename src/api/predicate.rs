@@ -46,6 +46,19 @@ impl ResolvedFieldSelector {
         self.terms.is_empty()
     }
 
+    /// Whether it looks at anything but names.
+    pub fn has_columns(&self) -> bool {
+        self.terms.iter().any(|(field, ..)| is_column(*field))
+    }
+
+    /// The same as far as it looks at names.
+    pub fn without_columns(&self) -> Self {
+        let terms = self.terms.iter().filter(|(field, ..)| !is_column(*field));
+        Self {
+            terms: terms.cloned().collect(),
+        }
+    }
+
     /// The value that it pins `field` to, if it does.
     pub fn exact(&self, field: FieldRef) -> Option<&str> {
         let pins = |(f, op, _): &&(FieldRef, FieldOperator, Box<str>)| {
@@ -60,6 +73,10 @@ impl ResolvedFieldSelector {
             equal == (*operator == FieldOperator::Equals)
         })
     }
+}
+
+fn is_column(field: FieldRef) -> bool {
+    matches!(field, FieldRef::Column(_))
 }
 
 /// What a list, watch or collection delete is narrowed to.

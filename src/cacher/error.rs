@@ -50,6 +50,9 @@ pub enum ReadError {
     /// A stored object cannot be decoded: 500.
     #[error("{0}")]
     Undecodable(String),
+    /// An object cannot be shown in the version that was asked for: 500. Who shows it tells why.
+    #[error("{0}")]
+    Unconvertible(String),
     /// Objects of a list cannot be decoded: 500.
     #[error("{} object(s) of the list cannot be decoded, the first is {}", .0.objects.len(), .0.first())]
     Corrupt(CorruptObjects),

@@ -142,7 +142,8 @@ impl CacheEvent {
     }
 
     fn view(&self, event_type: EventType) -> Arc<WatchEvent> {
-        Arc::new(WatchEvent::new(event_type, self.object.clone()))
+        let event = WatchEvent::new(event_type, self.object.clone());
+        Arc::new(event.after(self.previous.clone()))
     }
 
     /// The deletion, real or out of a selection. In both cases the body is the last state that

@@ -73,6 +73,15 @@ pub struct CachedResource {
     pub triggers: Vec<FieldRef>,
     /// Where what happens to it is counted; group and plural name are known there.
     pub metrics: Arc<ResourceMetrics>,
+    /// How what is stored reads, where that is not as it is.
+    pub reading: Option<Arc<dyn Reading>>,
+}
+
+/// How stored bytes read: what is done to an object once, when it comes out of storage, so that no read
+/// has to do it.
+pub trait Reading: Send + Sync + std::fmt::Debug {
+    /// What `stored` reads as; `None`: as it is. What is no object is nobody's to change.
+    fn read(&self, stored: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// Limits of a Cacher.

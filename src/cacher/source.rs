@@ -184,6 +184,9 @@ impl CachedResource {
         bytes: &[u8],
     ) -> Result<Arc<Object>, Unreadable> {
         let object_key = self.key_of(key)?;
+        let reading = self.reading.as_ref();
+        let read = reading.and_then(|reading| reading.read(bytes));
+        let bytes = read.as_deref().unwrap_or(bytes);
         Object::decode(object_key, at, event_type, bytes, &self.columns)
             .map(Arc::new)
             .inspect_err(|_| self.metrics.decode_errors.inc())

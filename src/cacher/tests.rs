@@ -44,6 +44,7 @@ pub(super) fn resource() -> CachedResource {
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
         metrics: Metrics::new().resource("", "pods"),
+        reading: None,
     }
 }
 

@@ -84,7 +84,7 @@ impl Follower {
             timeout: Some(WATCH_TIMEOUT),
             ..ListOptions::default()
         };
-        match self.registry.watch(&self.resource, None, &options).await {
+        match self.registry.watch_stored(&self.resource, &options).await {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
                 match self.told {

@@ -264,6 +264,7 @@ pub(crate) fn watch_status(error: &ReadError) -> Status {
         ReadError::Expired { .. } => Status::failure(410, "Expired", text),
         // The wire's word; Go's constant for it is called otherwise.
         ReadError::Undecodable(_) => Status::failure(500, "StorageReadError", text),
+        ReadError::Unconvertible(_) => Status::failure(500, "InternalError", text),
         other => read_status(other),
     }
 }
@@ -304,6 +305,8 @@ fn read_status(error: &ReadError) -> Status {
         | ReadError::VersionWithContinue
         | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
         ReadError::Undecodable(_) => internal(&text),
+        // Upstream has no reason for it, and clients show none.
+        ReadError::Unconvertible(_) => Status::failure(500, "", text),
         ReadError::Corrupt(corrupt) => corrupt_list(text, "", corrupt),
         ReadError::Stopped => {
             Status::failure(503, "ServiceUnavailable", text).with_details(retry_after(1))

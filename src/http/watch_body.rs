@@ -1,4 +1,4 @@
-//! The body of a watch (§8.2): what a CacheWatcher says, as frames, everything that is ready
+//! The body of a watch (§8.2): what a watch says, as frames, everything that is ready
 //! together in one write. It ends when the watcher ends; dropping it drops the watcher.
 
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
 
 use crate::api::{EventType, Object, ResourceVersion, Status};
-use crate::registry::{CacheWatcher, WatchItem};
+use crate::registry::{Watch, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
@@ -22,13 +22,13 @@ use super::render::Renderer;
 /// client never makes the server hold a whole initial state in encoded form.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 
-/// Where a watch's items come from; the cache's watcher, or a script in tests.
+/// Where a watch's items come from; the registry, or a script in tests.
 pub(crate) trait WatchSource: Send + Unpin + 'static {
-    /// As [`CacheWatcher::poll_next`].
+    /// As [`Watch::poll_next`].
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
 }
 
-impl WatchSource for CacheWatcher {
+impl WatchSource for Watch {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         Self::poll_next(self, cx)
     }

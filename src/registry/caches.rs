@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::custom::Versions;
 use super::table::Table;
 use super::{ApiError, Registry, Resource};
 use crate::api::{ColumnSet, Object, ObjectKey};
@@ -27,18 +28,30 @@ struct Started {
     name: String,
     cacher: Arc<Cacher>,
     columns: Arc<ColumnSet>,
+    /// How what is stored reads, if that is not as it is.
+    versions: Option<Arc<Versions>>,
     tasks: Tasks,
 }
 
 impl Started {
     /// Whether it is what `owner` would start.
     fn fits(&self, owner: &Resource) -> bool {
-        same(&self.columns, &owner.columns)
+        let custom = owner.custom.as_ref();
+        let versions = custom.map(|custom| Arc::as_ptr(&custom.versions));
+        same(&self.columns, &owner.columns) && self.versions.as_ref().map(Arc::as_ptr) == versions
     }
 }
 
+/// Whether both read the same fields, whatever these are called: each version of a custom resource has labels
+/// for its own.
 fn same(one: &Arc<ColumnSet>, other: &Arc<ColumnSet>) -> bool {
-    Arc::ptr_eq(one, other) || one == other
+    let read = |columns: &ColumnSet| -> Vec<_> {
+        let fields = columns.fields().iter();
+        fields
+            .map(|field| (field.path.clone(), field.default.clone()))
+            .collect()
+    };
+    Arc::ptr_eq(one, other) || one == other || read(one) == read(other)
 }
 
 impl Registry {
@@ -57,7 +70,7 @@ impl Registry {
     }
 
     /// Serves these custom resources from now on, and no others. Caches of what is no longer served,
-    /// or selected by other fields, stop, and with them their watches.
+    /// or whose objects are selected by other fields or read otherwise, stop, and with them their watches.
     pub(super) fn serve_custom(&self, custom: Vec<Arc<Resource>>) {
         let table = Arc::new(Table::new(&self.builtins, custom));
         self.table.store(table.clone());
@@ -92,6 +105,8 @@ impl Registry {
             return Ok(started.cacher.clone());
         }
         let store = self.store(resource);
+        let custom = owner.custom.as_ref();
+        let versions = custom.map(|custom| custom.versions.clone());
         let cached = CachedResource {
             name: owner.qualified(),
             namespaced: owner.namespaced,
@@ -99,6 +114,7 @@ impl Registry {
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),
             metrics: store.metrics().clone(),
+            reading: versions.clone().map(|versions| versions as _),
         };
         let tasks = self.tasks.child();
         let name = cached.name.clone();
@@ -107,6 +123,7 @@ impl Registry {
             name,
             cacher: cacher.clone(),
             columns: owner.columns.clone(),
+            versions,
             tasks,
         };
         started.insert(resource.storage_prefix.clone(), new);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::write::{Current, Place, encode};
+use super::write::{Current, Place};
 use super::writing::Writing;
 use super::{
     ApiError, Registry, Resource, Target, allocation, custom, metadata, names, namespaces,
@@ -83,17 +83,17 @@ async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiEr
 async fn store_complete(writing: &Writing<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
     let (registry, options) = (writing.registry, writing.options);
     let resource = &writing.target.resource;
-    let stored = encode(object);
     let place = Place::of(writing.target)?;
     if !options.dry_run {
+        let stored = registry.encode_stored(resource, object).await?;
         let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
         if let Outcome::Done(at) = outcome {
             registry.settled(resource, at).await;
-            return registry.answer(&place, &stored, at);
+            return registry.answer(&place, &stored, at).await;
         }
     }
     match registry.store(resource).get(&place.storage_key).await? {
-        (None, _) if options.dry_run => registry.answer(&place, &stored, ResourceVersion::ZERO),
+        (None, _) if options.dry_run => registry.unwritten(&place, object, ResourceVersion::ZERO),
         (existing, _) => {
             // It may be gone again by now; that it was there is still the answer.
             let current = existing.map(|e| Current::stored(&e)).transpose()?;

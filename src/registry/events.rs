@@ -1,7 +1,5 @@
-//! The forms of objects that are stored in another one. Events have two groups and one stored form, the
-//! core group's: the newer group renames members and says nothing else, so that each group sees the
-//! other's objects. Custom resources are stored in one version, and what others say is the same by another
-//! name; what only a webhook can convert is not served.
+//! Events have two groups and one stored form, the core group's: the newer group renames members and says
+//! nothing else, so that each group sees the other's objects.
 
 use serde_json::{Map, Value};
 
@@ -20,20 +18,12 @@ const MEMBERS: &[(&str, &str)] = &[
 
 /// Whether objects of `resource` look different in storage.
 pub(super) fn is_converted(resource: &Resource) -> bool {
-    is_newer_event(resource) || resource.custom.as_ref().is_some_and(|c| c.converts)
-}
-
-fn is_newer_event(resource: &Resource) -> bool {
     resource.is("events.k8s.io", "events")
 }
 
 /// The stored form of an object of `resource`.
-pub(super) fn to_storage(resource: &Resource, mut object: Value) -> Value {
-    if let Some(custom) = &resource.custom {
-        object["apiVersion"] = custom.stored_as.clone().into();
-        return object;
-    }
-    if is_newer_event(resource) {
+pub(super) fn to_storage(resource: &Resource, object: Value) -> Value {
+    if is_converted(resource) {
         let core = MEMBERS.iter().map(|(newer, core)| (*newer, *core));
         renamed(object, core, "v1")
     } else {
@@ -42,12 +32,8 @@ pub(super) fn to_storage(resource: &Resource, mut object: Value) -> Value {
 }
 
 /// What a client of `resource` sees of an object in stored form.
-pub(super) fn from_storage(resource: &Resource, mut object: Value) -> Value {
-    if resource.custom.is_some() {
-        object["apiVersion"] = resource.api_version().into();
-        return object;
-    }
-    if is_newer_event(resource) {
+pub(super) fn from_storage(resource: &Resource, object: Value) -> Value {
+    if is_converted(resource) {
         let newer = MEMBERS.iter().map(|(newer, core)| (*core, *newer));
         renamed(object, newer, "events.k8s.io/v1")
     } else {

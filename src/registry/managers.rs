@@ -88,7 +88,7 @@ impl Writing<'_> {
         }
     }
 
-    /// The version of the stored form: of objects that are stored in another one, that is managed.
+    /// The version of which fields are managed: of built-ins that are stored in another form, the stored one's.
     fn api_version(&self) -> String {
         let resource = &self.target.resource;
         match conversion::is_converted(resource) {

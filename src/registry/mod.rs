@@ -5,7 +5,8 @@
 //! # Definitions
 //!
 //! - *Stored form*: an object's JSON as storage has it: with `apiVersion` and `kind`, without
-//!   `metadata.resourceVersion`. Both groups' events are stored in the core group's form.
+//!   `metadata.resourceVersion`. Both groups' events are stored in the core group's form. Custom resources
+//!   are written in the version that the client speaks, and converted where they are read and stored.
 //! - *Suggestion*: the object as a cache has it, perhaps stale; a first guess for an optimistic
 //!   write that saves a read (§2.1).
 //!
@@ -48,6 +49,7 @@ mod strategy;
 mod subresources;
 mod table;
 mod update;
+mod watch;
 mod write;
 mod writing;
 
@@ -67,6 +69,7 @@ pub use service_accounts::{
     TokenTable,
 };
 pub use subresources::{BodyKind, Posted, Subresource};
+pub use watch::Watch;
 pub use write::WRITE_DEADLINE;
 
 use crate::admission::Gate;
@@ -238,7 +241,6 @@ pub struct Registry {
     /// The types of the built-in kinds.
     types: Arc<Types>,
     /// Calls webhooks, of admission and of conversion.
-    #[allow(dead_code, reason = "conversion calls by it")]
     webhooks: WebhookClient,
     /// Who may change and refuse writes.
     gate: Gate,
@@ -331,27 +333,6 @@ impl Registry {
         self.storage.size_bytes().await
     }
 
-    /// Whether objects of `resource` may be shown in another form than the stored one.
-    pub fn converts(&self, resource: &Resource) -> bool {
-        conversion::is_converted(resource)
-    }
-
-    /// The representation of an object of `resource`, where that is not the stored form: events are
-    /// stored as core events, and events.k8s.io shows them in its own form; custom resources are stored in
-    /// one version. `None`: `body` is right.
-    ///
-    /// # Errors
-    /// [`ReadError::Undecodable`] when `body` is not JSON.
-    pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !self.converts(resource) || custom::is_in_version(resource, body) {
-            return Ok(None);
-        }
-        let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
-        let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
-        let shown = conversion::from_storage(resource, value);
-        Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))
-    }
-
     /// One object.
     pub async fn get(&self, target: &Target, options: GetOptions) -> Result<Arc<Object>, ApiError> {
         read::get(self, target, options).await
@@ -373,7 +354,7 @@ impl Registry {
         resource: &Arc<Resource>,
         namespace: Option<&str>,
         options: &ListOptions,
-    ) -> Result<CacheWatcher, ApiError> {
+    ) -> Result<Watch, ApiError> {
         read::watch(self, resource, namespace, options).await
     }
 
@@ -499,20 +480,5 @@ impl Registry {
     /// The resource of the namespaces themselves.
     pub(crate) fn namespaces(&self) -> &Arc<Resource> {
         &self.namespaces
-    }
-
-    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
-    /// after `after`; and whether there are more. What cannot be read is among them.
-    ///
-    /// # Errors
-    /// Storage's; 400 for what is no namespace.
-    pub(crate) async fn stored_names(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<(Vec<StoredName>, bool), ApiError> {
-        read::stored_names(self, resource, namespace, after, limit).await
     }
 }

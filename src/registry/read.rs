@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::write::Place;
-use super::{ApiError, Registry, Resource, Target, subresources};
+use super::{ApiError, Registry, Resource, Target, Watch, custom, subresources};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
@@ -20,6 +20,7 @@ pub(super) async fn get(
     let cache = registry.cache(&target.resource)?;
     let found = cache.get(&key, options).await?;
     let object = found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
+    let object = custom::presented_one(&target.resource, object).await?;
     subresources::shown(target, object)
 }
 
@@ -30,7 +31,15 @@ pub(super) async fn list(
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
     let predicate = predicate(resource, namespace, options)?;
-    Ok(registry.cache(resource)?.list(&predicate, options).await?)
+    let (asked, selects) = before_conversion(resource, predicate);
+    let mut list = registry.cache(resource)?.list(&asked, options).await?;
+    list.items = custom::presented(resource, list.items).await?;
+    if let Some(selects) = selects {
+        // A page may have less than its limit, or nothing: its token tells whether there is more.
+        list.items.retain(|object| selects.matches(object));
+        list.remaining = None;
+    }
+    Ok(list)
 }
 
 pub(super) async fn watch(
@@ -38,9 +47,41 @@ pub(super) async fn watch(
     resource: &Arc<Resource>,
     namespace: Option<&str>,
     options: &ListOptions,
-) -> Result<CacheWatcher, ApiError> {
+) -> Result<Watch, ApiError> {
     let predicate = predicate(resource, namespace, options)?;
+    let (asked, selects) = before_conversion(resource, predicate);
+    let watcher = registry.cache(resource)?.watch(asked, options).await?;
+    Ok(Watch::new(watcher, resource, selects))
+}
+
+/// The same in the stored form, of all namespaces.
+async fn watch_stored(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    options: &ListOptions,
+) -> Result<CacheWatcher, ApiError> {
+    let predicate = predicate(resource, None, options)?;
     Ok(registry.cache(resource)?.watch(predicate, options).await?)
+}
+
+/// What of `predicate` the cache can decide, and the whole if that is not all: which fields an object has in
+/// another version only its webhook knows.
+fn before_conversion(
+    resource: &Resource,
+    predicate: SelectionPredicate,
+) -> (SelectionPredicate, Option<SelectionPredicate>) {
+    let custom = resource.custom.as_ref();
+    let asks = custom.is_some_and(|custom| custom.versions.ask_a_webhook());
+    match asks && predicate.fields.has_columns() {
+        true => {
+            let asked = SelectionPredicate {
+                fields: predicate.fields.without_columns(),
+                ..predicate.clone()
+            };
+            (asked, Some(predicate))
+        }
+        false => (predicate, None),
+    }
 }
 
 /// One object as storage lists it.
@@ -65,7 +106,7 @@ fn uid_of(stored: &[u8]) -> Option<String> {
     Some(stored.metadata.uid)
 }
 
-pub(super) async fn stored_names(
+async fn stored_names(
     registry: &Registry,
     resource: &Resource,
     namespace: &str,
@@ -123,4 +164,30 @@ pub(super) fn predicate(
         ResolvedFieldSelector::resolve(&options.fields, &resource.columns).map_err(unknown)?;
     let predicate = SelectionPredicate::new(namespace, options.labels.clone(), fields);
     Ok(predicate.sharded(options.shard.clone()))
+}
+
+impl Registry {
+    /// The same in the stored form: for who looks at metadata only, and must not depend on webhooks.
+    pub(crate) async fn watch_stored(
+        &self,
+        resource: &Arc<Resource>,
+        options: &ListOptions,
+    ) -> Result<CacheWatcher, ApiError> {
+        watch_stored(self, resource, options).await
+    }
+
+    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
+    /// after `after`; and whether there are more. What cannot be read is among them.
+    ///
+    /// # Errors
+    /// Storage's; 400 for what is no namespace.
+    pub(crate) async fn stored_names(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<StoredName>, bool), ApiError> {
+        stored_names(self, resource, namespace, after, limit).await
+    }
 }

@@ -13,15 +13,24 @@ pub(super) struct Table {
     /// In discovery's order: groups together, preferred version of a group first.
     all: Vec<Arc<Resource>>,
     by_plural: HashMap<String, Vec<Arc<Resource>>>,
-    /// By storage prefix: of the resources that share one, the first.
+    /// By storage prefix: of the resources that share one, the one that they are stored as, or the first.
     owners: HashMap<String, Arc<Resource>>,
 }
 
 impl Table {
-    /// The table of `builtins` and then `custom`; of two by the same name the first is served.
+    /// The table of `builtins` and then `custom`; of two by the same name the first is served. What is not
+    /// to be served can only be found by where its objects are stored.
     pub(super) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
         let mut table = Self::default();
         for resource in builtins.iter().cloned().chain(custom) {
+            let custom = resource.custom.as_ref();
+            if custom.is_some_and(|custom| custom.stores) {
+                let prefix = resource.storage_prefix.clone();
+                table.owners.insert(prefix, resource.clone());
+            }
+            if custom.is_some_and(|custom| !custom.served) {
+                continue;
+            }
             let same_plural = table.by_plural.entry(resource.plural.clone()).or_default();
             let same = |other: &Arc<Resource>| is(other, &resource.group, &resource.version);
             if same_plural.iter().any(same) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Registry, Resource, Target, allocation, names, strategy};
+use super::{ApiError, Registry, Resource, Target, allocation, custom, names, strategy};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
@@ -99,6 +99,9 @@ pub(super) struct Current {
     pub(super) at: ResourceVersion,
     /// Read from storage by this write, and not suggested by a cache.
     pub(super) fresh: bool,
+    /// It would be stored otherwise today: a write is one even if it changes nothing else. Only known of what
+    /// is fresh.
+    pub(super) outdated: bool,
 }
 
 impl Current {
@@ -114,6 +117,7 @@ impl Current {
             value,
             at: stored.mod_revision,
             fresh: true,
+            outdated: false,
         })
     }
 
@@ -122,12 +126,18 @@ impl Current {
             value: parse(object.body_slice()).ok()?,
             at: object.resource_version(),
             fresh: false,
+            outdated: false,
         })
+    }
+
+    /// Whether it differs from what storage has once it is `value`.
+    fn becomes_another(&self, value: &Value) -> bool {
+        self.outdated || self.value != *value
     }
 }
 
 /// The stored form of `json`.
-fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
+pub(super) fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(json)?;
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
@@ -183,10 +193,7 @@ impl Registry {
         write: &mut impl Decide,
     ) -> Result<Written, ApiError> {
         let deadline = Instant::now() + WRITE_DEADLINE;
-        let suggested = self
-            .suggestion(&place.resource, &place.key)
-            .and_then(|object| Current::suggested(&object));
-        let mut current = match suggested {
+        let mut current = match self.suggested(place).await {
             Some(current) => Some(current),
             None => self.find_stored(place).await?,
         };
@@ -199,40 +206,48 @@ impl Registry {
                 )));
             }
             let decided = write.decide(current.as_ref()).await;
-            let present = current.as_ref().map(|current| &current.value);
             // A suggestion may be out of date: it neither refuses nor ends a write by itself.
-            let settles = matches!(&decided, Ok(Change::Put(value)) if Some(value) != present)
-                || matches!(&decided, Ok(Change::Delete(_)));
+            let settles = match &decided {
+                Ok(Change::Put(value)) => {
+                    current.as_ref().is_some_and(|c| c.becomes_another(value))
+                }
+                Ok(Change::Delete(_)) => true,
+                Err(_) => false,
+            };
             let fresh = current.as_ref().is_none_or(|current| current.fresh);
             if !fresh && (!settles || dry_run) {
                 let stored = self.find_stored(place).await?;
                 let at = |current: &Option<Current>| current.as_ref().map(|current| current.at);
-                if at(&stored) != at(&current) {
-                    current = stored;
+                let was_right = at(&stored) == at(&current);
+                current = stored;
+                if !was_right {
                     continue;
                 }
-                // The suggestion was right, and so is what was decided on it: webhooks are not asked twice.
+                // So was what was decided on it: webhooks are not asked twice.
             }
             let at = current.as_ref().map(|current| current.at);
             let outcome = match decided? {
-                Change::Put(value) if Some(&value) == present || dry_run => {
-                    let object = self.answer(place, &encode(&value), at.unwrap_or_default())?;
+                Change::Put(value)
+                    if dry_run || current.as_ref().is_some_and(|c| !c.becomes_another(&value)) =>
+                {
+                    let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Stored(object));
                 }
                 Change::Delete(value) if dry_run => {
-                    let object = self.answer(place, &encode(&value), at.unwrap_or_default())?;
+                    let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Deleted(object));
                 }
                 Change::Put(value) => {
-                    let stored = encode(&value);
+                    let stored = self.encode_stored(&place.resource, &value).await?;
                     let expect = at.map_or(Expect::Absent, Expect::At);
                     let outcome = self.put(place, stored.clone(), expect).await?;
                     if let Outcome::Done(at) = outcome {
                         self.settled(&place.resource, at).await;
-                        if let Some(before) = present {
+                        if let Some(before) = &current {
+                            let before = &before.value;
                             allocation::settle(self, &place.resource, before, Some(&value)).await;
                         }
-                        return Ok(Written::Stored(self.answer(place, &stored, at)?));
+                        return Ok(Written::Stored(self.answer(place, &stored, at).await?));
                     }
                     outcome
                 }
@@ -243,13 +258,14 @@ impl Registry {
                     if let Outcome::Done(at) = outcome {
                         self.settled(&place.resource, at).await;
                         allocation::settle(self, &place.resource, &value, None).await;
-                        return Ok(Written::Deleted(self.answer(place, &encode(&value), at)?));
+                        let object = self.unwritten(place, &value, at)?;
+                        return Ok(Written::Deleted(object));
                     }
                     outcome
                 }
             };
             current = match outcome {
-                Outcome::Refused(Some(stored)) => Some(Current::stored(&stored)?),
+                Outcome::Refused(Some(stored)) => Some(current_of(place, &stored).await?),
                 // A put that found the key taken does not say by what.
                 _ if at.is_none() => self.find_stored(place).await?,
                 _ => None,
@@ -265,7 +281,32 @@ impl Registry {
 
     async fn find_stored(&self, place: &Place) -> Result<Option<Current>, ApiError> {
         let (stored, _) = self.store(&place.resource).get(&place.storage_key).await?;
-        stored.as_ref().map(Current::stored).transpose()
+        match &stored {
+            Some(stored) => Ok(Some(current_of(place, stored).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The object as a cache has it, as the resource at `place` sees it. What cannot be seen so is read from
+    /// storage, which says why.
+    async fn suggested(&self, place: &Place) -> Option<Current> {
+        let object = self.suggestion(&place.resource, &place.key)?;
+        let presented = custom::presented_one(&place.resource, object).await.ok()?;
+        let mut current = Current::suggested(&presented)?;
+        if custom::is_renamed(&place.resource) {
+            current.value = custom::renamed(&place.resource, current.value);
+        }
+        Some(current)
+    }
+
+    /// What of `value`, which a client of `resource` wants stored, is stored.
+    pub(super) async fn encode_stored(
+        &self,
+        resource: &Resource,
+        value: &Value,
+    ) -> Result<Bytes, ApiError> {
+        let converted = custom::stored_form(resource, value).await?;
+        Ok(encode(converted.as_ref().unwrap_or(value)))
     }
 
     /// Writes `stored`, an object [encoded](encode) in stored form.
@@ -284,23 +325,42 @@ impl Registry {
         Ok(self.store(&place.resource).put(put).await?)
     }
 
-    /// The object that `stored` is once it is at revision `at`; zero, which no object has, is a dry
-    /// run's.
-    pub(super) fn answer(
+    /// The answer with `value`, which is in the form of the resource at `place` and was not stored; at zero,
+    /// which no object has, it is a dry run's.
+    pub(super) fn unwritten(
+        &self,
+        place: &Place,
+        value: &Value,
+        at: ResourceVersion,
+    ) -> Result<Arc<Object>, ApiError> {
+        let encoded = encode(value);
+        let (event_type, columns) = (EventType::Modified, &place.resource.columns);
+        let object = Object::decode(place.key.clone(), at, event_type, &encoded, columns)?;
+        Ok(Arc::new(object))
+    }
+
+    /// The object that `stored` is once it is at revision `at`, as the resource at `place` sees it.
+    pub(super) async fn answer(
         &self,
         place: &Place,
         stored: &[u8],
         at: ResourceVersion,
     ) -> Result<Arc<Object>, ApiError> {
+        let read = custom::reread(&place.resource, stored);
         let object = Object::decode(
             place.key.clone(),
             at,
             EventType::Modified,
-            stored,
+            read.as_deref().unwrap_or(stored),
             &place.resource.columns,
         )?;
-        Ok(Arc::new(object))
+        custom::presented_one(&place.resource, Arc::new(object)).await
     }
+}
+
+/// What a write at `place` finds there.
+async fn current_of(place: &Place, stored: &KeyValue) -> Result<Current, ApiError> {
+    custom::current(&place.resource, Current::stored(stored)?).await
 }
 
 /// The bytes of `value`, without slack: some of them stay in memory for long.

@@ -85,7 +85,7 @@ impl<'a> Writing<'a> {
         let mut causes = Causes::default();
         metadata::problems_of_new(resource, &object, &mut causes);
         builtin::problems_of_new(resource, &object, &mut causes);
-        custom::problems(resource, None, &object, &mut causes);
+        custom::problems(self.registry, resource, None, &object, &mut causes).await?;
         self.refuse_for(causes)?;
         self.registry.check_configuration(resource, &object)?;
         let dry_run = self.options.dry_run;
@@ -207,7 +207,7 @@ impl<'a> Writing<'a> {
             let of_part = pods::problems(subresource, stored, &object);
             of_part.into_iter().for_each(|cause| causes.push(cause));
         }
-        custom::problems(resource, Some(stored), &object, &mut causes);
+        custom::problems(self.registry, resource, Some(stored), &object, &mut causes).await?;
         self.refuse_for(causes)?;
         let dry_run = self.options.dry_run;
         allocation::allocate(

@@ -6,7 +6,9 @@ use serde_json::Value;
 use super::conditions::{APPROVAL, ESTABLISHED, is_protected};
 use super::definition::{Definition, Names, Version};
 use super::json_path::JsonPath;
+use super::schema::Compiler;
 use super::structural;
+use crate::admission::client_problems;
 use crate::api::StatusCause;
 use crate::registry::error::Causes;
 use crate::registry::names::NameRule;
@@ -36,6 +38,27 @@ pub(super) fn problems(object: &Value, old: Option<&Value>, causes: &mut Causes)
             definition.check(old.as_ref(), causes);
         }
         Err(error) => causes.push(StatusCause::invalid("spec", "", &error.to_string())),
+    }
+}
+
+/// What is wrong with the structure of the schemas of a definition that somebody else has stored.
+pub(super) fn violations(definition: &Definition) -> Option<String> {
+    let mut causes = Causes::default();
+    for (index, version) in definition.spec.versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        if let Some(schema) = &version.schema.open_api {
+            structural::check_structure(schema, &path, &mut causes);
+        }
+    }
+    let causes = causes.into_vec();
+    let mut told: Vec<String> = causes
+        .iter()
+        .map(|cause| format!("{}: {}", cause.field, cause.message))
+        .collect();
+    match told.len() {
+        0 => None,
+        1 => told.pop(),
+        _ => Some(format!("[{}]", told.join(", "))),
     }
 }
 
@@ -122,8 +145,9 @@ impl Definition {
             let why = "must have exactly one version marked as storage version";
             causes.push(StatusCause::invalid(field, &told, why));
         }
+        let mut compiler = Compiler::default();
         for (index, version) in versions.iter().enumerate() {
-            version.check(&format!("{field}[{index}]"), causes);
+            version.check(&format!("{field}[{index}]"), &mut compiler, causes);
         }
     }
 
@@ -144,10 +168,16 @@ impl Definition {
                 }
                 Some(webhook) => {
                     let field = format!("{field}.webhook");
-                    if webhook.client_config.is_none() {
-                        let why = "required when strategy is set to Webhook";
-                        let field = format!("{field}.clientConfig");
-                        causes.push(StatusCause::required(&field, why));
+                    let at = format!("{field}.clientConfig");
+                    match &webhook.client_config {
+                        None => {
+                            let why = "required when strategy is set to Webhook";
+                            causes.push(StatusCause::required(&at, why));
+                        }
+                        Some(client) => {
+                            let problems = client_problems(&at, client);
+                            problems.into_iter().for_each(|cause| causes.push(cause));
+                        }
                     }
                     let versions = &webhook.conversion_review_versions;
                     let field = format!("{field}.conversionReviewVersions");
@@ -236,7 +266,7 @@ fn check_names(names: &Names, causes: &mut Causes) {
 }
 
 impl Version {
-    fn check(&self, field: &str, causes: &mut Causes) {
+    fn check(&self, field: &str, compiler: &mut Compiler, causes: &mut Causes) {
         name_problems(
             &format!("{field}.name"),
             &self.name,
@@ -254,7 +284,7 @@ impl Version {
             None | Some(Value::Null) => {
                 causes.push(StatusCause::required(&schema, "schemas are required"));
             }
-            Some(open_api) => structural::check(open_api, &schema, causes),
+            Some(open_api) => structural::check(open_api, &schema, compiler, causes),
         }
         self.check_columns(field, causes);
         self.check_selectable(field, causes);

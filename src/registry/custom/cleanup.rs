@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::conditions::{self, ESTABLISHED, TERMINATING};
+use super::definition::Definition;
 use super::follow::definitions;
 use crate::api::{DeleteOptions, ListOptions, Preconditions, PropagationPolicy};
+use crate::cacher::ReadError;
 use crate::registry::write::{Change, Current, Place};
-use crate::registry::{ApiError, Deleted, Registry, Resource, Target, metadata};
+use crate::registry::{ApiError, Deleted, Registry, Target, metadata};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -183,16 +186,14 @@ async fn say(
 /// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing
 /// proves that nothing is left.
 async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Result<bool, ApiError> {
-    let name = metadata::text(&definition.value, "name");
     let uid = metadata::text(&definition.value, "uid");
-    let of_definition = |resource: &Arc<Resource>| {
-        let custom = resource.custom.as_ref();
-        custom.is_some_and(|custom| custom.definition == name)
-    };
-    let Some(resource) = registry.resources().into_iter().find(of_definition) else {
-        // It is established, and will be served in a moment; or no version is served, and what storage
-        // has of it cannot be deleted by anybody's rules.
-        return Ok(!any_served(&definition.value));
+    let read = Definition::deserialize(&definition.value)
+        .map_err(|error| ReadError::Undecodable(error.to_string()))?;
+    // By where they are stored, whatever version of them is served.
+    let Some(resource) = registry.resource_at(&read.storage_prefix()) else {
+        // It is established, and will be followed in a moment; or it has no versions at all, and nothing of
+        // it was ever stored by its rules.
+        return Ok(read.spec.versions.is_empty());
     };
     let mut options = ListOptions {
         limit: PAGE,
@@ -225,14 +226,6 @@ async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Resu
             None => return Ok(!found),
         }
     }
-}
-
-fn any_served(definition: &Value) -> bool {
-    let versions = definition["spec"]["versions"].as_array();
-    versions
-        .into_iter()
-        .flatten()
-        .any(|version| version["served"] == true)
 }
 
 async fn delete_one(registry: &Registry, target: Target, uid: String) -> Result<(), ApiError> {

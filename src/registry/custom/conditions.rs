@@ -12,6 +12,7 @@ use super::definition::{Definition, Names};
 pub(super) const NAMES_ACCEPTED: &str = "NamesAccepted";
 pub(super) const ESTABLISHED: &str = "Established";
 pub(super) const TERMINATING: &str = "Terminating";
+const NON_STRUCTURAL: &str = "NonStructuralSchema";
 
 /// The annotation by which groups that belong to Kubernetes are used.
 pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -45,6 +46,9 @@ pub(super) struct Verdict {
     pub(super) established: bool,
     /// What its approval is, where it needs one.
     approval: Option<String>,
+    /// What is wrong with the structure of its schemas. Nobody stores such a definition here; it is served as
+    /// far as it makes sense.
+    pub(super) violations: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +115,7 @@ pub(super) fn judge(definition: &Definition, taken: &Taken) -> Verdict {
         approval: is_protected(&definition.spec.group)
             .then(|| definition.metadata.annotations.get(APPROVAL).cloned())
             .flatten(),
+        violations: None,
     }
 }
 
@@ -159,6 +164,17 @@ impl Verdict {
             false => ("False", "NotAccepted", "not all names are accepted"),
         };
         set(object, ESTABLISHED, status, reason, message, now);
+        match &self.violations {
+            Some(told) => set(object, NON_STRUCTURAL, "True", "Violations", told, now),
+            None => unset(object, NON_STRUCTURAL),
+        }
+    }
+}
+
+fn unset(object: &mut Value, condition: &str) {
+    let all = status_of(object).get_mut("conditions");
+    if let Some(all) = all.and_then(Value::as_array_mut) {
+        all.retain(|one| one["type"] != condition);
     }
 }
 

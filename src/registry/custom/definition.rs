@@ -31,7 +31,7 @@ pub(super) struct Metadata {
 }
 
 /// What its author wants.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
     #[serde(default, deserialize_with = "or_default")]
@@ -67,7 +67,7 @@ pub(super) struct Names {
 }
 
 /// One version of the resource.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Version {
     #[serde(default, deserialize_with = "or_default")]
@@ -91,14 +91,14 @@ pub(super) struct Version {
 }
 
 /// The schema of a version.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct VersionSchema {
     #[serde(default, rename = "openAPIV3Schema")]
     pub(super) open_api: Option<Value>,
 }
 
 /// The subresources of a version.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct Subresources {
     #[serde(default)]
     pub(super) status: Option<Value>,
@@ -122,7 +122,7 @@ pub struct Scale {
 }
 
 /// A column of Tables.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Column {
     #[serde(default, deserialize_with = "or_default")]
@@ -140,7 +140,7 @@ pub(super) struct Column {
 }
 
 /// A field that selectors may name.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SelectableField {
     #[serde(default, deserialize_with = "or_default")]
@@ -148,7 +148,7 @@ pub(super) struct SelectableField {
 }
 
 /// How an object of one version becomes one of another.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Conversion {
     #[serde(default, deserialize_with = "or_default")]
@@ -158,7 +158,7 @@ pub(super) struct Conversion {
 }
 
 /// Who converts.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConversionWebhook {
     /// Where it is: a `WebhookClientConfig`.

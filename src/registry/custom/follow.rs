@@ -12,12 +12,11 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, NAMES_ACCEPTED, Taken, Verdict};
 use super::definition::{Definition, Names};
-use super::resources;
+use super::{Versions, checks, resources};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::write::{Change, Place};
 use crate::registry::{ApiError, Registry, Resource, metadata};
-use crate::schema::Types;
 
 /// How long until a watch that failed, or a status that could not be written, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -31,6 +30,8 @@ struct Known {
     verdict: Option<Verdict>,
     /// Made for this generation, these names and this state of its deletion.
     resources: Vec<Arc<Resource>>,
+    /// Made for what its author says and for these names.
+    versions: Option<Arc<Versions>>,
 }
 
 /// The definitions, by name.
@@ -43,6 +44,8 @@ struct Following {
     untold: BTreeSet<String>,
     /// Every change up to this version is known here.
     seen: ResourceVersion,
+    /// What is served as of the last time.
+    published: Vec<Arc<Versions>>,
 }
 
 /// The status of an object, as it is.
@@ -113,7 +116,7 @@ impl Following {
             if initial.is_some() {
                 continue;
             }
-            self.judge(registry);
+            self.judge(registry).await;
             self.publish(registry);
             registry.definitions.served.send_replace(Some(self.seen));
             self.tell(registry).await;
@@ -170,6 +173,9 @@ impl Following {
             }
         };
         self.touched.insert(definition.spec.group.clone());
+        let versions = before
+            .as_ref()
+            .and_then(|known| known.versions_of(&definition));
         let before = before.filter(|known| known.is_as_good_for(&definition));
         let (verdict, resources) = match before {
             Some(before) => (before.verdict, before.resources),
@@ -180,6 +186,7 @@ impl Following {
             status,
             verdict,
             resources,
+            versions,
         };
         self.known.insert(name.to_owned(), known);
     }
@@ -191,7 +198,7 @@ impl Following {
     }
 
     /// Judges the definitions of each group that changed: names that one lets go of are another's.
-    fn judge(&mut self, registry: &Registry) {
+    async fn judge(&mut self, registry: &Registry) {
         for group in std::mem::take(&mut self.touched) {
             let of_group = |(_, known): &(&String, &Known)| known.definition.spec.group == group;
             let members = self.known.iter().filter(of_group);
@@ -209,7 +216,7 @@ impl Following {
                 let others = accepted.iter().filter(|(other, _)| **other != name);
                 others.for_each(|(_, names)| taken.add(names));
                 let known = self.known.get_mut(&name).expect("it is of the group");
-                known.judge(&taken, registry.types());
+                known.judge(&taken, registry).await;
                 if known.is_untold() {
                     self.untold.insert(name.clone());
                 }
@@ -219,12 +226,19 @@ impl Following {
     }
 
     /// Serves what is established.
-    fn publish(&self, registry: &Registry) {
+    fn publish(&mut self, registry: &Registry) {
         let all = self
             .known
             .values()
             .flat_map(|known| known.resources.clone());
         registry.serve_custom(resources::ordered(all.collect()));
+        let versions = self.known.values().filter_map(|k| k.versions.clone());
+        let before = std::mem::replace(&mut self.published, versions.collect());
+        for versions in before {
+            if !self.published.iter().any(|now| Arc::ptr_eq(now, &versions)) {
+                versions.outdated().cancel();
+            }
+        }
         let terminating = self
             .known
             .iter()
@@ -248,6 +262,31 @@ impl Following {
     }
 }
 
+/// Makes what a definition of these names defines, of `versions` if those are still right; and what is wrong
+/// with its structure. Expressions and patterns are compiled, which can take a while.
+async fn make(
+    registry: &Registry,
+    definition: Definition,
+    names: Names,
+    versions: Option<Arc<Versions>>,
+) -> Option<(Vec<Arc<Resource>>, Arc<Versions>, Option<String>)> {
+    let (client, tasks) = (registry.webhooks.clone(), registry.tasks.clone());
+    let types = registry.types().clone();
+    let make = move || {
+        let new = || resources::versions(&definition, &names, &client, &tasks);
+        let versions = versions.unwrap_or_else(|| Arc::new(new()));
+        let all = resources::resources(&definition, &versions, &names, &types);
+        (all, versions, checks::violations(&definition))
+    };
+    let made = registry
+        .tasks
+        .spawn_blocking("custom-resource-schemas", make);
+    // A panic is the group's end, and is told there.
+    made.await
+        .inspect_err(|error| tracing::error!(%error, "a definition cannot be read"))
+        .ok()
+}
+
 impl Known {
     /// The names that are its own.
     fn accepted(&self) -> Names {
@@ -257,15 +296,33 @@ impl Known {
             .clone()
     }
 
-    fn judge(&mut self, taken: &Taken, builtins: &Types) {
-        let verdict = conditions::judge(&self.definition, taken);
-        if self.verdict.as_ref() != Some(&verdict) {
-            self.resources = match verdict.established {
-                true => resources::resources(&self.definition, &verdict.names, builtins),
-                false => Vec::new(),
-            };
-            self.verdict = Some(verdict);
+    async fn judge(&mut self, taken: &Taken, registry: &Registry) {
+        let mut verdict = conditions::judge(&self.definition, taken);
+        let before = self.verdict.take();
+        verdict.violations = before.as_ref().and_then(|before| before.violations.clone());
+        let names = verdict.names.clone();
+        let verdict = self.verdict.insert(verdict);
+        if before.as_ref() == Some(verdict) {
+            return;
         }
+        if !verdict.established {
+            (self.resources, self.versions) = (Vec::new(), None);
+            return;
+        }
+        let versions = self.versions.take().filter(|v| v.are_called(&names));
+        let made = make(registry, self.definition.clone(), names, versions).await;
+        let Some((resources, versions, violations)) = made else {
+            return;
+        };
+        (self.resources, self.versions) = (resources, Some(versions));
+        verdict.violations = violations;
+    }
+
+    /// What was made of its versions, if it serves a newer state of it too.
+    fn versions_of(&self, newer: &Definition) -> Option<Arc<Versions>> {
+        let same = self.definition.metadata.uid == newer.metadata.uid
+            && self.definition.spec == newer.spec;
+        self.versions.clone().filter(|_| same)
     }
 
     /// Whether storage says something else of it.

@@ -18,12 +18,15 @@ mod checks;
 mod cleanup;
 mod columns;
 mod conditions;
+mod converted;
 mod definition;
 mod follow;
 mod json_path;
 mod resources;
+mod review;
 mod schema;
 mod structural;
+mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,15 +37,18 @@ use tokio::sync::watch;
 use self::columns::Printer;
 pub use self::definition::Scale;
 use self::schema::Schema;
+use self::versions::ConversionError;
 use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
-use crate::api::ResourceVersion;
+use crate::api::{EventType, Object, ResourceVersion};
+use crate::cacher::{ReadError, Reading as _};
 use crate::schema::KindType;
 
 pub(super) use self::cleanup::begin as begin_deletion;
 pub(super) use self::definition::prepare_create as prepare_definition_create;
 pub(super) use self::definition::prepare_update as prepare_definition_update;
+pub(super) use self::versions::Versions;
 
 /// How long a server that starts waits for the definitions that storage has; as long as a cache that
 /// fills itself may take.
@@ -51,8 +57,6 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 /// What a custom resource is besides what every resource is.
 #[derive(Debug)]
 pub struct Custom {
-    /// The name of its definition.
-    pub(super) definition: String,
     /// Its definition is being deleted: nothing new may come.
     pub(super) terminating: bool,
     /// What to tell those who use a version that is going away.
@@ -62,17 +66,21 @@ pub struct Custom {
     /// Which of its definition's versions it is, counted from 1: they share a cache, and what is made of
     /// its events is kept by this.
     pub ordinal: u32,
+    /// Whether clients can ask for it. One that is not served is known when objects are stored in it.
+    pub(super) served: bool,
+    /// Whether objects are stored in it.
+    pub(super) stores: bool,
     pub(super) printer: Printer,
-    /// The `apiVersion` that objects are stored with.
-    pub(super) stored_as: String,
+    /// It and its siblings.
+    pub(super) versions: Arc<Versions>,
     /// Whether storage may have objects of another version.
-    pub(super) converts: bool,
+    converts: bool,
     /// The type of its objects, by its schema.
     pub(super) kind: KindType,
     /// Its `openAPIV3Schema`, null if it has none, as the documents of OpenAPI show it.
     pub schema: Arc<Value>,
     /// The same, as objects are held to it.
-    structure: Schema,
+    structure: Arc<Schema>,
 }
 
 /// What the registry knows of definitions as such.
@@ -95,6 +103,115 @@ pub(super) fn is_in_version(resource: &Resource, body: &[u8]) -> bool {
     resource.custom.is_some() && body.starts_with(beginning.as_bytes())
 }
 
+/// Whether objects of `resource` are shown under another name than they may be stored with, and nothing else
+/// converts them.
+pub(super) fn is_renamed(resource: &Resource) -> bool {
+    let custom = resource.custom.as_ref();
+    custom.is_some_and(|custom| custom.converts && !custom.versions.ask_a_webhook())
+}
+
+/// What clients of `resource`, which [is renamed](is_renamed), see of a stored object.
+pub(super) fn renamed(resource: &Resource, object: Value) -> Value {
+    match &resource.custom {
+        Some(custom) => custom.versions.renamed(object, &resource.api_version()),
+        None => object,
+    }
+}
+
+/// The object of a write as the resource that is written sees it.
+///
+/// # Errors
+/// It cannot be converted.
+pub(super) async fn current(
+    resource: &Resource,
+    mut current: Current,
+) -> Result<Current, ApiError> {
+    if let Some(custom) = &resource.custom {
+        let (value, outdated) = custom.versions.read_value(current.value);
+        current.outdated = outdated;
+        current.value = converted(resource, value).await?;
+    }
+    Ok(current)
+}
+
+/// `object`, which is of one of the versions of `resource`, as one of its own.
+///
+/// # Errors
+/// It cannot be converted.
+pub(super) async fn converted(
+    resource: &Resource,
+    object: Value,
+) -> Result<Value, ConversionError> {
+    match &resource.custom {
+        Some(custom) => {
+            let to = resource.api_version();
+            Ok(one(custom.versions.convert(vec![object], &to).await?))
+        }
+        None => Ok(object),
+    }
+}
+
+/// What of an object that a client of `resource` wrote is stored; none: what it wrote.
+///
+/// # Errors
+/// It cannot be converted.
+pub(super) async fn stored_form(
+    resource: &Resource,
+    object: &Value,
+) -> Result<Option<Value>, ApiError> {
+    match &resource.custom {
+        Some(custom) if !custom.stores => {
+            let to = custom.versions.stored_as();
+            let converted = custom.versions.convert(vec![object.clone()], to).await?;
+            Ok(Some(one(converted)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What was just stored as it reads; none: as it is.
+pub(super) fn reread(resource: &Resource, stored: &[u8]) -> Option<Vec<u8>> {
+    let custom = resource.custom.as_ref()?;
+    // What was filled by the schema of the version that it is stored in reads as it is.
+    match custom.stores {
+        true => None,
+        false => custom.versions.read(stored),
+    }
+}
+
+/// Objects of a cache as clients of `resource` see them.
+///
+/// # Errors
+/// One of them cannot be converted.
+pub(super) async fn presented(
+    resource: &Resource,
+    objects: Vec<Arc<Object>>,
+) -> Result<Vec<Arc<Object>>, ApiError> {
+    match &resource.custom {
+        Some(custom) if custom.versions.ask_a_webhook() => {
+            let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
+            Ok(custom.versions.present(resource, objects).await?)
+        }
+        _ => Ok(objects),
+    }
+}
+
+/// [`presented`], of one.
+///
+/// # Errors
+/// As there.
+pub(super) async fn presented_one(
+    resource: &Resource,
+    object: Arc<Object>,
+) -> Result<Arc<Object>, ApiError> {
+    Ok(one(presented(resource, vec![object]).await?))
+}
+
+/// What comes of one.
+fn one<T>(mut all: Vec<T>) -> T {
+    all.pop().expect("a conversion answers each question")
+}
+
 /// Fills in what a definition or a custom resource's schema says of an object about to be written, and
 /// drops what that does not know.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
@@ -107,18 +224,48 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
 }
 
 /// What a schema, or what definitions are, does not allow of an object; `old` is what it replaces.
-pub(super) fn problems(
+///
+/// # Errors
+/// The server is shutting down.
+pub(super) async fn problems(
+    registry: &Registry,
     resource: &Resource,
     old: Option<&Value>,
     object: &Value,
     causes: &mut Causes,
-) {
-    if let Some(custom) = &resource.custom {
-        schema::validate(&custom.structure, object, old, causes);
+) -> Result<(), ApiError> {
+    let custom = resource.custom.as_ref();
+    let structure = custom.map(|custom| custom.structure.clone());
+    if structure.is_none() && !is_definitions(resource) {
+        return Ok(());
     }
-    if is_definitions(resource) {
-        checks::problems(object, old, causes);
+    if let Some(structure) = structure
+        .as_ref()
+        .filter(|structure| !structure.has_rules())
+    {
+        schema::validate(structure, object, old, causes);
+        return Ok(());
     }
+    // Rules may take their budget's time, and a definition may have thousands of them to be compiled, which is
+    // not the other requests' time.
+    let (object, old) = (object.clone(), old.cloned());
+    let judging = registry
+        .tasks
+        .spawn_blocking("custom-resource-checks", move || {
+            let mut causes = Causes::default();
+            match structure {
+                Some(structure) => schema::validate(&structure, &object, old.as_ref(), &mut causes),
+                None => checks::problems(&object, old.as_ref(), &mut causes),
+            }
+            causes
+        });
+    // It panics, which the group is told, or is not begun any more.
+    let judged = judging.await.map_err(|_| ReadError::Stopped)?;
+    judged
+        .into_vec()
+        .into_iter()
+        .for_each(|cause| causes.push(cause));
+    Ok(())
 }
 
 /// Refuses new objects of a definition that is being deleted.

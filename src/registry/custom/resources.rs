@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use super::columns::Printer;
 use super::definition::{Definition, Names, Version};
-use super::schema::Schema;
-use super::{Custom, Resource};
+use super::schema::Compiler;
+use super::{Custom, Resource, Versions};
+use crate::admission::client::WebhookClient;
 use crate::api::{ColumnSet, FieldColumn};
 use crate::registry::Subresource;
 use crate::schema::{KindType, Types};
+use crate::tasks::Tasks;
 
 /// What is done to custom resources.
 const VERBS: [&str; 8] = [
@@ -24,30 +26,47 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 
-/// The served versions of a definition that has these names. A version that only a webhook can convert is
-/// not served.
+/// The versions of a definition: those that are served, and the one that objects are stored in, served or
+/// not.
 pub(super) fn resources(
     definition: &Definition,
+    versions: &Arc<Versions>,
     names: &Names,
     builtins: &Types,
 ) -> Vec<Arc<Resource>> {
     let spec = &definition.spec;
-    let by_webhook = spec.conversion.strategy == "Webhook";
+    let stored = definition.storage_version().map(|version| &version.name);
     let mut all = Vec::new();
     for (version, ordinal) in spec.versions.iter().zip(1..) {
-        if version.served && by_webhook && !version.storage {
-            let (name, version) = (&definition.metadata.name, &version.name);
-            tracing::warn!(
-                name,
-                version,
-                "a version that a webhook converts is not served"
-            );
-        } else if version.served {
-            let custom = custom(definition, names, version, ordinal, builtins);
+        let stores = Some(&version.name) == stored;
+        if version.served || stores {
+            let custom = Custom {
+                stores,
+                ..custom(definition, versions, names, version, ordinal, builtins)
+            };
             all.push(Arc::new(resource(definition, names, version, custom)));
         }
     }
     all
+}
+
+/// The versions of a definition together.
+pub(super) fn versions(
+    definition: &Definition,
+    names: &Names,
+    client: &WebhookClient,
+    tasks: &Tasks,
+) -> Versions {
+    let all = definition.spec.versions.iter();
+    let mut compiler = Compiler::default();
+    let schemas = all.map(|version| {
+        let mut schema = compiler.version(version.schema.open_api.as_ref());
+        if definition.spec.preserve_unknown_fields {
+            schema = schema.that_keeps_all();
+        }
+        (version.name.clone(), Arc::new(schema))
+    });
+    Versions::new(definition, names, schemas.collect(), client, tasks)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {
@@ -79,6 +98,7 @@ fn resource(definition: &Definition, names: &Names, version: &Version, custom: C
 
 fn custom(
     definition: &Definition,
+    versions: &Arc<Versions>,
     names: &Names,
     version: &Version,
     ordinal: u32,
@@ -86,14 +106,11 @@ fn custom(
 ) -> Custom {
     let group = &definition.spec.group;
     let (name, kind) = (&version.name, &names.kind);
-    let storage = definition.storage_version().unwrap_or(version);
     let mut stored = definition.status.stored_versions.iter();
-    let open_api = version.schema.open_api.as_ref();
     let deprecated = || format!("{group}/{name} {kind} is deprecated");
     let schema = version.schema.open_api.clone().unwrap_or_default();
     let types = Types::of_schema(&schema, builtins);
     Custom {
-        definition: definition.metadata.name.clone(),
         terminating: definition.is_terminating(),
         deprecation: version.deprecated.then(|| {
             let own = version.deprecation_warning.clone();
@@ -102,10 +119,13 @@ fn custom(
         scale: version.subresources.scale.clone(),
         printer: Printer::new(version),
         ordinal,
-        stored_as: format!("{group}/{}", storage.name),
-        converts: storage.name != *name || stored.any(|stored| stored != name),
+        served: version.served,
+        stores: false,
+        versions: versions.clone(),
+        // Whoever is about to store another version may not have said so yet.
+        converts: definition.spec.versions.len() > 1 || stored.any(|stored| stored != name),
         kind: KindType::custom(Arc::new(types)),
-        structure: Schema::of_version(open_api),
+        structure: versions.schema(name).cloned().unwrap_or_default(),
         schema: Arc::new(schema),
     }
 }
@@ -201,6 +221,8 @@ pub(super) fn names_of(builtins: &[Arc<Resource>], group: &str) -> Vec<Names> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
 
     #[test]
@@ -252,7 +274,11 @@ mod tests {
                 ]},
         }))
         .unwrap();
-        let all = resources(&definition, &definition.spec.names, &Types::builtins());
+        let (tasks, names) = (Tasks::new(), &definition.spec.names);
+        let nobody = Arc::new(crate::registry::services::Services(Weak::new()));
+        let client = WebhookClient::new(&tasks, nobody);
+        let versions = Arc::new(versions(&definition, names, &client, &tasks));
+        let all = resources(&definition, &versions, names, &Types::builtins());
         let [v1, v2] = all.as_slice() else {
             panic!("{all:?}");
         };

@@ -1,9 +1,12 @@
 //! Whether a schema is structural, and sane: what upstream asks of an `openAPIV3Schema` before it serves a
 //! version by it. What a schema means is told by `schema`.
 
+use std::sync::Arc;
+
+use kube_cel::cel::Program;
 use serde_json::{Map, Value};
 
-use super::schema::{Schema, compile, compiled, validate};
+use super::schema::{Compiler, rule_problems, unknown_names, validate};
 use crate::api::StatusCause;
 use crate::registry::error::Causes;
 
@@ -48,12 +51,29 @@ enum Level {
     Item,
 }
 
-/// What is wrong with the schema of a version, which is at `path`.
-pub(super) fn check(schema: &Value, path: &str, causes: &mut Causes) {
-    Check { causes, depth: 0 }.node(schema, path, Level::Root);
+/// What is wrong with the schema of a version, which is at `path`. `compiler` is that of the definition.
+pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes: &mut Causes) {
+    let mut check = Check {
+        compiler: Some(compiler),
+        causes,
+        depth: 0,
+    };
+    check.node(schema, path, Level::Root);
+}
+
+/// The same as far as only the structure is wrong.
+pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
+    let mut check = Check {
+        compiler: None,
+        causes,
+        depth: 0,
+    };
+    check.node(schema, path, Level::Root);
 }
 
 struct Check<'a> {
+    /// None where only the structure is of interest.
+    compiler: Option<&'a mut Compiler>,
     causes: &'a mut Causes,
     depth: usize,
 }
@@ -104,7 +124,7 @@ impl Check<'_> {
         self.members(members, path);
         self.values(members, path);
         self.lists(members, path);
-        self.rules(members, path);
+        self.rules(schema, path, level);
         self.default(schema, path);
         self.below(members, path);
         for logical in ["allOf", "anyOf", "oneOf"] {
@@ -137,8 +157,7 @@ impl Check<'_> {
                 self.require(&path, "must not be empty for specified object fields")
             }
             (Level::Item, "") => self.require(&path, "must not be empty for specified array items"),
-            (_, kind) if flag(schema, "x-kubernetes-int-or-string") => {
-                let _ = kind;
+            (_, _) if flag(schema, "x-kubernetes-int-or-string") => {
                 self.forbid(&path, "must be empty if x-kubernetes-int-or-string is true");
             }
             (_, "object" | "array" | "string" | "integer" | "number" | "boolean") => {}
@@ -188,7 +207,10 @@ impl Check<'_> {
 
     fn values(&mut self, schema: &Map<String, Value>, path: &str) {
         let pattern = text(schema, "pattern");
-        if let Err(error) = compiled(pattern) {
+        let Some(compiler) = self.compiler.as_mut().filter(|_| !pattern.is_empty()) else {
+            return;
+        };
+        if let Err(error) = compiler.pattern(pattern) {
             let why = format!("must be a valid regular expression, but isn't: {error}");
             self.refuse(&format!("{path}.pattern"), pattern, &why);
         }
@@ -242,11 +264,19 @@ impl Check<'_> {
         }
     }
 
-    fn rules(&mut self, schema: &Map<String, Value>, path: &str) {
-        let rules = schema
-            .get("x-kubernetes-validations")
-            .and_then(Value::as_array);
-        for (index, rule) in rules.into_iter().flatten().enumerate() {
+    fn rules(&mut self, schema: &Value, path: &str, level: Level) {
+        let rules = schema["x-kubernetes-validations"].as_array();
+        let Some(rules) = rules.filter(|rules| !rules.is_empty()) else {
+            return;
+        };
+        let Some(compiler) = &mut self.compiler else {
+            return;
+        };
+        let of = match level {
+            Level::Root => compiler.version(Some(schema)),
+            Level::Field | Level::Item => compiler.schema(schema),
+        };
+        for (index, rule) in rules.iter().enumerate() {
             let at = format!("{path}.x-kubernetes-validations[{index}]");
             let text = |name: &str| rule[name].as_str().unwrap_or_default().trim().to_owned();
             let (expression, message) = (text("rule"), text("message"));
@@ -268,35 +298,32 @@ impl Check<'_> {
                 let cause = StatusCause::not_supported(&format!("{at}.reason"), &reason, &reasons);
                 self.causes.push(cause);
             }
-            for (name, expression) in [
-                ("rule", expression),
-                ("messageExpression", text("messageExpression")),
-            ] {
-                self.expression(&expression, &format!("{at}.{name}"));
+            let optional = rule["optionalOldSelf"] == true;
+            let at_rule = format!("{at}.rule");
+            if let Some(program) = self.program(&expression, &at_rule) {
+                for why in rule_problems(program.expression(), &of, optional) {
+                    self.refuse(&at_rule, &expression, &why);
+                }
+            }
+            let message = text("messageExpression");
+            let at_message = format!("{at}.messageExpression");
+            if let Some(program) = self.program(&message, &at_message) {
+                for why in unknown_names(program.expression(), &of, optional) {
+                    self.refuse(&at_message, &message, &why);
+                }
             }
         }
     }
 
-    fn expression(&mut self, expression: &str, path: &str) {
+    /// The program of an expression, if it is one.
+    fn program(&mut self, expression: &str, path: &str) -> Option<Arc<Program>> {
         if expression.is_empty() {
-            return;
+            return None;
         }
-        match compile(expression) {
-            Err(error) => self.refuse(path, expression, &error.to_string()),
-            Ok(program) => {
-                let references = program.references();
-                let known = ["self", "oldSelf"];
-                let mut unknown: Vec<&str> = references.variables();
-                unknown.retain(|name| !known.contains(name) && !name.starts_with('@'));
-                unknown.sort_unstable();
-                for name in unknown {
-                    let why = format!(
-                        "compilation failed: undeclared reference to '{name}' (in container '')"
-                    );
-                    self.refuse(path, expression, &why);
-                }
-            }
-        }
+        let compiled = self.compiler.as_mut()?.program(expression);
+        compiled
+            .inspect_err(|error| self.refuse(path, expression, &error.to_string()))
+            .ok()
     }
 
     /// A default must be what the schema would accept, and leave as it is.
@@ -304,8 +331,11 @@ impl Check<'_> {
         let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
             return;
         };
+        let Some(compiler) = &mut self.compiler else {
+            return;
+        };
         let at = format!("{path}.default");
-        let own = Schema::read(schema);
+        let own = compiler.schema(schema);
         let mut filled = default.clone();
         own.fill(&mut filled);
         let mut pruned = filled.clone();

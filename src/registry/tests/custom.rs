@@ -283,3 +283,59 @@ async fn a_resource_that_went_starts_no_cache() {
         &f.resource("customresourcedefinitions")
     ));
 }
+
+/// A definition that another kind of server has stored, by rules that are older than these.
+#[tokio::test]
+async fn a_schema_without_a_structure_is_told_of_and_served() {
+    let f = fixture().await;
+    let mut foreign = definition("foos", "Foo");
+    foreign["kind"] = "CustomResourceDefinition".into();
+    foreign["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    foreign["metadata"]["uid"] = "u".into();
+    foreign["metadata"]["generation"] = 1.into();
+    foreign["spec"]["preserveUnknownFields"] = true.into();
+    foreign["spec"]["names"]["listKind"] = "FooList".into();
+    foreign["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({
+        "properties": {"spec": {"properties": {"size": {"type": "integer"}}}},
+    });
+    let put = crate::storage::Put {
+        key: crate::api::StorageKey::new(
+            "/apiextensions.k8s.io/customresourcedefinitions/foos.example.com",
+        )
+        .unwrap(),
+        value: foreign.to_string().into(),
+        expect: crate::storage::Expect::Absent,
+        ttl: None,
+    };
+    crate::storage::Storage::put(&*f.storage, put)
+        .await
+        .unwrap();
+    let now = f.until_defined("foos.example.com", established).await;
+    let of = |now: &Value| condition(now, "NonStructuralSchema");
+    assert_eq!(of(&now), "True Violations");
+    let all = now["status"]["conditions"].as_array().unwrap();
+    let told = all
+        .iter()
+        .find(|c| c["type"] == "NonStructuralSchema")
+        .unwrap();
+    let at = "spec.versions[0].schema.openAPIV3Schema";
+    let expected = format!(
+        "[{at}.type: Required value: must not be empty at the root, {at}.properties[spec].type: \
+         Required value: must not be empty for specified object fields]"
+    );
+    assert_eq!(told["message"], expected);
+    let made = json!({"metadata": {"name": "a"}, "spec": {"size": 1, "other": {"x": 1}}, "y": 2});
+    let stored = f.create("foos", made.clone()).await;
+    assert_eq!(
+        (&stored["spec"], &stored["y"]),
+        (&made["spec"], &made["y"]),
+        "nothing is pruned"
+    );
+    // Whoever mends it is told so.
+    let mended = definition("foos", "Foo")["spec"]["versions"].clone();
+    let patch = json!({"spec": {"versions": mended, "preserveUnknownFields": false}});
+    f.merge_patch("customresourcedefinitions/foos.example.com", patch)
+        .await;
+    f.until_defined("foos.example.com", |now| of(now).is_empty())
+        .await;
+}

@@ -1,10 +1,14 @@
 //! Custom resources on the real binary, on the embedded store and on etcd, as kubectl, kube-rs and raw
 //! HTTP meet them.
 
+mod conversions;
 mod lifecycle;
+mod reading;
 mod schemas;
 mod showing;
+mod typed;
 mod versions;
+mod webhooks;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -50,15 +54,37 @@ on_both!(
         objects_outlive_their_server,
         another_server_serves_it_too,
     ],
+    reading: [
+        what_is_stored_reads_by_the_schema_of_today,
+        a_watch_ends_when_its_definition_says_something_else,
+        a_watch_sees_its_definition_go,
+        a_definition_that_serves_nothing_goes_with_its_objects,
+        a_definition_made_anew_survives_the_end_of_the_old_one,
+    ],
     schemas: [
         objects_are_filled_and_judged,
         unknown_fields_are_told_or_refused,
         what_was_right_once_stays,
         definitions_are_judged,
+        rules_and_patterns_are_judged,
+        conversion_webhooks_are_judged,
+        kubectl_applies_again,
     ],
     versions: [
         each_version_sees_the_others_objects,
         tables_are_by_version,
+    ],
+    typed: [kube_speaks_every_version, kube_watches_every_version],
+    webhooks: [
+        each_version_has_its_own_form,
+        kubectl_speaks_every_version,
+        watchers_share_what_is_converted,
+        fields_select_in_every_version,
+    ],
+    conversions: [
+        what_cannot_be_converted_is_told,
+        the_stored_version_can_change,
+        services_and_admission,
     ],
     showing: [
         kubectl_finds_waits_and_prints,

@@ -281,3 +281,119 @@ pub(super) async fn definitions_are_judged(world: &mut World) {
         )]
     );
 }
+
+pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
+    let with = |spec: Value| {
+        let mut definition = foos();
+        let version = &mut definition["spec"]["versions"][0];
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec;
+        version["selectableFields"] = json!([]);
+        definition
+    };
+    let rules = |rules: &[&str]| {
+        let rules: Vec<Value> = rules.iter().map(|rule| json!({"rule": rule})).collect();
+        with(
+            json!({"type": "object", "x-kubernetes-validations": rules, "properties": {
+            "size": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}}}),
+        )
+    };
+    let wrong = rules(&[
+        "self.sise > 1",
+        "self.size",
+        "self.list.all(x, x.size() > self.size)",
+    ]);
+    let (code, body) = world.post(DEFINITIONS, &wrong).await;
+    assert_eq!(code, 422, "{body}");
+    let at = "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations";
+    let told: Vec<(&str, &str)> = body["details"]["causes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cause| {
+            (
+                cause["field"].as_str().unwrap(),
+                cause["message"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let first = format!("{at}[0].rule");
+    let second = format!("{at}[1].rule");
+    let expected = [
+        (
+            first.as_str(),
+            r#"Invalid value: "self.sise > 1": compilation failed: undefined field 'sise'"#,
+        ),
+        (
+            second.as_str(),
+            r#"Invalid value: "self.size": cel expression must evaluate to a bool"#,
+        ),
+    ];
+    assert_eq!(told, expected);
+    // Each pattern is one that may be had, and all together are too much.
+    let patterns = |each: &dyn Fn(usize) -> String| {
+        let property = |n: usize| {
+            (
+                format!("p{n}"),
+                json!({"type": "string", "pattern": each(n)}),
+            )
+        };
+        let properties: serde_json::Map<String, Value> = (0..2_000).map(property).collect();
+        with(json!({"type": "object", "properties": properties}))
+    };
+    let (code, body) = world
+        .post(DEFINITIONS, &patterns(&|n| format!("^x{n}$")))
+        .await;
+    assert_eq!(code, 422, "{}", body["message"]);
+    let message = body["message"].as_str().unwrap();
+    assert!(
+        message.contains("the patterns of the definition take more than"),
+        "{message}"
+    );
+    // The same one costs nothing more.
+    world
+        .define(&patterns(&|_| "^[a-z]{1,63}$".to_owned()))
+        .await;
+    let (code, body) = world.post(FOOS, &foo("a", json!({"p1999": "A"}))).await;
+    assert_eq!(code, 422, "{body}");
+}
+
+/// Who cannot be asked is refused when it is named, and not when it is needed.
+pub(super) async fn conversion_webhooks_are_judged(world: &mut World) {
+    for (client, field, words) in [
+        (json!({}), "", "exactly one of url or service is required"),
+        (
+            json!({"url": "http://example.com"}),
+            ".url",
+            "'https' is the only allowed URL scheme",
+        ),
+        (
+            json!({"service": {"namespace": "a", "name": "b", "port": 70_000}}),
+            ".service.port",
+            "must be between 1 and 65535",
+        ),
+    ] {
+        let mut definition = foos();
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"], "clientConfig": client}});
+        let (code, body) = world.post(DEFINITIONS, &definition).await;
+        assert_eq!(code, 422, "{body}");
+        let cause = &body["details"]["causes"][0];
+        let at = format!("spec.conversion.webhook.clientConfig{field}");
+        assert_eq!(cause["field"], at, "{body}");
+        assert!(cause["message"].as_str().unwrap().contains(words), "{body}");
+    }
+}
+
+/// Once, the documents said that a custom resource takes a strategic merge patch, by which kubectl then
+/// applied, in vain.
+pub(super) async fn kubectl_applies_again(world: &mut World) {
+    world.define(&foos()).await;
+    let kubectl = &world.kubectl;
+    for (size, told) in [(1, "created"), (2, "configured"), (2, "unchanged")] {
+        let object = foo("a", json!({"size": size, "color": "red"})).to_string();
+        let said = kubectl.run_with(&["apply", "-f", "-"], &object).await;
+        assert_eq!(said.trim(), format!("foo.example.com/a {told}"));
+    }
+    let (_, got) = world.get(&format!("{FOOS}/a")).await;
+    assert_eq!(got["spec"], json!({"size": 2, "color": "red"}));
+}

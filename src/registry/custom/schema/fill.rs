@@ -6,113 +6,152 @@ use serde_json::{Map, Value};
 use super::{Additional, Schema};
 
 impl Schema {
-    /// Fills in defaults and drops what the schema does not know.
-    pub(in crate::registry) fn fill(&self, object: &mut Value) {
-        self.default_in(object);
-        self.drop_nulls(object);
-        self.prune(object);
+    /// Fills in defaults and drops what the schema does not know; whether anything changed on the way.
+    pub(in crate::registry) fn fill(&self, object: &mut Value) -> bool {
+        let defaulted = self.default_in(object);
+        let conformed = self.conform(object);
+        defaulted || conformed
     }
 
-    /// Drops unknown members.
-    pub(in crate::registry::custom) fn prune(&self, value: &mut Value) {
+    /// Drops what the schema does not know, and nulls; whether there was any.
+    pub(in crate::registry::custom) fn conform(&self, object: &mut Value) -> bool {
+        if self.keeps_all {
+            return false;
+        }
+        let dropped = self.drop_nulls(object);
+        let pruned = self.prune(object);
+        dropped || pruned
+    }
+
+    /// Drops unknown members; whether there was one.
+    pub(in crate::registry::custom) fn prune(&self, value: &mut Value) -> bool {
         match value {
             Value::Object(members) => {
-                members.retain(|name, value| self.keeps(name, value));
+                let mut pruned = false;
+                members.retain(|name, value| {
+                    let (keeps, below) = self.keeps(name, value);
+                    pruned |= below || !keeps;
+                    keeps
+                });
+                pruned
             }
             Value::Array(items) => match &self.items {
-                Some(schema) => items.iter_mut().for_each(|item| schema.prune(item)),
-                None if self.preserve => {}
-                None => items.iter_mut().for_each(empty),
+                Some(schema) => any(items, |item| schema.prune(item)),
+                None if self.preserve => false,
+                None => any(items, empty),
             },
-            _ => {}
+            _ => false,
         }
     }
 
-    /// Whether a member stays; what is below it is pruned.
-    fn keeps(&self, name: &str, value: &mut Value) -> bool {
+    /// Whether a member stays; what is below it is pruned, and whether that changed anything.
+    fn keeps(&self, name: &str, value: &mut Value) -> (bool, bool) {
         if self.is_common(name) {
-            return true;
+            return (true, false);
         }
         match (self.properties.get(name), &self.additional) {
-            (Some(schema), _) => schema.prune(value),
-            (None, Some(Additional::Of(schema))) => schema.prune(value),
-            (None, Some(Additional::Any)) => empty(value),
-            (None, None) => return self.preserve,
+            (Some(schema), _) => (true, schema.prune(value)),
+            (None, Some(Additional::Of(schema))) => (true, schema.prune(value)),
+            (None, Some(Additional::Any)) => (true, empty(value)),
+            (None, None) => (self.preserve, false),
         }
-        true
     }
 
     /// Fills in defaults, from the outside in: what is filled in may lack members itself.
-    fn default_in(&self, value: &mut Value) {
+    fn default_in(&self, value: &mut Value) -> bool {
         match value {
             Value::Object(members) => {
-                self.default_members(members);
+                let mut filled = self.default_members(members);
                 for (name, value) in members.iter_mut() {
-                    let Some(schema) = self.member(name) else {
-                        continue;
-                    };
-                    schema.default_null(value);
-                    schema.default_in(value);
+                    if let Some(schema) = self.member(name) {
+                        filled |= schema.default_null(value);
+                        filled |= schema.default_in(value);
+                    }
                 }
+                filled
             }
-            Value::Array(items) => {
-                let Some(schema) = &self.items else { return };
-                for item in items {
-                    schema.default_null(item);
-                    schema.default_in(item);
-                }
-            }
-            _ => {}
+            Value::Array(items) => match &self.items {
+                Some(schema) => any(items, |item| {
+                    let null = schema.default_null(item);
+                    schema.default_in(item) || null
+                }),
+                None => false,
+            },
+            _ => false,
         }
     }
 
-    fn default_members(&self, members: &mut Map<String, Value>) {
+    fn default_members(&self, members: &mut Map<String, Value>) -> bool {
+        let mut filled = false;
         for (name, schema) in &self.properties {
             if let Some(default) = &schema.default
                 && !members.contains_key(name)
             {
                 members.insert(name.clone(), default.clone());
+                filled = true;
             }
         }
+        filled
     }
 
     /// A null where there may be none counts as missing.
-    fn default_null(&self, value: &mut Value) {
-        if let Some(default) = self.default.as_ref().filter(|_| self.is_stray(value)) {
+    fn default_null(&self, value: &mut Value) -> bool {
+        let default = self.default.as_ref().filter(|_| self.is_stray(value));
+        if let Some(default) = default {
             *value = default.clone();
         }
+        default.is_some()
     }
 
     fn is_stray(&self, value: &Value) -> bool {
         value.is_null() && !self.nullable
     }
 
-    /// Drops members that are null and may not be.
-    fn drop_nulls(&self, value: &mut Value) {
+    /// Drops members that are null and may not be; whether there was one.
+    fn drop_nulls(&self, value: &mut Value) -> bool {
         match value {
-            Value::Object(members) => members.retain(|name, value| match self.member(name) {
-                Some(schema) if schema.is_stray(value) => false,
-                Some(schema) => {
-                    schema.drop_nulls(value);
-                    true
-                }
-                None => true,
-            }),
-            Value::Array(items) => {
-                if let Some(schema) = &self.items {
-                    items.iter_mut().for_each(|item| schema.drop_nulls(item));
-                }
+            Value::Object(members) => {
+                let mut dropped = false;
+                members.retain(|name, value| match self.member(name) {
+                    Some(schema) if schema.is_stray(value) => {
+                        dropped = true;
+                        false
+                    }
+                    Some(schema) => {
+                        dropped |= schema.drop_nulls(value);
+                        true
+                    }
+                    None => true,
+                });
+                dropped
             }
-            _ => {}
+            Value::Array(items) => match &self.items {
+                Some(schema) => any(items, |item| schema.drop_nulls(item)),
+                None => false,
+            },
+            _ => false,
         }
     }
 }
 
-/// Drops all members: of a value of which nothing is known.
-fn empty(value: &mut Value) {
+/// Changes every item; whether one of them was.
+fn any(items: &mut [Value], mut change: impl FnMut(&mut Value) -> bool) -> bool {
+    let mut changed = false;
+    for item in items {
+        changed |= change(item);
+    }
+    changed
+}
+
+/// Drops all members: of a value of which nothing is known; whether it had one.
+fn empty(value: &mut Value) -> bool {
     match value {
-        Value::Object(members) => members.clear(),
-        Value::Array(items) => items.iter_mut().for_each(empty),
-        _ => {}
+        Value::Object(members) => {
+            let had = !members.is_empty();
+            members.clear();
+            had
+        }
+        Value::Array(items) => any(items, empty),
+        _ => false,
     }
 }

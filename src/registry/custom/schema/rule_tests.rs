@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rules::RuleError;
+use super::rules::{RuleError, compile};
 use super::tests::{told, version};
 use super::*;
 
@@ -132,7 +132,11 @@ fn deep_rules_do_not_overflow() {
             "true ? ".repeat(240) + "true" + &" : false".repeat(240),
         ] {
             let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": text}]});
-            let _told = told(&Schema::of_version(Some(&schema)), &json!({"a": 1}), None);
+            let _told = told(
+                &Compiler::default().version(Some(&schema)),
+                &json!({"a": 1}),
+                None,
+            );
         }
         let too_long = format!("0{} > 0", "+1".repeat(500));
         assert_eq!(compile(&too_long).unwrap_err(), RuleError::TooLong);

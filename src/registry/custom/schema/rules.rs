@@ -10,7 +10,7 @@ use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 use super::validate::{OldItems, cause, invalid};
-use super::{Additional, Kind, Schema, cost};
+use super::{Additional, Compiler, Kind, Schema, cost};
 use crate::api::StatusCause;
 use crate::registry::error::Causes;
 
@@ -36,9 +36,9 @@ pub(in crate::registry::custom) enum RuleError {
 #[derive(Debug)]
 pub(in crate::registry::custom) struct Rule {
     text: String,
-    program: Result<Program, RuleError>,
+    program: Result<Arc<Program>, RuleError>,
     message: String,
-    message_program: Option<Program>,
+    message_program: Option<Arc<Program>>,
     reason: String,
     field_path: String,
     optional_old_self: bool,
@@ -47,7 +47,7 @@ pub(in crate::registry::custom) struct Rule {
 }
 
 /// Compiles an expression.
-pub(in crate::registry::custom) fn compile(text: &str) -> Result<Program, RuleError> {
+pub(super) fn compile(text: &str) -> Result<Program, RuleError> {
     let mark = |b: &u8| !b.is_ascii_alphanumeric() && !b.is_ascii_whitespace() && *b != b'_';
     if text.bytes().filter(mark).count() > MARKS_MAX {
         return Err(RuleError::TooLong);
@@ -67,10 +67,10 @@ pub(in crate::registry::custom) fn compile(text: &str) -> Result<Program, RuleEr
 
 impl Rule {
     /// Reads an entry of `x-kubernetes-validations`.
-    pub(super) fn read(entry: &Value) -> Option<Self> {
+    pub(super) fn read(entry: &Value, compiler: &mut Compiler) -> Option<Self> {
         let text = |name: &str| entry[name].as_str().unwrap_or_default().trim().to_owned();
         let rule = entry["rule"].as_str()?.trim().to_owned();
-        let program = compile(&rule);
+        let program = compiler.program(&rule);
         let is_transition = program
             .as_ref()
             .is_ok_and(|program| program.references().has_variable("oldSelf"));
@@ -80,7 +80,7 @@ impl Rule {
             message: text("message"),
             message_program: Some(text("messageExpression"))
                 .filter(|expression| !expression.is_empty())
-                .and_then(|expression| compile(&expression).ok()),
+                .and_then(|expression| compiler.program(&expression).ok()),
             reason: text("reason"),
             field_path: text("fieldPath"),
             optional_old_self: entry["optionalOldSelf"] == true,

@@ -7,7 +7,7 @@ use super::*;
 use crate::registry::error::Causes;
 
 pub(super) fn version(properties: Value) -> Schema {
-    Schema::of_version(Some(&json!({"type": "object", "properties": properties})))
+    Compiler::default().version(Some(&json!({"type": "object", "properties": properties})))
 }
 
 /// `field: message` of each cause.
@@ -381,18 +381,5 @@ proptest! {
             changed["metadata"] = json!({"labels": {"a": "b"}});
             prop_assert_eq!(told(&schema, &changed, Some(&object)), Vec::<String>::new());
         }
-    }
-}
-
-/// Found by attack: a pattern of a few bytes took some ten megabytes, and a definition can have thousands.
-#[test]
-fn a_pattern_has_a_size() {
-    assert!(compiled(r"^\w{200}N$").is_err());
-    for usual in [
-        r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
-        r"^.{1,253}$",
-        r"^\d+(\.\d+){0,2}$",
-    ] {
-        assert!(compiled(usual).is_ok(), "{usual}");
     }
 }

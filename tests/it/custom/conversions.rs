@@ -1,0 +1,216 @@
+//! What becomes of a conversion that fails, of the version that is stored, and who else asks for one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, converter, sized, watched};
+use super::*;
+use crate::harness::{Reply, Webhook};
+
+pub(super) async fn what_cannot_be_converted_is_told(world: &mut World) {
+    let turn = Arc::new(AtomicUsize::new(0));
+    let turns = turn.clone();
+    let webhook = Webhook::answering(move |asked| {
+        let mut told = answer(asked);
+        let response = &mut told["response"];
+        match turns.load(Ordering::SeqCst) {
+            1 => return Reply::other(200, "nothing of the kind"),
+            2 => return Reply::other(500, "broken"),
+            3 => response["convertedObjects"] = json!([]),
+            4 => response["convertedObjects"][0]["metadata"]["name"] = "other".into(),
+            5 => response["uid"] = "other".into(),
+            6 => response["result"] = json!({"status": "Failure", "message": "too large for v2"}),
+            7 => response["convertedObjects"][0]["apiVersion"] = "example.com/v9".into(),
+            _ => {}
+        }
+        Reply::json(&told)
+    })
+    .await;
+    world
+        .define(&converted_foos("v1", webhook.client_config("/")))
+        .await;
+    assert_eq!(world.post(FOOS, &sized("v1", "a", 1)).await.0, 201);
+    let told = [
+        "failed: couldn't get version/kind; json parse error: ",
+        r#"failed: an error on the server ("broken") has prevented the request from succeeding"#,
+        "returned 0 objects, expected 1",
+        "returned invalid converted object at index 0: must have the same name: a != other",
+        r#"got "other""#,
+        "failed: too large for v2",
+        "invalid groupVersion (expected example.com/v2, received example.com/v9)",
+    ];
+    for (number, words) in (1..).zip(told) {
+        turn.store(number, Ordering::SeqCst);
+        let of_write = sized("v2", "new", 1);
+        for (method, path, body) in [
+            (Method::GET, format!("{NEWER}/a"), Value::Null),
+            (Method::GET, NEWER.to_owned(), Value::Null),
+            (Method::PUT, format!("{NEWER}/a"), sized("v2", "a", 2)),
+            (Method::DELETE, format!("{NEWER}/a"), Value::Null),
+        ] {
+            let (code, body) = world.send(method, &path, "application/json", &body).await;
+            let message = body["message"].as_str().unwrap_or_default();
+            assert_eq!((code, body["reason"].as_str()), (500, None), "{body}");
+            let begins = "conversion webhook for example.com/v1, Kind=Foo ";
+            assert!(
+                message.starts_with(begins) && message.contains(words),
+                "{body}"
+            );
+        }
+        let (code, body) = world.post(NEWER, &of_write).await;
+        assert_eq!(code, 500, "{body}");
+        let path = format!("{NEWER}?watch=1&timeoutSeconds=30");
+        let events = watched(&mut world.wire, &path).await;
+        assert_eq!(events.len(), 1, "it ends by itself: {events:?}");
+        assert_eq!(events[0]["type"], "ERROR");
+        assert_eq!(events[0]["object"]["code"], 500);
+        assert_eq!(events[0]["object"]["reason"], "InternalError");
+        assert!(
+            events[0]["object"]["message"]
+                .as_str()
+                .unwrap()
+                .contains(words)
+        );
+        let (code, _) = world.get(&format!("{FOOS}/a")).await;
+        assert_eq!(code, 200, "the stored version needs no webhook");
+    }
+    turn.store(0, Ordering::SeqCst);
+    let (code, body) = world.get(&format!("{NEWER}/a")).await;
+    assert_eq!(
+        (code, &body["spec"]["dimensions"]["size"]),
+        (200, &json!(1)),
+        "{body}"
+    );
+    assert_eq!(
+        world.get(&format!("{FOOS}/new")).await.0,
+        404,
+        "nothing was stored"
+    );
+}
+
+/// What is stored in one version is read when another is stored, and every write moves it there.
+pub(super) async fn the_stored_version_can_change(world: &mut World) {
+    let webhook = converter().await;
+    world
+        .define(&converted_foos("v1", webhook.client_config("/")))
+        .await;
+    for name in ["a", "b"] {
+        assert_eq!(world.post(FOOS, &sized("v1", name, 4)).await.0, 201);
+    }
+    let (_, before) = world.get(&format!("{NEWER}/a")).await;
+    let spec = &converted_foos("v2", webhook.client_config("/"))["spec"];
+    let patch = json!({"spec": {"versions": spec["versions"]}});
+    let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
+    assert_eq!(code, 200, "{body}");
+    assert_eq!(body["status"]["storedVersions"], json!(["v1", "v2"]));
+    // Followed when writes are stored as v2, which the webhook is asked for as long as they are not.
+    let written = world
+        .until(&format!("{NEWER}/a"), |code, _| code == 200)
+        .await;
+    assert_eq!(written["spec"], before["spec"]);
+    let mut name = 0;
+    loop {
+        name += 1;
+        let asked = webhook.asked().len();
+        assert_eq!(
+            world
+                .post(NEWER, &sized("v2", &format!("n{name}"), 1))
+                .await
+                .0,
+            201
+        );
+        if webhook.asked().len() == asked {
+            break;
+        }
+    }
+    let (_, listed) = world.get(NEWER).await;
+    let old = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|i| i["metadata"]["name"] == "a");
+    assert_eq!(old.unwrap()["spec"], json!({"dimensions": {"size": 4}}));
+    // A write that changes nothing stores it anew: so storage is migrated.
+    let (_, got) = world.get(&format!("{NEWER}/a")).await;
+    let (code, moved) = world.put(&format!("{NEWER}/a"), &got).await;
+    assert_eq!(code, 200, "{moved}");
+    assert_ne!(
+        moved["metadata"]["resourceVersion"],
+        got["metadata"]["resourceVersion"]
+    );
+    let (_, again) = world.put(&format!("{NEWER}/a"), &moved).await;
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        moved["metadata"]["resourceVersion"]
+    );
+    drop(webhook);
+    let (code, moved) = world.get(&format!("{NEWER}/a")).await;
+    assert_eq!(
+        (code, &moved["spec"]),
+        (200, &json!({"dimensions": {"size": 4}}))
+    );
+    let (code, body) = world.get(&format!("{FOOS}/a")).await;
+    assert_eq!(code, 500, "{body}");
+}
+
+/// A webhook by its Service, and an admission webhook that is shown what it asked for.
+pub(super) async fn services_and_admission(world: &mut World) {
+    let webhook = Webhook::start_as("converter.default.svc", |asked| {
+        Box::pin(async move { Reply::json(&answer(&asked)) })
+    })
+    .await;
+    // There is no network of pods here: what serves a Service is outside.
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "converter"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    let (code, body) = world
+        .post("/api/v1/namespaces/default/services", &service)
+        .await;
+    assert_eq!(code, 201, "{body}");
+    let config = json!({"caBundle": webhook.ca_bundle(), "service": {
+        "namespace": "default", "name": "converter", "path": "/crd", "port": webhook.port()}});
+    world.define(&converted_foos("v1", config)).await;
+    let judge = Webhook::answering(|asked| {
+        let request = &asked.body["request"];
+        Reply::json(
+            &json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "response": {"uid": request["uid"], "allowed": request["object"]["spec"]["size"] != 13,
+                "status": {"message": "unlucky"}}}),
+        )
+    })
+    .await;
+    let configuration = json!({
+        "kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": {"name": "judge"},
+        "webhooks": [{"name": "judge.example.com", "clientConfig": judge.client_config("/"),
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent",
+            "rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["foos"],
+                "operations": ["CREATE", "UPDATE"]}]}],
+    });
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(world.post(configurations, &configuration).await.0, 201);
+    // It is followed: at some time it judges.
+    for n in 0.. {
+        let (code, body) = world.post(NEWER, &sized("v2", &format!("a{n}"), 13)).await;
+        if code != 201 {
+            let told = body["message"].as_str().unwrap();
+            assert!(
+                told.contains(r#"admission webhook "judge.example.com" denied"#),
+                "{body}"
+            );
+            break;
+        }
+    }
+    let (code, body) = world.post(NEWER, &sized("v2", "lucky", 7)).await;
+    assert_eq!(code, 201, "{body}");
+    let asked = judge.asked();
+    let last = &asked.last().unwrap().body["request"];
+    assert_eq!(last["object"]["spec"], json!({"size": 7}));
+    assert_eq!(last["kind"]["version"], "v1");
+    assert_eq!(last["requestKind"]["version"], "v2");
+    assert!(
+        webhook
+            .asked()
+            .iter()
+            .all(|asked| asked.path == "/crd?timeout=30s")
+    );
+}
