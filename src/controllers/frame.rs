@@ -57,7 +57,8 @@ async fn work<C: Controller>(controller: &C) {
         tokio::select! {
             biased;
             Some(()) = looks.next() => {}
-            key = controller.queue().next(), if looks.len() < C::WORKERS => {
+            key = controller.queue().get(), if looks.len() < C::WORKERS => {
+                let key = key.expect("nobody shuts the queue down");
                 looks.push(look(controller, key));
             }
         }
@@ -83,7 +84,7 @@ async fn look<C: Controller>(controller: &C, key: C::Key) {
             Next::Again
         }
     };
-    controller.queue().done(key, next);
+    next.settle(controller.queue(), key);
 }
 
 /// As whom a controller writes: upstream's service account of that name.

@@ -28,6 +28,7 @@ mod rest;
 mod shared;
 mod source;
 mod store;
+mod work_queue;
 
 pub use controller::{
     Config as ControllerConfig, Controller, ControllerState, Resync, WatchErrorHandler,
@@ -58,5 +59,6 @@ pub use shared::{
 };
 pub use source::{HttpListerWatcher, ListWatchOptions, ReflectorMetrics};
 pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
+pub use work_queue::{Exponential, MaxOf, RateLimiter, TokenBucket, WorkQueue};
 
 pub use crate::api::ObjectKey;

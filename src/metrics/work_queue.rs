@@ -1,4 +1,4 @@
-//! What the queues of controllers are measured by. How a queue works is told by `controllers`.
+//! What the queues of controllers are measured by. How a queue works is told by `informer`.
 
 use super::exposition::{Exposition, Kind};
 use super::value::{Counter, Gauge};
@@ -16,7 +16,8 @@ pub struct WorkQueueMetrics {
 }
 
 impl WorkQueueMetrics {
-    pub(super) fn new(name: &'static str) -> Self {
+    /// Nothing counted yet. [`Metrics::work_queue`](super::Metrics::work_queue) makes those that are told.
+    pub fn new(name: &'static str) -> Self {
         Self {
             name,
             depth: Gauge::default(),

@@ -18,7 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "registry",
         &["admission", "managed", "cacher", "storage", "schema", "api"],
     ),
-    ("controllers", &["registry", "reflector", "api"]),
+    ("controllers", &["registry", "informer", "reflector", "api"]),
     ("http", &["registry", "schema", "api"]),
     (
         "server",

@@ -1,0 +1,225 @@
+//! The rules of the queue, one by one, in paused time.
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::*;
+
+const LIMITER: Exponential = Exponential {
+    first: Duration::from_millis(10),
+    max: Duration::from_millis(35),
+};
+
+type Queue = WorkQueue<&'static str>;
+
+fn queue() -> Queue {
+    WorkQueue::new(LIMITER, Arc::new(WorkQueueMetrics::new("test")))
+}
+
+/// Whether nothing waits and nothing is being looked at.
+fn is_idle(queue: &Queue) -> bool {
+    let keys = queue.keys.lock();
+    assert_eq!(keys.later.len(), keys.when.len());
+    keys.ready.is_empty() && keys.busy.is_empty() && keys.wanted.is_empty() && keys.later.is_empty()
+}
+
+async fn get(queue: &Queue) -> &'static str {
+    queue.get().await.expect("it is not shut down")
+}
+
+/// Takes the next and gives it back; after how many milliseconds it came.
+async fn look(queue: &Queue, expected: &str) -> u128 {
+    let before = Instant::now();
+    let key = get(queue).await;
+    assert_eq!(key, expected);
+    queue.done(&key);
+    before.elapsed().as_millis()
+}
+
+async fn nothing_comes(queue: &Queue) {
+    let early = timeout(Duration::from_millis(1), queue.get()).await;
+    early.expect_err("nothing is to be looked at now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_handed_out_once_however_often_it_is_added() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("b");
+    queue.add("a");
+    assert_eq!((queue.len(), queue.metrics.depth.get()), (2, 2));
+    assert_eq!((get(&queue).await, get(&queue).await), ("a", "b"));
+    queue.done(&"a");
+    queue.done(&"b");
+    assert!(is_idle(&queue) && queue.is_empty());
+    assert_eq!(queue.metrics.adds.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_added_while_it_is_busy_comes_again_when_it_is_done() {
+    let queue = queue();
+    queue.add("a");
+    assert_eq!(get(&queue).await, "a");
+    queue.add("a");
+    queue.add("a");
+    nothing_comes(&queue).await;
+    assert_eq!(queue.len(), 0, "it is not ready");
+    queue.done(&"a");
+    assert_eq!(look(&queue, "a").await, 0);
+    assert!(is_idle(&queue));
+}
+
+/// Giving back what was not taken must not bring it twice.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_twice_comes_once() {
+    let queue = queue();
+    queue.add("a");
+    queue.done(&"a");
+    assert_eq!(look(&queue, "a").await, 0);
+    assert!(is_idle(&queue));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_waits_longer_each_time_until_it_is_forgotten() {
+    let queue = queue();
+    queue.add("a");
+    for (failures, wait) in [0, 10, 20, 35, 35].into_iter().enumerate() {
+        assert_eq!(queue.num_requeues(&"a"), failures as u32);
+        assert_eq!(look(&queue, "a").await, wait);
+        queue.add_rate_limited("a");
+    }
+    assert_eq!(queue.metrics.retries.get(), 5);
+    look(&queue, "a").await;
+    queue.forget(&"a");
+    assert_eq!(queue.num_requeues(&"a"), 0);
+    queue.add_rate_limited("a");
+    assert_eq!(look(&queue, "a").await, 10);
+    queue.forget(&"a");
+    assert!(is_idle(&queue) && queue.keys.lock().requeues.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earliest_of_several_times_counts() {
+    let queue = queue();
+    queue.add_after("a", Duration::from_secs(5));
+    queue.add_after("a", Duration::from_secs(2));
+    queue.add_after("a", Duration::from_secs(9));
+    queue.add_after("b", Duration::from_secs(1));
+    queue.add_after("c", Duration::ZERO);
+    let waits = [
+        look(&queue, "c").await,
+        look(&queue, "b").await,
+        look(&queue, "a").await,
+    ];
+    assert_eq!(waits, [0, 1_000, 1_000]);
+    assert!(is_idle(&queue));
+}
+
+/// A handler may ask for a look now and one later, when something is to have happened. As in client-go
+/// the one does not answer the other.
+#[tokio::test(start_paused = true)]
+async fn a_look_now_does_not_cancel_the_later_one() {
+    let queue = queue();
+    queue.add("a");
+    queue.add_after("a", Duration::from_secs(3));
+    assert_eq!(look(&queue, "a").await, 0);
+    assert_eq!(look(&queue, "a").await, 3_000);
+    assert!(is_idle(&queue));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_worker_gets_what_is_due_in_time() {
+    let queue = queue();
+    let worker = async || {
+        let started = Instant::now();
+        let mut looks = Vec::new();
+        while let Some(key) = queue.get().await {
+            looks.push((started.elapsed().as_secs(), key));
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            queue.done(&key);
+        }
+        looks
+    };
+    let adding = async {
+        tokio::task::yield_now().await;
+        for (key, wait) in [("d", 7), ("c", 3), ("b", 2), ("a", 1)] {
+            queue.add_after(key, Duration::from_secs(wait));
+        }
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        queue.shut_down();
+    };
+    let (looks, ()) = tokio::join!(join_all((0..4).map(|_| worker())), adding);
+    let mut looks = looks.concat();
+    looks.sort_unstable();
+    assert_eq!(looks, [(1, "a"), (2, "b"), (3, "c"), (7, "d")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_shutting_down_what_is_there_is_handed_out_and_nothing_is_added() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("b");
+    queue.add_after("c", Duration::from_secs(1));
+    assert_eq!(get(&queue).await, "a");
+    queue.add("a");
+    queue.shut_down();
+    assert!(queue.is_shutting_down());
+    queue.add("d");
+    queue.add_after("e", Duration::from_secs(1));
+    queue.add_rate_limited("f");
+    assert_eq!(look(&queue, "b").await, 0);
+    queue.done(&"a");
+    assert_eq!(look(&queue, "a").await, 0, "it was added before");
+    assert_eq!(queue.get().await, None);
+    assert!(is_idle(&queue));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutting_down_wakes_every_worker() {
+    let queue = queue();
+    let ending = async {
+        tokio::task::yield_now().await;
+        queue.shut_down();
+    };
+    let (got, ()) = tokio::join!(join_all((0..3).map(|_| queue.get())), ending);
+    assert_eq!(got, [None; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_until_all_was_looked_at_and_given_back() {
+    let queue = queue();
+    queue.add("a");
+    queue.add("b");
+    let started = Instant::now();
+    let working = async {
+        while let Some(key) = queue.get().await {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            queue.done(&key);
+        }
+    };
+    let draining = async {
+        queue.shut_down_with_drain().await;
+        started.elapsed().as_secs()
+    };
+    let ((), drained) = tokio::join!(working, draining);
+    assert_eq!(drained, 4);
+    assert!(
+        queue.shut_down_with_drain().now_or_never().is_some(),
+        "all is done"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_nobody_finishes_is_ended_by_shutting_down() {
+    let queue = queue();
+    queue.add("a");
+    get(&queue).await;
+    let draining = timeout(Duration::from_secs(9), queue.shut_down_with_drain());
+    let ending = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.shut_down();
+    };
+    let (drained, ()) = tokio::join!(draining, ending);
+    drained.expect("it was ended");
+}
