@@ -157,7 +157,7 @@ impl Backfill {
         let source = Source {
             resource: &resource,
             storage: &*storage,
-            state: &first.objects,
+            state: first.objects(),
         };
         let read = self.read_back(source, config.history_bytes_max, start);
         let read = tokio::time::timeout(config.start_timeout, read).await;

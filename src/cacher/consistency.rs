@@ -130,7 +130,7 @@ impl Cacher {
         // knowing that it is there the check goes on with what there is.
         self.consistent().await?;
         let snapshot = self.snapshot().await?;
-        let cached = Digest::of_cache(&snapshot.objects).await;
+        let cached = Digest::of_cache(snapshot.objects()).await;
         let at = snapshot.at;
         drop(snapshot);
         Ok((at, cached, self.digest_of_storage(at).await?))

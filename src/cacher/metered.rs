@@ -20,7 +20,7 @@ impl CacheState for Cacher {
         let snapshot = self.published.snapshot.load_full()?;
         Some(CacheLook {
             resource_version: snapshot.at.get(),
-            objects: snapshot.objects.len(),
+            objects: snapshot.objects().len(),
             objects_bytes: snapshot.objects_bytes(),
             history_events: snapshot.history_len(),
             live_watchers: self.dispatcher.members(),

@@ -45,7 +45,6 @@ use self::backfill::Backfill;
 use self::cache_watcher::WatchContext;
 use self::consistency::Consistency;
 use self::dispatcher::Dispatcher;
-use self::index::Indexes;
 use self::metered::{Arrival, MeteredSource};
 use self::probe::RevisionProbe;
 use self::snapshot::Snapshot;
@@ -199,7 +198,7 @@ impl Cacher {
             progress,
         });
         let looked_at: Arc<dyn CacheState> = cacher.clone();
-        let indexes = Indexes::names(&cacher.resource);
+        let indexes = index::names(&cacher.resource);
         let metrics = &cacher.resource.metrics;
         metrics.look_at(Arc::downgrade(&looked_at), indexes);
         cacher.clone().spawn(tasks);
@@ -321,7 +320,7 @@ impl Cacher {
             .snapshot
             .load()
             .as_ref()?
-            .objects
+            .objects()
             .get(key)
             .cloned()
     }

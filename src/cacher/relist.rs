@@ -39,7 +39,7 @@ pub(super) fn changes(
     };
     for (key, object) in new {
         let version = object.resource_version();
-        let mut before = old.objects.get(key);
+        let mut before = old.objects().get(key);
         if before.is_some_and(|before| before.resource_version() == version) {
             continue;
         }
@@ -54,7 +54,7 @@ pub(super) fn changes(
         }
         tell(CacheEvent::put(object.clone(), before.cloned(), received));
     }
-    for (key, object) in &old.objects {
+    for (key, object) in old.objects() {
         if !new.contains_key(key) {
             if earliest > at {
                 return None;

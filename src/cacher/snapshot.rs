@@ -21,16 +21,17 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imbl::{OrdMap, Vector};
+use imbl::Vector;
 use tokio::time::Instant;
 
 use super::delegator::lookup;
 use super::event::CacheEvent;
-use super::index::Indexes;
+use super::index::{self, IndexedObjects};
 use crate::api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
+use crate::reflector;
 
 /// The objects of a resource by key, in key order.
-pub(super) type ObjectMap = OrdMap<ObjectKey, Arc<Object>>;
+pub(super) type ObjectMap = reflector::ObjectMap<Object>;
 
 /// A retained state is kept every so many events: an exact-version read undoes half as many on
 /// average, about half a millisecond at the worst, and a thousand of them cost 6 to 11 MB.
@@ -52,9 +53,8 @@ pub(super) struct Snapshot {
     /// Another one says that history did not go on: watches of the last one cannot.
     pub(super) generation: u64,
     pub(super) at: ResourceVersion,
-    pub(super) objects: ObjectMap,
-    /// The same objects by the fields that reads often pin.
-    indexes: Indexes,
+    /// By key, and by the fields that reads often pin.
+    objects: IndexedObjects,
     /// Oldest first.
     history: Vector<Arc<CacheEvent>>,
     /// What history reaches back to.
@@ -104,8 +104,7 @@ impl Snapshot {
             generation,
             at,
             objects_bytes: objects.values().map(json_bytes).sum(),
-            indexes: Indexes::new(triggers, &objects),
-            objects,
+            objects: index::indexed(triggers, objects),
             history: Vector::new(),
             reaches_back_to: at,
             history_bytes: 0,
@@ -115,6 +114,11 @@ impl Snapshot {
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
+    }
+
+    /// The objects by key.
+    pub(super) fn objects(&self) -> &ObjectMap {
+        self.objects.objects()
     }
 
     /// How many bytes of JSON the objects are.
@@ -151,7 +155,8 @@ impl Snapshot {
             self.at
         );
         if self.events_since_checkpoint >= CHECKPOINT_EVERY {
-            self.checkpoints.push_back((self.at, self.objects.clone()));
+            let objects = self.objects().clone();
+            self.checkpoints.push_back((self.at, objects));
             self.events_since_checkpoint = 0;
         }
         self.at = version;
@@ -159,12 +164,11 @@ impl Snapshot {
         for event in revision {
             assert_eq!(event.resource_version(), version, "two revisions in one");
             let before = match event.current() {
-                Some(object) => self.objects.insert(object.key().clone(), object.clone()),
-                None => self.objects.remove(event.object().key()),
+                Some(object) => self.objects.insert(object.key(), object),
+                None => self.objects.remove(event.object().key().as_str()),
             };
             self.objects_bytes += event.current().map_or(0, json_bytes);
             self.objects_bytes -= before.as_ref().map_or(0, json_bytes);
-            self.indexes.changed(before.as_ref(), event.current());
             self.history_bytes += event.memory();
             self.history.push_back(Arc::new(event));
         }
@@ -178,11 +182,11 @@ impl Snapshot {
         only: Option<&ObjectKey>,
     ) -> (ObjectMap, Option<usize>) {
         if let Some(key) = only {
-            return (lookup(&self.objects, key), None);
+            return (lookup(self.objects(), key), None);
         }
-        match self.indexes.pinned(predicate) {
+        match index::pinned(&self.objects, predicate) {
             Some((objects, index)) => (objects, Some(index)),
-            None => (self.objects.clone(), None),
+            None => (self.objects().clone(), None),
         }
     }
 
@@ -293,7 +297,7 @@ impl Snapshot {
         let checkpoint = self.checkpoints.iter().find(|(at, _)| *at >= version);
         let (from, mut objects) = match checkpoint {
             Some((at, objects)) => (*at, objects.clone()),
-            None => (self.at, self.objects.clone()),
+            None => (self.at, self.objects().clone()),
         };
         let undo = self.first_after(version)..self.first_after(from);
         for event in self.history.focus().narrow(undo).into_iter().rev() {

@@ -243,7 +243,7 @@ impl ReflectorStore for WatchCache {
         for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
             let events = revision
                 .iter()
-                .filter_map(|change| event(&snapshot.objects, change, received));
+                .filter_map(|change| event(snapshot.objects(), change, received));
             snapshot.push(events.collect());
         }
         snapshot.advance(batch.at);

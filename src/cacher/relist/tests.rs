@@ -42,7 +42,7 @@ fn old_state_and_events_give_the_new_state() {
         }
         let old = snapshot(100, old_objects);
         let Some(told) = changes(&old, &new, rv(at)) else {
-            let deleted = old.objects.keys().any(|key| !new.contains_key(key));
+            let deleted = old.objects().keys().any(|key| !new.contains_key(key));
             assert!(
                 at == 100 && deleted,
                 "seed {seed}: refused without a reason"
@@ -56,7 +56,7 @@ fn old_state_and_events_give_the_new_state() {
         }
         assert!(now.at <= rv(at));
         assert_eq!(
-            now.objects.values().map(|o| o.body()).collect::<Vec<_>>(),
+            now.objects().values().map(|o| o.body()).collect::<Vec<_>>(),
             new.values().map(|o| o.body()).collect::<Vec<_>>(),
             "seed {seed}"
         );

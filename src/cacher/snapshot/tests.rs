@@ -49,7 +49,7 @@ fn revision(
     let received = Instant::now();
     let change = |key: &u32, random: &mut fastrand::Rng| {
         let key = format!("ns/{key:02}");
-        let before = snapshot.objects.get(key.as_str()).cloned();
+        let before = snapshot.objects().get(key.as_str()).cloned();
         match before {
             Some(before) if random.bool() => {
                 CacheEvent::delete(before.deleted_at(at), before, received)
@@ -75,7 +75,7 @@ fn every_state_there_was_and_every_index_of_it() {
         version += random.u64(1..4);
         let revision = revision(&snapshot, &mut random, rv(version));
         snapshot.push(revision);
-        states.insert(snapshot.at, model(&snapshot.objects));
+        states.insert(snapshot.at, model(snapshot.objects()));
         if random.u32(..10) == 0 {
             version += 1;
             snapshot.advance(rv(version));
@@ -83,7 +83,7 @@ fn every_state_there_was_and_every_index_of_it() {
         for node in 0..5 {
             let pinned = predicate(&format!("spec.nodeName=n{node}"));
             let (candidates, _) = snapshot.candidates(&pinned, None);
-            let all = snapshot.objects.iter();
+            let all = snapshot.objects().iter();
             let scanned = all.filter(|(_, object)| pinned.matches(object));
             let scanned = scanned.map(|(key, object)| (key.clone(), object.clone()));
             let scanned = model(&scanned.collect());
