@@ -187,28 +187,29 @@ impl<T: KubeObject> DeltaFifo<T> {
 
     /// The source says that an object is new.
     pub fn add(&self, object: Arc<T>) {
-        self.changes([Change::Added(object)]);
+        self.tell([self.delta(Change::Added(object))]);
     }
 
     /// The source says that an object changed.
     pub fn update(&self, object: Arc<T>) {
-        self.changes([Change::Modified(object)]);
+        self.tell([self.delta(Change::Modified(object))]);
     }
 
     /// The source says that an object is gone. Of one that nobody knows nothing is told.
     pub fn delete(&self, object: Arc<T>) {
-        self.changes([Change::Deleted(object)]);
+        self.tell([self.delta(Change::Deleted(object))]);
     }
 
-    /// These changes happened, in order.
-    fn changes(&self, changes: impl IntoIterator<Item = Change<T>>) {
-        let changes = changes.into_iter().map(|change| match change {
+    /// What is queued of a change. Not to be called under the lock: what the function does may take time.
+    fn delta(&self, change: Change<T>) -> Delta<T> {
+        match change {
             Change::Added(object) => Delta::Added(self.transformed(object)),
             Change::Modified(object) => Delta::Updated(self.transformed(object)),
             Change::Deleted(object) => Delta::Deleted(Deleted::Observed(self.transformed(object))),
-        });
-        // Before the lock: what the function does may take its time.
-        let deltas: Vec<_> = changes.collect();
+        }
+    }
+
+    fn tell(&self, deltas: impl IntoIterator<Item = Delta<T>>) {
         let mut state = self.state.lock();
         for delta in deltas {
             state.populated = true;
@@ -397,8 +398,10 @@ impl<T: KubeObject> ReflectorStore for Arc<DeltaFifo<T>> {
     async fn watching(&mut self) {}
 
     async fn apply(&mut self, batch: ChangeBatch<T>) {
-        if !batch.changes.is_empty() {
-            self.changes(batch.changes);
+        let changes = batch.changes.into_iter();
+        let deltas: Vec<_> = changes.map(|change| self.delta(change)).collect();
+        if !deltas.is_empty() {
+            self.tell(deltas);
         }
     }
 

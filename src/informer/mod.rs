@@ -19,6 +19,7 @@ mod controller;
 mod delta_fifo;
 mod factory;
 mod key;
+pub mod kubelet;
 mod leader_election;
 mod lister;
 mod object;
@@ -28,6 +29,7 @@ mod rest;
 mod shared;
 mod source;
 mod store;
+mod undelta_store;
 mod work_queue;
 
 pub use controller::{
@@ -59,6 +61,7 @@ pub use shared::{
 };
 pub use source::{HttpListerWatcher, ListWatchOptions, ReflectorMetrics};
 pub use store::{IndexTaken, Indexers, NAMESPACE_INDEX, ThreadSafeStore, UnknownIndex};
+pub use undelta_store::UndeltaStore;
 pub use work_queue::{Exponential, MaxOf, RateLimiter, TokenBucket, WorkQueue};
 
 pub use crate::api::ObjectKey;
