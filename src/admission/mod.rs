@@ -14,12 +14,11 @@ mod matching;
 mod policy;
 mod rules;
 mod selector;
-pub mod typed;
 mod webhook;
 
 #[cfg(test)]
 mod testing;
 
-pub use check::{client_problems, problems};
+pub use check::{problems, types};
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};

@@ -3,6 +3,7 @@
 //! the room `admission`; where in a write it is asked, in `writing` and in `delete`.
 
 mod follow;
+mod typing;
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use super::authorization::{Action, authorize};
 use super::subresources::scale;
 use super::write::{Current, Place};
 use super::{
-    ApiError, Registry, Resource, Target, builtin, conversion, custom, json_patch, metadata, read,
+    ApiError, Registry, Resource, Target, builtin, conversion, json_patch, metadata, read,
 };
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
-use crate::admission::{ConfigurationKind, problems, typed};
+use crate::admission::{ConfigurationKind, problems};
 use crate::api::{
     DeleteOptions, FieldValidation, ListOptions, ResourceVersion, UserInfo, Warnings, WriteOptions,
 };
@@ -362,10 +363,6 @@ impl Cluster for Registry {
         let own = GroupVersionKind::of(&object);
         let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
         match (from, to) {
-            (Some(_), Some(to)) if to.custom.is_some() => {
-                let converted = custom::converted(&to, object).await;
-                converted.map_err(|error| error.to_string())
-            }
             (Some(from), Some(to)) => {
                 let mut shown =
                     conversion::from_storage(&to, conversion::to_storage(&from, object));
@@ -393,7 +390,16 @@ impl Cluster for Registry {
             return Ok(object);
         };
         metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
-        typed::check(&self.types, &object)?;
+        if let Some(kind) = self
+            .kind_type(&resource)
+            .filter(|_| resource.custom.is_none())
+        {
+            let decoded = kind.conform(&object);
+            if let Some(misfit) = decoded.misfit {
+                return Err(misfit);
+            }
+            object = decoded.value;
+        }
         let namespace = Some(write.namespace).filter(|_| resource.namespaced);
         metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
         builtin::default(&resource, &mut object);
@@ -438,13 +444,11 @@ impl Cluster for Registry {
                 list.map_err(unreadable)?.items
             }
         };
-        let shown = |object: &Arc<crate::api::Object>| -> Result<Value, ApiError> {
-            let body = object.body_slice();
-            let converted = self.converted(&resource, body)?;
-            serde_json::from_slice(converted.as_deref().unwrap_or(body))
-                .map_err(|e| crate::cacher::ReadError::Undecodable(e.to_string()).into())
+        let shown = |object: &Arc<crate::api::Object>| {
+            let value = serde_json::from_slice::<Value>(object.body_slice());
+            value.map(|value| conversion::from_storage(&resource, value))
         };
         let values = objects.iter().map(shown).collect::<Result<_, _>>();
-        values.map_err(unreadable)
+        values.map_err(|error| ParamError::Unreadable(error.to_string()))
     }
 }

@@ -13,6 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use self::misfit::{describe, go_type, problem};
+use super::quantity::Quantity;
 use super::types::{NodeId, Scalar, Shape, TypeRef, Types};
 
 /// How many mistakes of one body are told; upstream's.
@@ -194,6 +195,7 @@ impl<'a> Reader<'a, '_> {
             _ => (Some(None), false),
         };
         match problem {
+            None if matches!(self.shape(), Shape::Scalar(Scalar::Quantity)) => canonical(value),
             None => value,
             Some(told) => {
                 self.misfit(told, || describe(&value, integer));
@@ -249,6 +251,16 @@ impl<'a> Reader<'a, '_> {
             notes: self.notes,
         }
     }
+}
+
+/// A quantity as Kubernetes writes it again, whoever wrote it how: clients compare texts.
+fn canonical(value: Value) -> Value {
+    let parsed = match &value {
+        Value::String(text) => Quantity::parse(text.trim()),
+        Value::Number(number) => Quantity::parse(&number.to_string()),
+        _ => None,
+    };
+    parsed.map_or(value, |quantity| quantity.to_string().into())
 }
 
 impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {

@@ -27,11 +27,13 @@ mod builtins;
 mod custom;
 mod decode;
 pub mod openapi;
+mod quantity;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
 pub use decode::{Decoded, KindType, decode_untyped};
+pub(crate) use quantity::Quantity;
 pub(crate) use types::{Field, Node, ObjectId};
 pub use types::{Fields, ListKind, MergeRule, Scalar, Shape, TypeRef, Types};

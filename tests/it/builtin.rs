@@ -3,13 +3,16 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, on_both};
+use crate::harness::{Kubectl, PATIENCE, on_both};
 
 on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     kubectl_makes_what_has_defaults,
     kubectl_is_told_what_is_wrong,
     what_is_immutable_stays,
     services_get_addresses,
+    classes_are_chosen_for_who_names_none,
+    quantities_are_read_back_in_one_form,
+    what_is_no_base64_is_refused,
 ]);
 
 async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
@@ -245,4 +248,167 @@ async fn services_get_addresses(kubectl: &Kubectl) {
     kubectl
         .run(&["create", "service", "nodeport", "np2", "--tcp=80:80", &flag])
         .await;
+}
+
+/// Applies a change until its object is as it should be: what classes there are is seen a little later.
+async fn until(what: &str, made: impl AsyncFn(usize) -> bool) {
+    let begun = tokio::time::Instant::now();
+    let mut turn = 0;
+    while !made(turn).await {
+        assert!(begun.elapsed() < PATIENCE, "{what} is never chosen");
+        turn += 1;
+    }
+}
+
+async fn classes_are_chosen_for_who_names_none(kubectl: &Kubectl) {
+    let create = async |object: Value| {
+        kubectl
+            .run_with(&["create", "-f", "-"], &object.to_string())
+            .await
+    };
+    let class = |api: &str, kind: &str, name: &str, mark: &str, more: Value| {
+        let mut class = more;
+        class["apiVersion"] = api.into();
+        class["kind"] = kind.into();
+        class["metadata"] = json!({"name": name, "annotations": {mark: "true"}});
+        class
+    };
+    let mark = "storageclass.kubernetes.io/is-default-class";
+    let disks = json!({"provisioner": "example.com/disks"});
+    create(class(
+        "storage.k8s.io/v1",
+        "StorageClass",
+        "disks",
+        mark,
+        disks,
+    ))
+    .await;
+    let mark = "ingressclass.kubernetes.io/is-default-class";
+    let doors = json!({"spec": {"controller": "example.com/doors"}});
+    create(class(
+        "networking.k8s.io/v1",
+        "IngressClass",
+        "doors",
+        mark,
+        doors,
+    ))
+    .await;
+    kubectl
+        .run(&[
+            "create",
+            "priorityclass",
+            "usual",
+            "--value=5",
+            "--global-default",
+        ])
+        .await;
+    let second = [
+        "create",
+        "priorityclass",
+        "other",
+        "--value=6",
+        "--global-default",
+    ];
+    let told = kubectl.run_failing(&second).await;
+    assert!(
+        told.contains("PriorityClass usual is already marked as default"),
+        "{told}"
+    );
+
+    let claim = |name: String, class: Value| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    until("the class of storage", async |turn| {
+        let name = format!("c{turn}");
+        create(claim(name.clone(), Value::Null)).await;
+        let made = get(kubectl, &["pvc", &name]).await;
+        made["spec"]["storageClassName"] == "disks"
+    })
+    .await;
+    // Who says that he wants none gets none.
+    create(claim("none".to_owned(), "".into())).await;
+    assert_eq!(
+        get(kubectl, &["pvc", "none"]).await["spec"]["storageClassName"],
+        ""
+    );
+    until("the class of ingresses", async |turn| {
+        let name = format!("i{turn}");
+        kubectl
+            .run(&["create", "ingress", &name, "--rule=a.example/*=web:80"])
+            .await;
+        get(kubectl, &["ingress", &name]).await["spec"]["ingressClassName"] == "doors"
+    })
+    .await;
+    until("the class of priority", async |turn| {
+        let name = format!("p{turn}");
+        kubectl.run(&["run", &name, "--image=nginx"]).await;
+        let spec = &get(kubectl, &["pod", &name]).await["spec"];
+        spec["priorityClassName"] == "usual" && spec["priority"] == 5
+    })
+    .await;
+}
+
+async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
+    let resources = json!({"requests": {"cpu": "1000m", "memory": "1024Mi"},
+        "limits": {"cpu": 2, "memory": "1.5Gi", "ephemeral-storage": "0.5G"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sized"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}],
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "2048Ki"}}]}});
+    let made = ["create", "-f", "-"];
+    kubectl.run_with(&made, &pod.to_string()).await;
+    let sized = get(kubectl, &["pod", "sized"]).await;
+    assert_eq!(
+        sized["spec"]["containers"][0]["resources"],
+        json!({"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "500M"},
+            "limits": {"cpu": "2", "memory": "1536Mi", "ephemeral-storage": "500M"}})
+    );
+    assert_eq!(sized["spec"]["volumes"][0]["emptyDir"]["sizeLimit"], "2Mi");
+    // The same amount in other words changes nothing, in whatever way it is written.
+    let quota = |cpu: &str| {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+            "spec": {"hard": {"cpu": cpu}}})
+    };
+    kubectl.run_with(&made, &quota("3").to_string()).await;
+    for (how, said) in [
+        (
+            &["apply", "--server-side", "--force-conflicts", "-f", "-"][..],
+            "few serverside-applied",
+        ),
+        (&["replace", "-f", "-"][..], "few replaced"),
+    ] {
+        let told = kubectl.run_with(how, &quota("3000m").to_string()).await;
+        assert!(told.contains(said), "{told}");
+        let few = get(kubectl, &["quota", "few"]).await;
+        assert_eq!(few["spec"]["hard"]["cpu"], "3");
+    }
+    let patch = r#"{"spec":{"hard":{"cpu":"3e0"}}}"#;
+    kubectl.run(&["patch", "quota", "few", "-p", patch]).await;
+    let few = get(kubectl, &["quota", "few"]).await;
+    assert_eq!(few["spec"]["hard"]["cpu"], "3");
+    let bad = kubectl
+        .run_failing_with(&made, &quota("3x").to_string())
+        .await;
+    assert!(
+        bad.contains("quantities must match the regular expression"),
+        "{bad}"
+    );
+}
+
+async fn what_is_no_base64_is_refused(kubectl: &Kubectl) {
+    for (kind, member) in [("Secret", "data"), ("ConfigMap", "binaryData")] {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"},
+            member: {"k": "no base64!"}});
+        let told = kubectl
+            .run_failing_with(
+                &["create", "-f", "-", "--validate=false"],
+                &object.to_string(),
+            )
+            .await;
+        assert!(
+            told.contains("illegal base64 data at input byte 2"),
+            "{told}"
+        );
+    }
 }

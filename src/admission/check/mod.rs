@@ -2,6 +2,7 @@
 //! upstream's validation. Whoever stores it asks; nothing here decides on other writes.
 
 mod policies;
+pub mod types;
 mod webhooks;
 
 use serde_json::Value;
@@ -23,13 +24,6 @@ pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
         ConfigurationKind::Policy => policies::check(&mut problems, &object["spec"]),
         ConfigurationKind::Binding => policies::check_binding(&mut problems, &object["spec"]),
     }
-    problems.0
-}
-
-/// What is wrong with `client`, a `clientConfig` at `field`; the same in every API that has one.
-pub fn client_problems(field: &str, client: &Value) -> Vec<StatusCause> {
-    let mut problems = Problems::default();
-    webhooks::check_client(&mut problems, field, client);
     problems.0
 }
 

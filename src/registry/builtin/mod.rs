@@ -11,7 +11,6 @@
 mod defaults;
 mod fields;
 mod prepare;
-mod quantity;
 pub(super) mod services;
 mod validation;
 

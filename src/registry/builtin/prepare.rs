@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::Resource;
 use super::fields::{Fields, child, list, object, text};
-use super::quantity::Quantity;
 use super::services;
+use crate::schema::Quantity;
 
 /// What finds the pods of a job.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -93,7 +93,6 @@ pub(super) fn spec(resource: &Resource, object: &mut Fields) {
         && let Some(spec) = child(object, "spec")
     {
         services::pair_addresses(spec);
-        services::fill_families(spec);
     }
 }
 

@@ -160,7 +160,7 @@ async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
     for (name, words) in [
         (
             "type",
-            "json: cannot unmarshal string into field spec.containers",
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.containers",
         ),
         ("kind", "Node"),
         ("path", "/spec/nothing"),

@@ -17,6 +17,7 @@ on_both!(|server| (&Cluster(server)) => [
     updates_and_deletions_are_judged,
     what_cannot_work_is_refused_when_it_is_written,
     kubectl_shows_the_denial,
+    expressions_are_held_against_the_types,
 ]);
 
 /// A policy about config maps that are created or updated.
@@ -410,5 +411,61 @@ async fn kubectl_shows_the_denial(cluster: &Cluster<'_>) {
     assert_eq!(
         shown.trim(),
         "validatingadmissionpolicy.admissionregistration.k8s.io/p"
+    );
+}
+
+/// What cannot be there is told in the status, and the policy counts all the same.
+async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "knobs.types.example.com"},
+        "spec": {"group": "types.example.com", "scope": "Namespaced",
+            "names": {"plural": "knobs", "singular": "knob", "kind": "Knob"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+                    "properties": {"size": {"type": "integer"}}}}}}}]},
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.post(path, &definition).await.ok(201);
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [
+            rule(&["CREATE"], "", "configmaps"),
+            rule(&["CREATE"], "types.example.com", "knobs"),
+        ]},
+        "validations": [
+            {"expression": "object.metadata.name != ''"},
+            {"expression": "object.spec.size > 1", "messageExpression": "object.metadata.nam"},
+        ],
+    });
+    let policies = format!("{REGISTRATION}/validatingadmissionpolicies");
+    let made = cluster.post(&policies, &policy("p", spec)).await.ok(201);
+    assert_eq!(made["status"]["observedGeneration"], 1);
+    let warnings = &made["status"]["typeChecking"]["expressionWarnings"];
+    let told = |index: usize| {
+        let one = &warnings[index];
+        let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
+        (text("fieldRef"), text("warning"))
+    };
+    // Config maps have no spec, and knobs one with a size; neither has such a name.
+    assert_eq!(
+        told(0),
+        (
+            "spec.validations[1].expression".to_owned(),
+            "/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'spec'\n | object.spec.size > 1\n \
+             | ......^"
+                .to_owned()
+        )
+    );
+    let (field, both) = told(1);
+    assert_eq!(field, "spec.validations[1].messageExpression");
+    for kind in ["/v1, Kind=ConfigMap: ", "types.example.com/v1, Kind=Knob: "] {
+        assert!(both.contains(kind), "{both}");
+    }
+    let mended = json!({"spec": {"validations": [{"expression": "object.metadata.name != ''"}]}});
+    let path = format!("{policies}/p");
+    let mended = cluster.patch(&path, &mended).await.ok(200);
+    assert_eq!(
+        mended["status"],
+        json!({"observedGeneration": 2, "typeChecking": {}})
     );
 }

@@ -100,8 +100,23 @@ pub(super) fn priority_level(level: &mut Fields) {
     }
 }
 
-/// A node can allocate what it has, unless it says less.
+/// A node can allocate what it has, unless it says less; its range of pods' addresses has two members,
+/// which say the same.
 pub(super) fn node(node: &mut Fields) {
+    if let Some(spec) = existing(node, "spec") {
+        match (
+            text(spec, "podCIDR").to_owned(),
+            list(spec, "podCIDRs").first().cloned(),
+        ) {
+            (single, None) if !single.is_empty() => {
+                spec.insert("podCIDRs".to_owned(), json!([single]));
+            }
+            (single, Some(first)) if first != single.as_str() => {
+                spec.insert("podCIDR".to_owned(), first);
+            }
+            _ => {}
+        }
+    }
     let Some(status) = existing(node, "status") else {
         return;
     };

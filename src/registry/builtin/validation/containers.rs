@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::super::fields::{Fields, flag, is_unset, list, number, object, text};
+use super::super::fields::{Fields, is_unset, list, number, object, text};
 use super::Causes;
 use super::path::Path;
 use super::text::{self as rules, NOT_NEGATIVE};
-use super::{one_of, required_one_of, resources};
+use super::{one_of, required_one_of, resources, security};
 
 pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
@@ -159,14 +159,8 @@ fn common(container: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mut Causes)
     if let Some(given) = object(container, "resources") {
         resources::requirements(given, &at.member("resources"), causes);
     }
-    if let Some(context) = object(container, "securityContext") {
-        let at = at.member("securityContext");
-        super::pods::identities(context, &at, causes);
-        let escalates = context.get("allowPrivilegeEscalation") != Some(&Value::Bool(false));
-        if !escalates && flag(context, "privileged") {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            causes.invalid(&at, Value::Object(context.clone()), why);
-        }
+    if let Some(context) = security::within(container) {
+        security::of_container(context, &at.member("securityContext"), causes);
     }
 }
 

@@ -10,7 +10,7 @@ use super::Causes;
 use super::containers::objects;
 use super::path::Path;
 use super::text as rules;
-use super::{one_of, required_one_of, resources, selectors};
+use super::{one_of, resources, selectors};
 
 /// What a config map or a secret may hold, keys not counted.
 const DATA_BYTES_MAX: usize = 1 << 20;
@@ -21,7 +21,6 @@ const ACCESS_MODES: &[&str] = &[
     "ReadWriteOnce",
     "ReadWriteOncePod",
 ];
-const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 pub(super) fn config_map(map: &Fields, causes: &mut Causes) {
     let mut bytes = 0;
@@ -158,27 +157,6 @@ pub(super) fn access_modes(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     if alone && modes.len() > 1 {
         let why = "may not use ReadWriteOncePod with other access modes";
         causes.forbidden(&at, why);
-    }
-}
-
-pub(super) fn node(node: &Fields, causes: &mut Causes) {
-    let Some(spec) = object(node, "spec") else {
-        return;
-    };
-    let at = Path::Top("spec");
-    let at = at.member("taints");
-    let mut seen = HashSet::new();
-    for (index, taint) in objects(list(spec, "taints")) {
-        let at = at.item(index);
-        let (key, value) = (text(taint, "key"), text(taint, "value"));
-        causes.invalid_each(&at.member("key"), key, rules::qualified(key));
-        causes.invalid_each(&at.member("value"), value, rules::label_value(value));
-        required_one_of(taint, "effect", EFFECTS, &at, causes);
-        if !seen.insert((key, text(taint, "effect"))) {
-            let why = "taints must be unique by key and effect pair";
-            causes.duplicate(&at, taint.clone());
-            causes.invalid(&at, taint.clone(), why);
-        }
     }
 }
 

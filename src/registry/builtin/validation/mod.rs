@@ -6,12 +6,15 @@ mod certificates;
 mod containers;
 mod core;
 mod cron;
+mod flows;
 mod network;
+mod nodes;
 mod path;
 mod pods;
 mod policies;
 mod resources;
 mod scheduling;
+mod security;
 mod selectors;
 mod services;
 mod storage;
@@ -51,6 +54,7 @@ pub(super) fn update(
         }
         Some("status") => match (&*resource.group, &*resource.plural) {
             ("", "pods") => pods::status_update(old, new, causes),
+            ("", "nodes") => nodes::status(new, causes),
             ("" | "apps", _) => workloads::status(new, causes),
             _ => {}
         },
@@ -84,6 +88,8 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
             network::any(plural, object, causes);
         }
         ("storage.k8s.io", plural) => storage::any(plural, object, causes),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flows::schema(object, causes),
+        ("flowcontrol.apiserver.k8s.io", _) => flows::level(object, causes),
         _ => {}
     }
 }
@@ -103,7 +109,7 @@ fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut 
         "persistentvolumes" => storage::volume(object, causes),
         "configmaps" => core::config_map(object, causes),
         "secrets" => core::secret(object, causes),
-        "nodes" => core::node(object, causes),
+        "nodes" => nodes::node(object, causes),
         "endpoints" => network::endpoints(object, causes),
         "resourcequotas" => core::quota(object, causes),
         "limitranges" => core::limit_range(object, causes),

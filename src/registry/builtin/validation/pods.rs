@@ -9,7 +9,9 @@ use super::Causes;
 use super::containers::{self, objects};
 use super::path::Path;
 use super::text as rules;
-use super::{nullable_range, one_of, required_one_of, scheduling, selectors, volumes};
+use super::{
+    nullable_range, one_of, required_one_of, resources, scheduling, security, selectors, volumes,
+};
 
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -59,8 +61,11 @@ fn spec_of(spec: &Fields, is_pod: bool, at: &Path<'_>, causes: &mut Causes) {
     if let Some(labels) = object(spec, "nodeSelector") {
         selectors::labels(labels, &at.member("nodeSelector"), causes);
     }
-    if let Some(context) = object(spec, "securityContext") {
-        identities(context, &at.member("securityContext"), causes);
+    if let Some(context) = security::within(spec) {
+        security::of_pod(context, &at.member("securityContext"), causes);
+    }
+    if let Some(given) = object(spec, "resources") {
+        resources::of_pod(spec, given, &at.member("resources"), causes);
     }
     scheduling::affinity(spec, at, causes);
     dns_config(spec, at, causes);
@@ -92,31 +97,6 @@ fn spec_of(spec: &Fields, is_pod: bool, at: &Path<'_>, causes: &mut Causes) {
     );
     if let Some(os) = object(spec, "os") {
         required_one_of(os, "name", &["linux", "windows"], &at.member("os"), causes);
-    }
-}
-
-/// Users and groups by their numbers, of a pod or of a container.
-pub(super) fn identities(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
-    for member in ["runAsUser", "runAsGroup", "fsGroup"] {
-        nullable_range(context, member, 0, ID_MAX, at, causes);
-    }
-    let groups_at = at.member("supplementalGroups");
-    for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
-        if let Some(group) = group.as_i64() {
-            let problems = rules::range(group, 0, ID_MAX);
-            containers::numbered(&groups_at.item(index), group, problems, causes);
-        }
-    }
-    one_of(
-        context,
-        "fsGroupChangePolicy",
-        &["Always", "OnRootMismatch"],
-        at,
-        causes,
-    );
-    if let Some(profile) = object(context, "seccompProfile") {
-        let types = &["Localhost", "RuntimeDefault", "Unconfined"];
-        required_one_of(profile, "type", types, &at.member("seccompProfile"), causes);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is wrong with amounts of resources.
 
-use super::super::fields::{Fields, object};
-use super::super::quantity::Quantity;
+use super::super::fields::{Fields, list, object};
 use super::Causes;
 use super::path::Path;
 use super::text::{self as rules, NOT_NEGATIVE};
+use crate::schema::Quantity;
 
 /// The quantity of a member; texts and numbers are both.
 pub(super) fn quantity(fields: &Fields, member: &str) -> Option<Quantity> {
@@ -39,6 +39,45 @@ pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
         } else if request > limit {
             let why = format!("must be less than or equal to {name} limit of {limit}");
             causes.invalid(&at, request.to_string(), &why);
+        }
+    }
+}
+
+/// `resources` of a pod as a whole: what its containers ask for together fits, and so does what each may
+/// have at most.
+pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    requirements(given, at, causes);
+    for kind in ["requests", "limits"] {
+        let Some(amounts) = object(given, kind) else {
+            continue;
+        };
+        let at = at.member(kind);
+        for name in amounts.keys() {
+            if !matches!(&**name, "cpu" | "memory") && !name.starts_with("hugepages-") {
+                causes.not_supported(&at.key(name), name, &["cpu", "hugepages-", "memory"]);
+                continue;
+            }
+            let Some(own) = quantity(amounts, name) else {
+                continue;
+            };
+            let of_containers = list(spec, "containers").iter().filter_map(|container| {
+                let amounts = container.get("resources")?.get(kind)?.as_object()?;
+                quantity(amounts, name)
+            });
+            if kind == "requests" {
+                let all = of_containers.fold(None, |sum: Option<Quantity>, one| {
+                    Some(sum.map_or(one, |sum| sum + one))
+                });
+                if let Some(all) = all.filter(|all| *all > own) {
+                    let why = format!(
+                        "must be greater than or equal to aggregate container requests of {all}"
+                    );
+                    causes.invalid(&at.key(name), own.to_string(), &why);
+                }
+            } else if let Some(more) = of_containers.filter(|one| *one > own).last() {
+                let why = format!("must be greater than or equal to container limits of {more}");
+                causes.invalid(&at.key(name), own.to_string(), &why);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::super::fields::{Fields, is_unset, list, number, object, text};
-use super::super::services::{has_cluster_ip, is_external, is_foreign};
+use super::super::services::{has_cluster_ip, is_external};
 use super::Causes;
 use super::containers::{PROTOCOLS, numbered, objects, port_or_name};
 use super::path::Path;
@@ -13,6 +13,7 @@ use super::text as rules;
 use super::{one_of, required_one_of, selectors};
 
 const SPEC: Path<'static> = Path::Top("spec");
+const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 /// Of the kubelet, which must not be shadowed.
@@ -159,36 +160,86 @@ fn affinity(spec: &Fields, causes: &mut Causes) {
     }
 }
 
+/// Addresses and families as far as they show by themselves; what the cluster has is asked where they are
+/// given.
 fn cluster_ips(spec: &Fields, causes: &mut Causes) {
+    if text(spec, "type") == "ExternalName" {
+        return;
+    }
     let at = SPEC.member("clusterIPs");
-    let ips = list(spec, "clusterIPs");
-    let first = ips.first().and_then(Value::as_str).unwrap_or_default();
-    let single = text(spec, "clusterIP");
-    if !ips.is_empty() && !single.is_empty() && first != single {
-        let why = "first value must match `clusterIP`";
-        causes.invalid(&at, ips.to_vec(), why);
+    let ips: Vec<&str> = list(spec, "clusterIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let shown = || list(spec, "clusterIPs").to_vec();
+    match (text(spec, "clusterIP"), ips.first()) {
+        ("", Some(_)) => {
+            causes.invalid(
+                &at,
+                shown(),
+                "must be empty when `clusterIP` is not specified",
+            );
+        }
+        ("", None) => {}
+        (_, None) => causes.required(&at, ""),
+        (single, Some(first)) if single != *first => {
+            causes.invalid(&at, shown(), "first value must match `clusterIP`");
+        }
+        _ => {}
     }
-    if ips.len() > 1 {
-        let why = "may only hold up to 1 values: this cluster has one family of addresses";
-        causes.invalid(&at, ips.to_vec(), why);
+    families(spec, causes);
+    let mut well_formed = true;
+    for (index, ip) in ips.iter().enumerate() {
+        if index == 0 && *ip == "None" {
+            if ips.len() > 1 {
+                well_formed = false;
+                causes.invalid(&at, shown(), "'None' must be the first and only value");
+            }
+            continue;
+        }
+        let problems = rules::ip(ip);
+        well_formed &= problems.is_empty();
+        causes.invalid_each(&at.item(index), ip, problems);
     }
-    let given = if ips.is_empty() { single } else { first };
-    if !matches!(given, "" | "None") {
-        causes.invalid_each(&at.item(0), given, rules::ip(given));
+    if ips.len() > 2 {
+        causes.invalid(&at, shown(), "may only hold up to 2 values");
     }
-    let foreign = is_foreign(spec);
-    let families = list(spec, "ipFamilies");
-    if !foreign && families.iter().any(|family| family == "IPv6") {
-        let why = "may not contain IPv6: it is not configured on this cluster";
-        causes.invalid(&SPEC.member("ipFamilies").item(0), "IPv6", why);
+    if well_formed && ips != ["None"] {
+        of_families(&ips, spec, causes);
     }
-    let policy = text(spec, "ipFamilyPolicy");
-    if policy == "RequireDualStack" && !foreign {
-        let why = "this cluster is not configured for dual-stack services";
-        causes.invalid(&SPEC.member("ipFamilyPolicy"), policy, why);
+}
+
+fn families(spec: &Fields, causes: &mut Causes) {
+    let at = SPEC.member("ipFamilies");
+    let mut seen = HashSet::new();
+    for (index, family) in list(spec, "ipFamilies").iter().enumerate() {
+        let family = family.as_str().unwrap_or_default();
+        if !FAMILIES.contains(&family) {
+            causes.not_supported(&at.item(index), family, FAMILIES);
+        }
+        if !seen.insert(family) {
+            causes.duplicate(&at.item(index), family);
+        }
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     one_of(spec, "ipFamilyPolicy", policies, &SPEC, causes);
+}
+
+/// One address of each family, in the order of the families.
+fn of_families(ips: &[&str], spec: &Fields, causes: &mut Causes) {
+    let at = SPEC.member("clusterIPs");
+    let is_v6 = |ip: &&str| ip.contains(':');
+    if ips.len() > 1 && ips.iter().filter(|ip| is_v6(ip)).count() != 1 {
+        let why = "may specify no more than one IP for each IP family";
+        causes.invalid(&at, list(spec, "clusterIPs").to_vec(), why);
+    }
+    for (index, (ip, family)) in ips.iter().zip(list(spec, "ipFamilies")).enumerate() {
+        let family = family.as_str().unwrap_or_default();
+        if FAMILIES.contains(&family) && is_v6(ip) != (family == "IPv6") {
+            let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            causes.invalid(&at.item(index), *ip, &why);
+        }
+    }
 }
 
 fn traffic(spec: &Fields, kind: &str, causes: &mut Causes) {
@@ -238,12 +289,8 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     if !has_cluster_ip(old) || !has_cluster_ip(new) {
         return;
     }
-    let at = SPEC.member("clusterIPs");
-    let (before, now) = (text(old, "clusterIP"), text(new, "clusterIP"));
-    let shown = list(new, "clusterIPs").to_vec();
-    if !before.is_empty() && before != now {
-        causes.invalid(&at.item(0), shown, "may not change once set");
-    }
+    addresses_stay(old, new, causes);
+    families_stay(old, new, causes);
     let class = (
         text(old, "loadBalancerClass"),
         text(new, "loadBalancerClass"),
@@ -257,5 +304,51 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
             class.1,
             "may not change once set",
         );
+    }
+}
+
+/// The first address stays; a second one comes and goes with the policy.
+fn addresses_stay(old: &Fields, new: &Fields, causes: &mut Causes) {
+    let at = SPEC.member("clusterIPs");
+    let (before, now) = (list(old, "clusterIPs"), list(new, "clusterIPs"));
+    let once = "may not change once set";
+    // Of more or fewer only the first is compared.
+    let compared = match before.len() == now.len() {
+        true => before.len(),
+        false => 1,
+    };
+    for index in 0..compared.min(before.len()).min(now.len()) {
+        if before[index] != now[index] {
+            causes.invalid(&at.item(index), now.to_vec(), once);
+        }
+    }
+    if now.is_empty() && !before.is_empty() {
+        causes.invalid(
+            &at.item(0),
+            Vec::<Value>::new(),
+            "primary clusterIP can not be unset",
+        );
+    }
+}
+
+/// The same of the families of those that have addresses.
+fn families_stay(old: &Fields, new: &Fields, causes: &mut Causes) {
+    let headless = |spec| text(spec, "clusterIP") == "None";
+    let (before, now) = (list(old, "ipFamilies"), list(new, "ipFamilies"));
+    if headless(old) || headless(new) || now.is_empty() {
+        return;
+    }
+    let compared = match before.len() == now.len() {
+        true => before.len(),
+        false => 1,
+    };
+    if before
+        .iter()
+        .zip(now)
+        .take(compared)
+        .any(|(before, now)| before != now)
+    {
+        let at = SPEC.member("ipFamilies");
+        causes.invalid(&at.item(0), now.to_vec(), "may not change once set");
     }
 }

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::super::super::Resource;
 use super::super::fields::{Fields, flag, is_unset, object, text};
-use super::super::quantity::Quantity;
 use super::Causes;
 use super::path::Path;
 use super::text::IMMUTABLE;
-use super::{batch, pods, resources, services, storage};
+use super::{batch, nodes, pods, resources, services, storage};
+use crate::schema::Quantity;
 
 /// How a change of a field that does not change is told.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +79,7 @@ pub(super) fn update(resource: &Resource, old: &Fields, new: &Fields, causes: &m
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pods::update(old, new, causes),
         ("", "services") => services::update(old, new, causes),
+        ("", "nodes") => nodes::update(old, new, causes),
         ("", "configmaps") => sealed(&["data", "binaryData"], old, new, causes),
         ("", "secrets") => sealed(&["data"], old, new, causes),
         ("", "persistentvolumes") => volume(old, new, causes),

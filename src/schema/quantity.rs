@@ -16,7 +16,7 @@ enum Format {
 
 /// An amount of something.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Quantity {
+pub(crate) struct Quantity {
     /// In billionths; more than storage can say is the most that it can.
     nano: i128,
     format: Format,
@@ -44,7 +44,7 @@ const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 impl Quantity {
     /// Reads one; `None` when it is none.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let end = unsigned
             .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -60,17 +60,29 @@ impl Quantity {
         Some(Self { nano, format })
     }
 
-    pub(super) fn is_zero(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    pub(super) fn is_negative(self) -> bool {
+    pub(crate) fn is_negative(self) -> bool {
         self.nano < 0
     }
 
     /// Whether it is a number of whole units.
-    pub(super) fn is_whole(self) -> bool {
+    pub(crate) fn is_whole(self) -> bool {
         self.nano % NANO == 0
+    }
+}
+
+impl std::ops::Add for Quantity {
+    type Output = Self;
+
+    /// In the form of the first.
+    fn add(self, other: Self) -> Self {
+        Self {
+            nano: self.nano.saturating_add(other.nano).min(NANO_MAX),
+            ..self
+        }
     }
 }
 
