@@ -19,6 +19,6 @@ mod webhook;
 #[cfg(test)]
 mod testing;
 
-pub use check::{problems, types};
+pub use check::{client_problems, problems, types};
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};

@@ -39,6 +39,10 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+pro
 /// What clients in use call it. It is no valid media type, so it is never answered: Go's clients fail to
 /// parse it.
 const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// OpenAPI v3 in protobuf.
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// What clients in use call it; as with v2.
+const V3_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 /// How long a document that is named by its hash may be kept by clients, in seconds: a year.
 const IMMUTABLE: &str = "public, immutable, max-age=31536000";
@@ -48,6 +52,8 @@ const IMMUTABLE: &str = "public, immutable, max-age=31536000";
 enum Which {
     /// v3 of a group and version, by its path below the index: `api/v1`, `apis/apps/v1`.
     V3(String),
+    /// The same in protobuf.
+    V3Protobuf(String),
     V2Json,
     V2Protobuf,
 }
@@ -97,13 +103,18 @@ impl Documents {
         if resources.is_empty() {
             return Err(WireError::NoSuchPath);
         }
-        if !clauses(asked.accept)
-            .iter()
-            .any(|clause| clause.covers(JSON))
-        {
-            let accepted = JSON.to_owned();
-            return Err(WireError::NotAcceptable { accepted });
-        }
+        let form = clauses(asked.accept).iter().find_map(|clause| {
+            if clause.covers(JSON) {
+                return Some((Which::V3(path.to_owned()), JSON));
+            }
+            let protobuf = clause.covers(V3_PROTOBUF) || clause.covers(V3_PROTOBUF_OLD);
+            protobuf.then_some((Which::V3Protobuf(path.to_owned()), V3_PROTOBUF))
+        });
+        let Some((which, content_type)) = form else {
+            return Err(WireError::NotAcceptable {
+                accepted: format!("{JSON}, {V3_PROTOBUF}"),
+            });
+        };
         let hash = hash_of(&resources);
         if let Some(other) = asked.hash.filter(|given| *given != hash) {
             tracing::debug!(other, hash, path, "a client asks for an older document");
@@ -115,10 +126,8 @@ impl Documents {
             );
             return Ok(moved);
         }
-        let kept = self
-            .get(&asked, Which::V3(path.to_owned()), hash, resources)
-            .await?;
-        let mut answer = answer(&asked, &kept, JSON);
+        let kept = self.get(&asked, which, hash, resources).await?;
+        let mut answer = answer(&asked, &kept, content_type);
         if asked.hash.is_some() {
             let immutable = HeaderValue::from_static(IMMUTABLE);
             answer.headers_mut().insert(CACHE_CONTROL, immutable);
@@ -160,7 +169,9 @@ impl Documents {
             return Ok(found.clone());
         }
         kept.retain(|which, _| match which {
-            Which::V3(path) => asked.resources.iter().any(|r| path_of(r) == *path),
+            Which::V3(path) | Which::V3Protobuf(path) => {
+                asked.resources.iter().any(|r| path_of(r) == *path)
+            }
             Which::V2Json | Which::V2Protobuf => true,
         });
         let types = asked.types.clone();
@@ -187,6 +198,10 @@ fn make(which: &Which, types: &Types, resources: &[Served]) -> std::io::Result<B
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     match which {
         Which::V3(_) => serde_json::to_writer(&mut gzip, &openapi::v3(&about, types, resources))?,
+        Which::V3Protobuf(_) => {
+            let document = openapi::v3(&about, types, resources);
+            gzip.write_all(&openapi::v3_protobuf(&document))?;
+        }
         Which::V2Json => serde_json::to_writer(&mut gzip, &openapi::v2(&about, types, resources))?,
         Which::V2Protobuf => {
             let document = openapi::v2(&about, types, resources);

@@ -17,7 +17,7 @@ use super::authorization::{Action, authorize};
 use super::subresources::scale;
 use super::write::{Current, Place};
 use super::{
-    ApiError, Registry, Resource, Target, builtin, conversion, json_patch, metadata, read,
+    ApiError, Registry, Resource, Target, builtin, conversion, custom, json_patch, metadata, read,
 };
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use crate::admission::authorizer::{Authorizer, Decision, Deed};
@@ -363,6 +363,10 @@ impl Cluster for Registry {
         let own = GroupVersionKind::of(&object);
         let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
         match (from, to) {
+            (Some(_), Some(to)) if to.custom.is_some() => {
+                let converted = custom::converted(&to, object).await;
+                converted.map_err(|error| error.to_string())
+            }
             (Some(from), Some(to)) => {
                 let mut shown =
                     conversion::from_storage(&to, conversion::to_storage(&from, object));
@@ -444,11 +448,13 @@ impl Cluster for Registry {
                 list.map_err(unreadable)?.items
             }
         };
-        let shown = |object: &Arc<crate::api::Object>| {
-            let value = serde_json::from_slice::<Value>(object.body_slice());
-            value.map(|value| conversion::from_storage(&resource, value))
+        let shown = |object: &Arc<crate::api::Object>| -> Result<Value, ApiError> {
+            let body = object.body_slice();
+            let converted = self.converted(&resource, body)?;
+            serde_json::from_slice(converted.as_deref().unwrap_or(body))
+                .map_err(|e| crate::cacher::ReadError::Undecodable(e.to_string()).into())
         };
         let values = objects.iter().map(shown).collect::<Result<_, _>>();
-        values.map_err(|error| ParamError::Unreadable(error.to_string()))
+        values.map_err(unreadable)
     }
 }

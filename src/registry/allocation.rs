@@ -9,17 +9,29 @@
 //! # Invariants
 //!
 //! 1. A service is stored only with addresses and ports of which it has the claims.
-//! 2. A claim goes with the write that gives up what it is for. One that is left behind by a server that
-//!    died, or by a write that was refused in the end, is taken over when somebody wants it and the
-//!    service that it names has no use for it.
+//! 2. A claim goes with the write that gives up what it is for, and with the one that wanted it and was
+//!    refused. One that is left behind by a server that died is taken over when somebody wants it and
+//!    the service that it names has no use for it.
+//!
+//! # Beside a kube-apiserver
+//!
+//! On one etcd both see the same claims of addresses. Ports on nodes upstream keeps as one bitmap
+//! (`/registry/ranges/servicenodeports`), which is not looked at here: it follows the services, within its
+//! three minutes of repair, so only a port that both give away before that can be given twice.
+
+mod families;
+mod ranges;
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+pub use ranges::ServiceRanges;
+use ranges::{Family, Range};
 
 use super::builtin::services::{has_cluster_ip, has_health_port, has_node_ports};
 use super::write::{Current, Place, encode};
@@ -27,17 +39,10 @@ use super::{ApiError, Registry, Resource, Target, metadata};
 use crate::api::{StatusCause, StorageKey};
 use crate::storage::{Expect, KeyValue, Outcome, Put};
 
-/// The addresses of services: 10.96.0.0/12, as kubeadm has it.
-const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
-const NETWORK_BITS: u32 = 12;
-/// Addresses in it; the first is the network's own and the last its broadcast.
-const ADDRESSES: u32 = 1 << (32 - NETWORK_BITS);
-/// The first addresses are for those who choose theirs (KEP-3070).
-const CHOSEN: u32 = 257;
 /// The ports on nodes.
 const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 /// How many addresses are tried for one that is free.
-const TRIES_MAX: u32 = 2048;
+const TRIES_MAX: u64 = 2048;
 /// How long a claim may wait for its service to be written: longer than any write takes.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 /// Whose claim it is: a service of that name may be another one by now.
@@ -46,7 +51,7 @@ const UID: &str = "services.watchet/uid";
 /// Something of which each is one service's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Good {
-    Address(Ipv4Addr),
+    Address(IpAddr),
     Port(u16),
 }
 
@@ -56,7 +61,7 @@ impl Good {
             Self::Address(ip) => format!("/ipaddresses/{ip}"),
             Self::Port(port) => format!("/ranges/servicenodeports/{port}"),
         };
-        StorageKey::new(&key).expect("numbers and dots are a path")
+        StorageKey::new(&key).expect("addresses and numbers are a path")
     }
 
     /// Whether the service has it.
@@ -127,6 +132,23 @@ pub(super) async fn allocate(
     allocated
 }
 
+/// Gives up what a write claimed for the object `wanted` and did not get stored, if that is a service. What
+/// the service that is there has by now stays its own.
+pub(super) async fn give_back(registry: &Registry, place: &Place, wanted: &Value) {
+    if !place.resource.is("", "services") {
+        return;
+    }
+    let stored = match registry.read_stored(place).await {
+        Ok(current) => Some(current.value),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => {
+            tracing::warn!(%error, "a service's claims are left behind");
+            return;
+        }
+    };
+    settle(registry, &place.resource, wanted, stored.as_ref()).await;
+}
+
 /// Gives up the claims on what the object `before` has and `after` has not, if they are services. A
 /// failure is not the client's: it leaves a claim that nobody uses, which may be taken over.
 pub(super) async fn settle(
@@ -165,10 +187,14 @@ async fn release(registry: &Registry, good: Good, uid: &str) -> Result<(), ApiEr
 
 impl Allocation<'_> {
     async fn fill(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
+        let ranges = &self.registry.service_ranges;
+        let resource = &self.target.resource;
+        families::fill(ranges, old, service)
+            .map_err(|causes| ApiError::invalid(resource, &self.target.name, causes))?;
         let had = old.map(goods).unwrap_or_default();
         let spec = service["spec"].as_object().cloned().unwrap_or_default();
         if has_cluster_ip(&spec) && service["spec"]["clusterIP"] != "None" {
-            self.address(&had, service).await?;
+            self.addresses(&had, service).await?;
         }
         if has_node_ports(&spec) {
             self.ports(&had, service).await?;
@@ -187,34 +213,57 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    async fn address(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
-        let given = service["spec"]["clusterIP"].as_str().unwrap_or_default();
-        if given.is_empty() {
-            let ip = self.free_address().await?.to_string();
-            service["spec"]["clusterIPs"] = json!([ip]);
-            service["spec"]["clusterIP"] = ip.into();
-            return Ok(());
+    /// An address of each family, in their order.
+    async fn addresses(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
+        let texts = |member: &str| -> Vec<String> {
+            let list = service["spec"][member].as_array().into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (families, mut given) = (texts("ipFamilies"), texts("clusterIPs"));
+        for (index, family) in families.iter().enumerate() {
+            let range = match &**family {
+                "IPv4" => self.registry.service_ranges.of(Family::V4),
+                _ => self.registry.service_ranges.of(Family::V6),
+            };
+            let ip = match (given.get(index), range) {
+                (Some(chosen), range) => self.chosen_address(chosen, range, had).await?,
+                (None, Some(range)) => self.free_address(range).await?,
+                // One that prefers two families and was made when there were two.
+                (None, None) => break,
+            };
+            given.truncate(index);
+            given.push(ip);
         }
-        let Ok(ip) = given.parse::<Ipv4Addr>() else {
-            return Err(self.refused_address(given, "it is of no configured family"));
+        if let Some(first) = given.first().cloned() {
+            service["spec"]["clusterIP"] = first.into();
+            service["spec"]["clusterIPs"] = json!(given);
+        }
+        Ok(())
+    }
+
+    async fn chosen_address(
+        &self,
+        given: &str,
+        range: Option<Range>,
+        had: &[Good],
+    ) -> Result<String, ApiError> {
+        let Ok(ip) = given.parse::<IpAddr>() else {
+            return Err(self.refused_address(given, "it is no address"));
         };
         let good = Good::Address(ip);
         if had.contains(&good) {
-            return Ok(());
+            return Ok(given.to_owned());
         }
-        let offset = u32::from(ip).wrapping_sub(NETWORK);
-        if !(1..ADDRESSES - 1).contains(&offset) {
-            let why = format!(
-                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
-                Ipv4Addr::from(NETWORK),
-                NETWORK_BITS
-            );
-            return Err(self.refused_address(given, &why));
-        }
-        match self.claim(good).await? {
-            true => Ok(()),
-            false => Err(self.refused_address(given, "provided IP is already allocated")),
-        }
+        let Some(range) = range.filter(|range| !range.contains(ip)) else {
+            return match self.claim(good).await? {
+                true => Ok(given.to_owned()),
+                false => Err(self.refused_address(given, "provided IP is already allocated")),
+            };
+        };
+        let why = format!(
+            "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"
+        );
+        Err(self.refused_address(given, &why))
     }
 
     fn refused_address(&self, ip: &str, why: &str) -> ApiError {
@@ -230,17 +279,21 @@ impl Allocation<'_> {
         ApiError::invalid(&self.target.resource, &self.target.name, vec![cause])
     }
 
-    async fn free_address(&self) -> Result<Ipv4Addr, ApiError> {
-        let choice = ADDRESSES - 1 - CHOSEN;
-        let start = (self.seed % u64::from(choice)) as u32;
-        for step in 0..TRIES_MAX {
-            let ip = Ipv4Addr::from(NETWORK + CHOSEN + (start + step) % choice);
-            if self.claim(Good::Address(ip)).await? {
-                return Ok(ip);
+    /// One that nobody has: of those that nobody chooses, then of the others.
+    async fn free_address(&self, range: Range) -> Result<String, ApiError> {
+        let (chosen, all) = (range.chosen(), range.len());
+        for (from, len) in [(chosen, all - chosen), (0, chosen)] {
+            let start = self.seed.checked_rem(len).unwrap_or(0);
+            for step in 0..len.min(TRIES_MAX) {
+                let ip = range.at(from + (start + step) % len);
+                if self.claim(Good::Address(ip)).await? {
+                    return Ok(ip.to_string());
+                }
             }
         }
-        let full = "range is full";
-        Err(self.refused(StatusCause::invalid("spec.clusterIPs", "", full)))
+        Err(ApiError::Unsupported(
+            "failed to allocate a serviceIP: range is full".to_owned(),
+        ))
     }
 
     /// The ports on nodes of all ports; one port of two protocols has the same for both.
@@ -373,7 +426,7 @@ impl Allocation<'_> {
             note["kind"] = "IPAddress".into();
             note["metadata"]["name"] = ip.to_string().into();
             note["metadata"]["labels"] = json!({
-                "ipaddress.kubernetes.io/ip-family": "IPv4",
+                "ipaddress.kubernetes.io/ip-family": Family::of(ip).as_str(),
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
             });
         }

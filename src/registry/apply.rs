@@ -56,6 +56,10 @@ impl Decide for Applying<'_> {
         update::check_version(resource, name, current, &applied)?;
         self.writing.follow(current, applied).await
     }
+
+    fn is_about_managers(&self) -> bool {
+        true
+    }
 }
 
 impl Applying<'_> {

@@ -6,9 +6,7 @@ use serde_json::Value;
 
 use super::write::{Current, Place};
 use super::writing::Writing;
-use super::{
-    ApiError, Registry, Resource, Target, allocation, custom, metadata, names, namespaces,
-};
+use super::{ApiError, Registry, Resource, Target, custom, metadata, names, namespaces};
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
 
@@ -71,22 +69,24 @@ fn is_nameless(body: &Value) -> bool {
 
 /// Completes an object that has its name and writes it where there is none.
 async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiError> {
-    let object = writing.complete(draft).await?;
-    let created = store_complete(writing, &object).await;
+    let mut object = writing.complete(draft).await?;
+    let created = store_complete(writing, &mut object).await;
     if created.is_err() && !writing.options.dry_run {
-        allocation::settle(writing.registry, &writing.target.resource, &object, None).await;
+        writing.give_back(&object).await;
     }
     created
 }
 
 /// Writes a complete object where there is none.
-async fn store_complete(writing: &Writing<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
+async fn store_complete(
+    writing: &Writing<'_>,
+    object: &mut Value,
+) -> Result<Arc<Object>, ApiError> {
     let (registry, options) = (writing.registry, writing.options);
     let resource = &writing.target.resource;
     let place = Place::of(writing.target)?;
     if !options.dry_run {
-        let stored = registry.encode_stored(resource, object).await?;
-        let outcome = registry.put(&place, stored.clone(), Expect::Absent).await?;
+        let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;
         if let Outcome::Done(at) = outcome {
             registry.settled(resource, at).await;
             return registry.answer(&place, &stored, at).await;

@@ -20,12 +20,14 @@
 
 mod admission;
 mod allocation;
+mod api_service;
 mod apply;
 pub mod authorization;
 mod autoscalers;
 mod builtin;
 mod builtins;
 mod caches;
+mod classes;
 mod conversion;
 mod create;
 pub mod custom;
@@ -42,6 +44,7 @@ mod patch;
 pub mod printers;
 mod priority;
 mod read;
+mod resource;
 mod service_accounts;
 mod services;
 mod strategic;
@@ -61,9 +64,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
+pub use allocation::ServiceRanges;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
 pub(crate) use read::StoredName;
+pub use resource::Resource;
 pub use service_accounts::{
     Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
     TokenTable,
@@ -75,8 +80,8 @@ pub use write::WRITE_DEADLINE;
 use crate::admission::Gate;
 use crate::admission::client::WebhookClient;
 use crate::api::{
-    ColumnSet, DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey,
-    ResourceVersion, StorageKey, WriteOptions,
+    DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
+    WriteOptions,
 };
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{
@@ -87,101 +92,6 @@ use crate::schema::{KindType, Types};
 use crate::storage::Storage;
 pub use crate::storage::StorageError;
 use crate::tasks::Tasks;
-
-/// One served resource, e.g. apps/v1 deployments.
-#[derive(Debug, Clone)]
-pub struct Resource {
-    /// Empty for the core group.
-    pub group: String,
-    /// `v1`
-    pub version: String,
-    /// `Deployment`
-    pub kind: String,
-    /// `deployments`
-    pub plural: String,
-    /// `deployment`
-    pub singular: String,
-    /// `deploy`
-    pub short_names: Vec<String>,
-    /// `all`
-    pub categories: Vec<String>,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
-    /// Served subresources.
-    pub subresources: Vec<Subresource>,
-    /// Verbs in discovery: create delete deletecollection get list patch update watch, as served.
-    pub verbs: Vec<String>,
-    /// Below the storage root: `deployments`, `minions`, `services/specs`.
-    pub storage_prefix: String,
-    /// Selectable fields.
-    pub columns: Arc<ColumnSet>,
-    /// See `CachedResource::triggers`.
-    pub triggers: Vec<FieldRef>,
-    /// What its definition says besides, if it is no built-in.
-    pub custom: Option<Arc<custom::Custom>>,
-}
-
-impl Resource {
-    /// The subresource of this name.
-    pub fn subresource(&self, name: &str) -> Option<Subresource> {
-        self.subresources.iter().copied().find(|s| s.name == name)
-    }
-
-    /// The verbs that discovery offers: of what is going away, none that keeps it.
-    pub fn offered(&self) -> Vec<&str> {
-        let custom = self.custom.as_ref();
-        let going = custom.is_some_and(|custom| custom.terminating);
-        let keeps = |verb: &str| matches!(verb, "create" | "patch" | "update");
-        let verbs = self.verbs.iter().map(String::as_str);
-        verbs.filter(|verb| !going || !keeps(verb)).collect()
-    }
-
-    /// The plural name with its group, as errors name it: `pods`, `deployments.apps`.
-    pub fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
-    }
-
-    /// `v1`, `apps/v1`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
-    }
-
-    /// Whether its objects are stored; a review is answered and forgotten.
-    pub fn is_stored(&self) -> bool {
-        !self.storage_prefix.is_empty()
-    }
-
-    /// Whether this is that resource; the empty group is the core group.
-    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.group == group && self.plural == plural
-    }
-
-    /// Where its objects are.
-    ///
-    /// # Errors
-    /// A storage prefix that is no path; no built-in has one.
-    fn prefix(&self) -> Result<StorageKey, ApiError> {
-        StorageKey::new(&format!("/{}/", self.storage_prefix))
-            .map_err(|error| ApiError::BadRequest(error.to_string()))
-    }
-
-    /// Where the object of this key is.
-    ///
-    /// # Errors
-    /// The key has a segment that no path can have.
-    fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
-        StorageKey::new(&format!("/{}/{key}", self.storage_prefix))
-            .map_err(|error| ApiError::BadRequest(error.to_string()))
-    }
-}
 
 /// The object that a request is about.
 #[derive(Debug, Clone)]
@@ -244,6 +154,8 @@ pub struct Registry {
     webhooks: WebhookClient,
     /// Who may change and refuse writes.
     gate: Gate,
+    /// Where the addresses of services come from.
+    service_ranges: ServiceRanges,
 }
 
 impl Registry {
@@ -254,6 +166,17 @@ impl Registry {
         tasks: &Tasks,
         config: CacherConfig,
         metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        Self::with_services(storage, tasks, config, metrics, ServiceRanges::default())
+    }
+
+    /// The same with services that get their addresses from `service_ranges`.
+    pub fn with_services(
+        storage: Arc<dyn Storage>,
+        tasks: &Tasks,
+        config: CacherConfig,
+        metrics: Arc<Metrics>,
+        service_ranges: ServiceRanges,
     ) -> Arc<Self> {
         let builtins = subresources::among(&builtins::resources(), &subresources::questions());
         let namespaces = builtins
@@ -283,6 +206,7 @@ impl Registry {
                 definitions: custom::Definitions::default(),
                 deleted: namespaces::Deleted::default(),
                 types: Types::builtins(),
+                service_ranges,
             }
         });
         let follower = admission::follow(registry.clone());
@@ -299,6 +223,12 @@ impl Registry {
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await?;
         custom::served(self).await
+    }
+
+    /// Makes the service `kubernetes`, by which what runs in a cluster finds its API, of this server that
+    /// serves it at `secure`. What keeps it from that is logged: nothing here leans on it.
+    pub async fn publish(&self, secure: std::net::SocketAddr) {
+        api_service::publish(self, secure).await;
     }
 
     /// The type of a resource's objects, where there is one to tell.

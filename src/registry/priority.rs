@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ApiError, Registry, Target};
+use super::{ApiError, Registry, Target, classes};
 use crate::api::StorageKey;
 
 /// The classes that are there without being made.
@@ -25,6 +25,14 @@ pub(super) async fn resolve(
         return Ok(());
     }
     let forbidden = |detail: String| ApiError::forbidden(&target.resource, &target.name, detail);
+    if pod["spec"]["priorityClassName"]
+        .as_str()
+        .unwrap_or_default()
+        .is_empty()
+        && let Some(class) = classes::default_priority(registry).await?
+    {
+        pod["spec"]["priorityClassName"] = class["metadata"]["name"].clone();
+    }
     let spec = &mut pod["spec"];
     let name = spec["priorityClassName"].as_str().unwrap_or_default();
     let (value, policy) = match name {

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use self::meddler::Meddler;
 use super::*;
-use crate::api::{ResourceVersion, StatusCause};
+use crate::api::{ResourceVersion, StatusCause, StorageKey};
 use crate::storage::memory::Memory;
 
 pub(crate) struct Fixture {

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Registry, Resource, Target, allocation, custom, names, strategy};
+use super::{ApiError, Registry, Resource, Target, allocation, custom, metadata, names, strategy};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
-use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _};
+use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _, StorageError};
 
 /// How long one write may go on losing against others, and may take in all (§8.3).
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
@@ -179,6 +179,11 @@ pub(super) trait Decide: Send {
         &mut self,
         current: Option<&Current>,
     ) -> impl Future<Output = Result<Change, ApiError>> + Send;
+
+    /// Whether who manages which fields is what it is about, and must not be left out.
+    fn is_about_managers(&self) -> bool {
+        false
+    }
 }
 
 impl Registry {
@@ -237,10 +242,10 @@ impl Registry {
                     let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Deleted(object));
                 }
-                Change::Put(value) => {
-                    let stored = self.encode_stored(&place.resource, &value).await?;
+                Change::Put(mut value) => {
                     let expect = at.map_or(Expect::Absent, Expect::At);
-                    let outcome = self.put(place, stored.clone(), expect).await?;
+                    let keeps = write.is_about_managers();
+                    let (stored, outcome) = self.fit(place, &mut value, expect, keeps).await?;
                     if let Outcome::Done(at) = outcome {
                         self.settled(&place.resource, at).await;
                         if let Some(before) = &current {
@@ -249,6 +254,7 @@ impl Registry {
                         }
                         return Ok(Written::Stored(self.answer(place, &stored, at).await?));
                     }
+                    allocation::give_back(self, place, &value).await;
                     outcome
                 }
                 Change::Delete(value) => {
@@ -307,6 +313,29 @@ impl Registry {
     ) -> Result<Bytes, ApiError> {
         let converted = custom::stored_form(resource, value).await?;
         Ok(encode(converted.as_ref().unwrap_or(value)))
+    }
+
+    /// Writes `value`, and returns it encoded. What storage finds too large is tried once more without who
+    /// manages its fields, which can be most of it, unless the write `keeps` that; as upstream.
+    pub(super) async fn fit(
+        &self,
+        place: &Place,
+        value: &mut Value,
+        expect: Expect,
+        keeps: bool,
+    ) -> Result<(Bytes, Outcome), ApiError> {
+        let stored = self.encode_stored(&place.resource, value).await?;
+        match self.put(place, stored.clone(), expect).await {
+            Err(ApiError::Storage(StorageError::TooLarge { .. }))
+                if !keeps && value["metadata"]["managedFields"].is_array() =>
+            {
+                metadata::put_managed_fields(Value::Null, value);
+                let stored = self.encode_stored(&place.resource, value).await?;
+                let outcome = self.put(place, stored.clone(), expect).await?;
+                Ok((stored, outcome))
+            }
+            outcome => Ok((stored, outcome?)),
+        }
     }
 
     /// Writes `stored`, an object [encoded](encode) in stored form.

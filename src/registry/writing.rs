@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::admission::{self, Question};
 use super::error::Causes;
 use super::subresources::{certificates, pods, scale};
-use super::write::{Change, Current};
+use super::write::{Change, Current, Place};
 use super::{
-    ApiError, Registry, Target, allocation, builtin, conversion, custom, metadata, priority,
-    strategy, update,
+    ApiError, Registry, Target, allocation, builtin, classes, conversion, custom, metadata,
+    priority, strategy, update,
 };
 use crate::admission::attributes::Operation;
 use crate::api::WriteOptions;
@@ -68,6 +68,7 @@ impl<'a> Writing<'a> {
             self.manage(None, &mut object);
         }
         priority::resolve(self.registry, self.target, &mut object).await?;
+        classes::choose(self.registry, self.target, &mut object).await?;
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
@@ -88,13 +89,22 @@ impl<'a> Writing<'a> {
         custom::problems(self.registry, resource, None, &object, &mut causes).await?;
         self.refuse_for(causes)?;
         self.registry.check_configuration(resource, &object)?;
+        self.registry.check_types(resource, None, &mut object);
+        classes::check_only_default(self.registry, resource, &object).await?;
         let dry_run = self.options.dry_run;
         allocation::allocate(self.registry, self.target, None, &mut object, dry_run).await?;
         let admitted = self.admit(Operation::Create, &object, None).await;
         if admitted.is_err() && !dry_run {
-            allocation::settle(self.registry, resource, &object, None).await;
+            self.give_back(&object).await;
         }
         admitted.map(|()| object)
+    }
+
+    /// Gives up what was claimed for an object that is not stored.
+    pub(super) async fn give_back(&self, object: &Value) {
+        if let Ok(place) = Place::of(self.target) {
+            allocation::give_back(self.registry, &place, object).await;
+        }
     }
 
     /// What the webhooks make of `object`.
@@ -223,8 +233,14 @@ impl<'a> Writing<'a> {
         }
         managed::keep_times(&current.value, &mut object);
         self.registry.check_configuration(resource, &object)?;
-        self.admit(Operation::Update, &object, Some(current))
-            .await?;
+        self.registry
+            .check_types(resource, subresource, &mut object);
+        classes::check_only_default(self.registry, resource, &object).await?;
+        let admitted = self.admit(Operation::Update, &object, Some(current)).await;
+        if admitted.is_err() && !dry_run {
+            self.give_back(&object).await;
+        }
+        admitted?;
         // An object that nothing holds any longer goes with the write that let go of it.
         if strategy::is_finished(resource, &object) && object != current.value {
             return Ok(Change::Delete(object));

@@ -26,6 +26,7 @@ use super::token_file::TokenFile;
 use crate::cacher::CacherConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
+use crate::registry::ServiceRanges;
 use crate::registry::{Credentials, TokenTable};
 use crate::storage::Storage;
 
@@ -38,6 +39,7 @@ pub(super) struct Server {
     pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) watch_cache: CacherConfig,
+    pub(super) service_ranges: ServiceRanges,
     pub(super) controllers: Selection,
     /// By which the serving certificate is trusted, PEM.
     pub(super) root_ca: String,
@@ -180,6 +182,7 @@ impl Server {
             credentials,
             metrics,
             watch_cache: config.watch_cache.clone(),
+            service_ranges: config.service_ranges,
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
             shutdown_grace: config.shutdown_grace,

@@ -15,6 +15,7 @@ use super::token_config::TokenConfig;
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
 use crate::controllers;
+use crate::registry::ServiceRanges;
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(super) struct Config {
     pub compaction_interval: Duration,
     /// Limits of the watch caches.
     pub watch_cache: CacherConfig,
+    /// `--service-cluster-ip-range`
+    pub service_ranges: ServiceRanges,
     /// `--controllers`
     pub controllers: controllers::Selection,
     /// `--shutdown-grace-period`
@@ -190,6 +193,7 @@ impl Config {
             storage: storage(settings)?,
             compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
             watch_cache: watch_cache(settings)?,
+            service_ranges: service_ranges(settings)?,
             controllers: controllers(settings)?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,
@@ -386,6 +390,11 @@ fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
         consistency_check_period: Some(interval).filter(|interval| !interval.is_zero()),
         ..defaults
     })
+}
+
+fn service_ranges(settings: &Settings) -> Result<ServiceRanges, ConfigError> {
+    let given = settings.get(Setting::ServiceClusterIpRange);
+    ServiceRanges::parse(&given.text).map_err(|error| given.error(error))
 }
 
 fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigError> {

@@ -1,6 +1,7 @@
 //! Spawn and drain: a built server becomes tasks, and the tasks end in an order in which nobody
 //! needs what is already gone: connections, controllers, caches, storage.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,14 +56,24 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        let registry = Registry::new(
+        let registry = Registry::with_services(
             Arc::clone(&storage),
             &caches,
             self.watch_cache,
             Arc::clone(&self.metrics),
+            self.service_ranges,
         );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
-        let bootstrap = bootstrap(Arc::clone(&registry), bootstrapped, caches.token());
+        let bootstrap = bootstrap(
+            Arc::clone(&registry),
+            bootstrapped,
+            // As it listens, and not as it is reached from here.
+            self.secure
+                .listener
+                .local_addr()
+                .unwrap_or(self.done.secure),
+            caches.token(),
+        );
         caches.spawn("bootstrap", bootstrap);
 
         let controllers = Tasks::new();
@@ -192,6 +203,7 @@ fn spawn_secure(
 async fn bootstrap(
     registry: Arc<Registry>,
     bootstrapped: tokio::sync::watch::Sender<bool>,
+    secure: SocketAddr,
     stop: tokio_util::sync::CancellationToken,
 ) {
     let attempts = async {
@@ -199,14 +211,15 @@ async fn bootstrap(
             tracing::warn!(%error, "cannot make the system namespaces yet");
             tokio::time::sleep(BOOTSTRAP_PAUSE).await;
         }
+        bootstrapped.send_replace(true);
+        // No request waits for this.
+        registry.publish(secure).await;
     };
     // Stopping comes first: nobody waits for the namespaces any more.
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        () = attempts => {
-            bootstrapped.send_replace(true);
-        }
+        () = attempts => {}
     }
 }
 

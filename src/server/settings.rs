@@ -37,6 +37,7 @@ pub(super) enum Setting {
     WatchHistoryWindow,
     WatchHistoryBytesMax,
     WatchCacheConsistencyCheckInterval,
+    ServiceClusterIpRange,
     Controllers,
     ShutdownGracePeriod,
     LogLevel,
@@ -81,11 +82,12 @@ const SERVING: &str = "Serving";
 const AUTHENTICATION: &str = "Authentication";
 const STORAGE: &str = "Storage";
 const WATCH_CACHE: &str = "Watch cache";
+const SERVICES: &str = "Services";
 const CONTROLLERS: &str = "Controllers";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub(super) const SPECS: [Spec; 28] = [
+pub(super) const SPECS: [Spec; 29] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -291,6 +293,16 @@ pub(super) const SPECS: [Spec; 28] = [
         default: "0",
         heading: WATCH_CACHE,
         help: "How often each cache is compared with storage, which costs a list; 0 is never",
+    },
+    Spec {
+        setting: Setting::ServiceClusterIpRange,
+        name: "service-cluster-ip-range",
+        value_name: "CIDR[,CIDR]",
+        default: "10.96.0.0/12",
+        heading: SERVICES,
+        help: "Where the addresses of services come from; two ranges of different families, with a \
+               comma between, make a cluster of both, and the first is that of services that do not \
+               say which they want",
     },
     Spec {
         setting: Setting::Controllers,

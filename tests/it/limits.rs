@@ -16,7 +16,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 
 on_both!(|server| (server) => [
-    bodies, patches, questions, refusals_in_each_media_type
+    bodies, patches, questions, refusals_in_each_media_type, who_manages_fields_gives_way
 ]);
 
 fn map(name: &str, text: &str) -> Value {
@@ -259,4 +259,29 @@ fn has_line(body: &Bytes, line: &str) -> bool {
     String::from_utf8_lossy(body)
         .lines()
         .any(|found| found == line)
+}
+
+/// With who manages its fields the object is larger than storage takes.
+async fn who_manages_fields_gives_way(server: &Server) {
+    let keys = |count: usize| -> Value {
+        let keys = (0..count).map(|n| (format!("key-{n:06}"), Value::from("")));
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wide"},
+            "data": keys.collect::<serde_json::Map<_, _>>()})
+    };
+    let mut wire = wire(server).await;
+    let made = wire.post(MAPS, &keys(10)).await.json();
+    assert!(made["metadata"]["managedFields"].is_array(), "{made}");
+    let path = format!("{MAPS}/wide");
+    let headers = [("content-type", JSON)];
+    let body = keys(60_000).to_string();
+    let grown = wire.send(Method::PUT, &path, &headers, &body).await.json();
+    assert_eq!(
+        grown["data"].as_object().map(serde_json::Map::len),
+        Some(60_000)
+    );
+    assert!(grown["metadata"]["managedFields"].is_null());
+    wire.send(Method::DELETE, &path, &[], "").await;
+    let made = wire.post(MAPS, &keys(60_000)).await;
+    assert_eq!(made.status, 201);
+    assert!(made.json()["metadata"]["managedFields"].is_null());
 }

@@ -26,6 +26,7 @@ mod openapi;
 mod operator;
 mod serve;
 mod server_side_apply;
+mod services;
 mod storage;
 mod subresources;
 mod tail;

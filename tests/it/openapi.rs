@@ -2,6 +2,7 @@
 //! back ends, and the documents themselves as HTTP has them.
 
 use http::Method;
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Kubectl, PATIENCE, Protocol, Server, Wire, full, on_both, request};
@@ -171,11 +172,32 @@ async fn documents_are_kept_until_they_change(server: &Server) {
         get(&mut wire, "/openapi/v3/apis/apps/v9", &[]).await.status,
         404
     );
-    let protobuf = [(
-        "accept",
-        "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
-    )];
-    assert_eq!(get(&mut wire, url, &protobuf).await.status, 406);
+    let media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+    let old = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+    for accept in [media, old] {
+        let answer = get(&mut wire, url, &[("accept", accept)]).await;
+        assert_eq!(answer.headers["content-type"], media);
+        let read = V3::decode(&*answer.body).expect("a message");
+        assert_eq!(read.openapi, "3.0.0");
+        let paths = read.paths.expect("paths").named;
+        let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/status";
+        assert!(paths.iter().any(|named| named.name == path));
+        let schemas = read.components.and_then(|all| all.schemas);
+        let schemas = schemas.expect("schemas").named;
+        let of = |name: &str| schemas.iter().find(|named| named.name == name);
+        let deployment = of("io.k8s.api.apps.v1.Deployment").and_then(|d| d.value.clone());
+        let schema = deployment
+            .and_then(|either| either.schema)
+            .expect("a schema");
+        assert_eq!(schema.kind, "object");
+        let names: Vec<&str> = schema.extensions.iter().map(|one| &*one.name).collect();
+        assert!(
+            names.contains(&"x-kubernetes-group-version-kind"),
+            "{names:?}"
+        );
+    }
+    let neither = [("accept", "application/xml")];
+    assert_eq!(get(&mut wire, url, &neither).await.status, 406);
 
     let v2 = get(&mut wire, "/openapi/v2", &[]).await;
     let v2_etag = v2.headers["etag"].to_str().unwrap().to_owned();
@@ -199,6 +221,63 @@ async fn documents_are_kept_until_they_change(server: &Server) {
     let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     assert_eq!(answer.headers["content-type"], media);
     assert_eq!(&answer.body[..5], b"\x0a\x032.0");
+}
+
+/// As much of gnostic's `openapi.v3.Document` as is looked at.
+#[derive(Clone, PartialEq, prost::Message)]
+struct V3 {
+    #[prost(string, tag = "1")]
+    openapi: String,
+    #[prost(message, optional, tag = "4")]
+    paths: Option<Paths>,
+    #[prost(message, optional, tag = "5")]
+    components: Option<Components>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Paths {
+    #[prost(message, repeated, tag = "1")]
+    named: Vec<Extension>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Components {
+    #[prost(message, optional, tag = "1")]
+    schemas: Option<Schemas>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Schemas {
+    #[prost(message, repeated, tag = "1")]
+    named: Vec<Named>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Either>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Either {
+    #[prost(message, optional, tag = "1")]
+    schema: Option<Schema>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Schema {
+    #[prost(string, tag = "25")]
+    kind: String,
+    #[prost(message, repeated, tag = "36")]
+    extensions: Vec<Extension>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Extension {
+    #[prost(string, tag = "1")]
+    name: String,
 }
 
 fn tabs(size: &str) -> Value {

@@ -187,3 +187,44 @@ async fn kubectl_uses_its_kubeconfig() {
     assert_eq!(output, "namespace/shop created\n");
     server.stop().await.unwrap();
 }
+
+/// As many as a test suite has at the same time: each has its own port, directory and objects, and the end of
+/// one is not the others'.
+#[tokio::test]
+async fn many_run_at_once() {
+    const SERVERS: usize = 16;
+    let started = futures::future::join_all((0..SERVERS).map(|_| Server::start())).await;
+    let servers: Vec<Server> = started.into_iter().map(|server| server.unwrap()).collect();
+    let mut urls: Vec<&str> = servers.iter().map(Server::url).collect();
+    urls.sort_unstable();
+    urls.dedup();
+    assert_eq!(urls.len(), SERVERS);
+    let use_one = async |index: usize, server: Server| {
+        let maps: Api<ConfigMap> = Api::namespaced(client(&server).await, "default");
+        let name = format!("of-{index}");
+        let map = ConfigMap {
+            metadata: kube::api::ObjectMeta {
+                name: Some(name.clone()),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        maps.create(&Default::default(), &map).await.unwrap();
+        let mut found = maps.list(&ListParams::default()).await.unwrap().into_iter();
+        assert!(found.all(|map| !map.name_any().starts_with("of-") || map.name_any() == name));
+        // Half of them end while the others are used.
+        match index % 2 {
+            0 => {
+                server.stop().await.unwrap();
+                None
+            }
+            _ => Some((maps, name, server)),
+        }
+    };
+    let used = servers.into_iter().enumerate();
+    let used = used.map(|(index, server)| use_one(index, server));
+    for (maps, name, server) in futures::future::join_all(used).await.into_iter().flatten() {
+        assert_eq!(maps.get(&name).await.unwrap().name_any(), name);
+        server.stop().await.unwrap();
+    }
+}

@@ -27,6 +27,13 @@ pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
     problems.0
 }
 
+/// What is wrong with `client`, a `clientConfig` at `field`; the same in every API that has one.
+pub fn client_problems(field: &str, client: &Value) -> Vec<StatusCause> {
+    let mut problems = Problems::default();
+    webhooks::check_client(&mut problems, field, client);
+    problems.0
+}
+
 /// How many problems are told.
 const PROBLEMS_MAX: usize = 100;
 

@@ -96,7 +96,7 @@ fn check_hook(problems: &mut Problems, field: &str, hook: &Value) {
     );
 }
 
-fn check_client(problems: &mut Problems, field: &str, client: &Value) {
+pub(super) fn check_client(problems: &mut Problems, field: &str, client: &Value) {
     match (&client["url"], &client["service"]) {
         (Value::String(url), Value::Null) => check_url(problems, &format!("{field}.url"), url),
         (Value::Null, service @ Value::Object(_)) => {

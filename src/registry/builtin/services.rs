@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{Fields, is_unset, items, list, number, object, set, text};
+use super::fields::{Fields, is_unset, items, list, number, object, text};
 
 /// Whether it has an address in the cluster, or says that it wants none.
 pub(in crate::registry) fn has_cluster_ip(spec: &Fields) -> bool {
@@ -54,22 +54,8 @@ pub(super) fn pair_addresses(spec: &mut Fields) {
     }
 }
 
-/// Says of which families its addresses are: this cluster has one. A service that finds no pods itself may
-/// name addresses of both.
-pub(super) fn fill_families(spec: &mut Fields) {
-    if !has_cluster_ip(spec) {
-        return;
-    }
-    let (families, policy) = match is_foreign(spec) {
-        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
-        false => (json!(["IPv4"]), "SingleStack"),
-    };
-    set(spec, "ipFamilies", families);
-    set(spec, "ipFamilyPolicy", policy);
-}
-
 /// Whether somebody else says where it leads, and nothing is between.
-pub(super) fn is_foreign(spec: &Fields) -> bool {
+pub(in crate::registry) fn is_foreign(spec: &Fields) -> bool {
     text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
 }
 
@@ -92,11 +78,11 @@ pub(super) fn carry_on(old: &Fields, new: &mut Fields) {
                     .map(|value| new.insert(member.to_owned(), value));
             }
         }
-        for member in ["ipFamilies", "ipFamilyPolicy"] {
-            old.get(member)
-                .cloned()
-                .into_iter()
-                .for_each(|value| set(new, member, value));
+        // Who leaves out one of the two members means what is there.
+        if text(old, "clusterIP") == text(new, "clusterIP") && list(new, "clusterIPs").is_empty() {
+            if let Some(addresses) = old.get("clusterIPs").cloned() {
+                new.insert("clusterIPs".to_owned(), addresses);
+            }
         }
     }
     if has_node_ports(old) && has_node_ports(new) {
@@ -118,7 +104,6 @@ pub(super) fn carry_on(old: &Fields, new: &mut Fields) {
         new.insert("healthCheckNodePort".to_owned(), port);
     }
     pair_addresses(new);
-    fill_families(new);
 }
 
 /// Who changes one of the members for the address means both.
@@ -191,7 +176,12 @@ mod tests {
             "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}],
         });
         let bare = json!({"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]});
-        assert_eq!(carried(old.clone(), bare), old);
+        let mut all = carried(old.clone(), bare);
+        // Families are told by who knows the cluster's.
+        for member in ["ipFamilies", "ipFamilyPolicy"] {
+            all[member] = old[member].clone();
+        }
+        assert_eq!(all, old);
         let changed =
             json!({"type": "NodePort", "clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.7"]});
         assert_eq!(

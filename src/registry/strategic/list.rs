@@ -17,8 +17,29 @@ pub(super) fn merge(
 ) -> Result<Vec<Value>, StrategicError> {
     match rule {
         Some(Rule::List(key, items)) => merge_by_key(old, new, key, items),
-        Some(Rule::Set) => Ok(merge_set(old, new)),
+        Some(Rule::Set) => {
+            check_alike(old.iter().chain(&new))?;
+            Ok(merge_set(old, new))
+        }
         _ => Ok(new.into_iter().filter_map(without_directives).collect()),
+    }
+}
+
+/// Refuses lists whose items are not all of one type, or are lists themselves: there is no telling what their
+/// union is.
+fn check_alike<'a>(mut items: impl Iterator<Item = &'a Value>) -> Result<(), StrategicError> {
+    let Some(first) = items.next() else {
+        return Ok(());
+    };
+    if first.is_array() {
+        return Err(Inapplicable("lists of lists are not supported".to_owned()));
+    }
+    let kind = std::mem::discriminant(first);
+    match items.find(|item| std::mem::discriminant(*item) != kind) {
+        None => Ok(()),
+        Some(other) => Err(Inapplicable(format!(
+            "list element types are not identical: {first} and {other}"
+        ))),
     }
 }
 

@@ -226,6 +226,34 @@ fn primitive_lists_that_merge_are_sets() {
 }
 
 #[test]
+fn the_items_of_a_set_are_of_one_kind() {
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    for (old, new, told) in [
+        (
+            json!(["a"]),
+            json!([["b"]]),
+            "list element types are not identical: \"a\" and [\"b\"]",
+        ),
+        (
+            json!([["a"]]),
+            json!(["b"]),
+            "lists of lists are not supported",
+        ),
+        (
+            json!(["a"]),
+            json!(["b", 1]),
+            "list element types are not identical: \"a\" and 1",
+        ),
+    ] {
+        let refused = merged_as(("v1", "Pod"), finalizers(old), finalizers(new)).unwrap_err();
+        assert!(
+            matches!(&refused, Inapplicable(why) if why == told),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn element_order() {
     let list = json!([{"name": "a"}, {"name": "server"}, {"name": "b"}]);
     let ordered = |order: Value, list: Option<Value>| {

@@ -171,6 +171,34 @@ async fn a_service_without_an_address_claims_none() {
     );
 }
 
+/// What a write claimed that was refused is free for the next one, at once.
+#[tokio::test]
+async fn a_refused_write_gives_back_what_it_claimed() {
+    let fixture = fixture().await;
+    fixture.create("services", service("a", json!({}))).await;
+    let key = "/ranges/servicenodeports/30123";
+    let stale = fixture.get("services/a").await;
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    fixture.merge_patch("services/a", label).await;
+    let mut wants = stale.clone();
+    wants["spec"]["type"] = json!("NodePort");
+    wants["spec"]["ports"][0]["nodePort"] = json!(30123);
+    conflict(
+        fixture
+            .try_update("services/a", wants.clone())
+            .await
+            .unwrap_err(),
+    );
+    assert_eq!(fixture.stored(key).await, None);
+    // Another is claimed first, and then the second is refused.
+    wants["metadata"]["resourceVersion"] = Value::Null;
+    wants["spec"]["ports"] = json!([
+        {"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81, "nodePort": 80},
+    ]);
+    causes(fixture.try_update("services/a", wants).await.unwrap_err());
+    assert_eq!(fixture.stored(key).await, None);
+}
+
 /// A claim that a server left behind when it died in the middle of a write.
 #[tokio::test]
 async fn an_abandoned_claim_is_taken_over() {
@@ -229,6 +257,34 @@ async fn a_pod_has_the_priority_of_its_class() {
         .create("pods", of("c", "system-node-critical"))
         .await;
     assert_eq!(c["spec"]["priority"], 2_000_001_000);
+    // One that all pods have that name none, and only one.
+    let common = json!({"metadata": {"name": "common"}, "value": 7, "globalDefault": true});
+    fixture.create("priorityclasses", common).await;
+    let second = json!({"metadata": {"name": "second"}, "value": 8, "globalDefault": true});
+    match fixture
+        .try_create("priorityclasses", second)
+        .await
+        .unwrap_err()
+    {
+        ApiError::Forbidden { detail, .. } => assert_eq!(
+            detail,
+            "PriorityClass common is already marked as default. Only one default can exist"
+        ),
+        other => panic!("{other}"),
+    }
+    let mut tries = 0..1000;
+    loop {
+        let e = fixture
+            .create("pods", pod(&format!("e{}", tries.start)))
+            .await;
+        // The cache may be behind.
+        if e["spec"]["priorityClassName"] == "common" {
+            assert_eq!(e["spec"]["priority"], 7);
+            break;
+        }
+        tries.next().expect("it is seen some time");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     match fixture
         .try_create("pods", of("d", "none"))
         .await

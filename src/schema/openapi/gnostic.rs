@@ -25,66 +25,66 @@ pub(super) fn document(document: &Value) -> Vec<u8> {
     out.0
 }
 
-fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+pub(super) fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flat_map(Map::iter)
 }
 
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// A message in the making.
 #[derive(Default)]
-struct Message(Vec<u8>);
+pub(super) struct Message(pub(super) Vec<u8>);
 
 impl Message {
-    fn bytes(&mut self, field: u32, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         encode_key(field, WireType::LengthDelimited, &mut self.0);
         encode_varint(bytes.len() as u64, &mut self.0);
         self.0.extend_from_slice(bytes);
     }
 
-    fn text(&mut self, field: u32, value: &Value) {
+    pub(super) fn text(&mut self, field: u32, value: &Value) {
         if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
             self.bytes(field, text.as_bytes());
         }
     }
 
-    fn texts(&mut self, field: u32, values: &Value) {
+    pub(super) fn texts(&mut self, field: u32, values: &Value) {
         for text in items(values).filter_map(Value::as_str) {
             self.bytes(field, text.as_bytes());
         }
     }
 
-    fn flag(&mut self, field: u32, value: &Value) {
+    pub(super) fn flag(&mut self, field: u32, value: &Value) {
         if value == &Value::Bool(true) {
             encode_key(field, WireType::Varint, &mut self.0);
             encode_varint(1, &mut self.0);
         }
     }
 
-    fn integer(&mut self, field: u32, value: &Value) {
+    pub(super) fn integer(&mut self, field: u32, value: &Value) {
         if let Some(number) = value.as_i64().filter(|number| *number != 0) {
             encode_key(field, WireType::Varint, &mut self.0);
             encode_varint(number as u64, &mut self.0);
         }
     }
 
-    fn double(&mut self, field: u32, value: &Value) {
+    pub(super) fn double(&mut self, field: u32, value: &Value) {
         if let Some(number) = value.as_f64().filter(|number| *number != 0.0) {
             encode_key(field, WireType::SixtyFourBit, &mut self.0);
             self.0.extend_from_slice(&number.to_le_bytes());
         }
     }
 
-    fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) {
+    pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) {
         let mut inner = Message::default();
         write(&mut inner);
         self.bytes(field, &inner.0);
     }
 
     /// An entry of a map.
-    fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Message)) {
+    pub(super) fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Message)) {
         self.message(field, |entry| {
             entry.bytes(1, name.as_bytes());
             entry.message(2, write);
@@ -92,13 +92,13 @@ impl Message {
     }
 
     /// Any value: its YAML, which JSON is.
-    fn any(&mut self, field: u32, value: &Value) {
+    pub(super) fn any(&mut self, field: u32, value: &Value) {
         if !value.is_null() {
             self.message(field, |any| any.bytes(2, value.to_string().as_bytes()));
         }
     }
 
-    fn extensions(&mut self, field: u32, of: &Value) {
+    pub(super) fn extensions(&mut self, field: u32, of: &Value) {
         for (name, value) in members(of).filter(|(name, _)| name.starts_with("x-")) {
             self.named(field, name, |any| {
                 any.bytes(2, value.to_string().as_bytes());

@@ -8,6 +8,7 @@
 
 mod components;
 mod gnostic;
+mod gnostic_v3;
 mod kinds;
 mod operations;
 mod paths;
@@ -97,6 +98,11 @@ pub fn v2(about: &About, types: &Types, resources: &[Served]) -> Value {
         "paths": paths_of(&names, resources),
         "definitions": definitions,
     })
+}
+
+/// An OpenAPI v3 document in protobuf.
+pub fn v3_protobuf(document: &Value) -> Vec<u8> {
+    gnostic_v3::document(document)
 }
 
 /// An OpenAPI v2 document in protobuf, as `openapi.v2.Document` of gnostic has it.
