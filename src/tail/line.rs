@@ -36,6 +36,8 @@ struct Looked<'a> {
     changes: Vec<FieldChange>,
     /// It was not seen to happen.
     missed: bool,
+    /// The object before.
+    before: Option<&'a DynamicObject>,
 }
 
 impl Lines {
@@ -60,6 +62,7 @@ impl Lines {
                 object,
                 changes: Vec::new(),
                 missed: false,
+                before: None,
             },
             Notification::Updated { old, new } => {
                 if old.metadata.resource_version == new.metadata.resource_version {
@@ -74,6 +77,7 @@ impl Lines {
                     object: new,
                     changes: difference::between(&before, &after),
                     missed: false,
+                    before: Some(old),
                 }
             }
             Notification::Deleted(deleted) => Looked {
@@ -83,6 +87,7 @@ impl Lines {
                 object: deleted.object(),
                 changes: Vec::new(),
                 missed: matches!(deleted, Deleted::Unknown(_)),
+                before: None,
             },
         };
         match self.form {
@@ -133,7 +138,7 @@ impl Lines {
         if wide {
             let version = looked.object.metadata.resource_version.as_deref();
             write!(line, " @{}", escaped(version.unwrap_or("?"))).expect("memory");
-            if let Some(manager) = last_manager(looked.object) {
+            if let Some(manager) = last_manager(looked) {
                 write!(line, " by {}", escaped(manager)).expect("memory");
             }
         }
@@ -165,12 +170,17 @@ impl Lines {
     }
 }
 
-/// Who wrote last, as far as the object says.
-fn last_manager(object: &DynamicObject) -> Option<&str> {
-    let managed = object.metadata.managed_fields.as_ref()?;
+/// Who wrote last, as far as the object says: its times are whole seconds, so an entry that the object
+/// did not have before says more.
+fn last_manager<'a>(looked: &Looked<'a>) -> Option<&'a str> {
+    let managed = looked.object.metadata.managed_fields.as_ref()?;
+    let before = looked
+        .before
+        .and_then(|before| before.metadata.managed_fields.as_ref());
+    let is_new = |entry| before.is_some_and(|before| !before.contains(entry));
     let last = managed
         .iter()
-        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+        .max_by_key(|entry| (is_new(entry), entry.time.as_ref().map(|time| time.0)))?;
     last.manager.as_deref()
 }
 

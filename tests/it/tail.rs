@@ -105,10 +105,16 @@ fn maps(server: &Server) -> ResourceClient<ConfigMap> {
 }
 
 fn map(name: &str, labels: &[(&str, &str)]) -> ConfigMap {
-    let object = json!({"metadata": {"name": name, "labels":
-        labels.iter().copied().collect::<std::collections::BTreeMap<_, _>>()}});
-    serde_json::from_value(object).unwrap()
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    let labels = labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    map.metadata.labels = Some(labels.collect()).filter(|all: &Labels| !all.is_empty());
+    map
 }
+
+type Labels = std::collections::BTreeMap<String, String>;
 
 async fn set(maps: &ResourceClient<ConfigMap>, name: &str, patch: Value) {
     maps.patch(name, &Patch::Merge(patch)).await.unwrap();
@@ -232,7 +238,8 @@ async fn a_wide_line_says_who_wrote_and_which_version() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps", "-o", "wide"]).await;
-    let made = objects.create(&map("a", &[])).await.unwrap();
+    // Whoever sets no field manages none.
+    let made = objects.create(&map("a", &[("app", "web")])).await.unwrap();
     let version = made.metadata.resource_version.unwrap();
     assert_eq!(
         tail.line().await,

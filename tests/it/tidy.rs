@@ -25,6 +25,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "bench",
             "tail",
+            "informer",
             "http",
             "controllers",
             "registry",
