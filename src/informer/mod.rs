@@ -50,9 +50,9 @@ pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
 pub use objects::Objects;
 pub use recorder::EventRecorder;
 pub use rest::{
-    ApiResource, ClientCertificate, Discovery, Impersonate, InvalidRestConfig, Kubeconfig,
-    KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient, RestClient,
-    RestConfig, RestConfigError, RestError, Token, UnknownResource,
+    ApiResource, ClientCertificate, Discovery, ExecPlugin, Impersonate, InvalidRestConfig,
+    Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient,
+    RestClient, RestConfig, RestConfigError, RestError, Token, UnknownResource,
 };
 pub use shared::{
     AlreadyStarted, HandlerMetrics, HandlerRegistration, InformerStopped, InformerSynced,

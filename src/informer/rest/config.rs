@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::exec::ExecPlugin;
 use super::kubeconfig::{Kubeconfig, KubeconfigError};
 
 /// How long a request other than a watch may take. Servers give one up after 60 s; the rest is for the
@@ -70,6 +71,8 @@ pub enum Token {
     Fixed(String),
     /// It is in this file, which somebody keeps fresh: it is read again every minute.
     File(PathBuf),
+    /// This program says it.
+    Exec(ExecPlugin),
 }
 
 /// As whom a request is made.
@@ -96,6 +99,7 @@ impl std::fmt::Debug for Token {
         match self {
             Self::Fixed(_) => f.write_str("Fixed(..)"),
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Exec(plugin) => f.debug_tuple("Exec").field(&plugin.command).finish(),
         }
     }
 }

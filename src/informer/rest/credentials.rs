@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::config::{Impersonate, RestConfig, Token};
 use super::error::RestError;
+use super::exec::ExecToken;
 
 /// How old a token from a file may be. Those of pods are written anew long before they end.
 const TOKEN_AGE_MAX: Duration = Duration::from_secs(50);
@@ -19,7 +20,14 @@ const TOKEN_AGE_MAX: Duration = Duration::from_secs(50);
 pub(super) struct Credentials {
     /// The same in all requests.
     fixed: HeaderMap,
-    file: Option<TokenFile>,
+    source: Option<Source>,
+}
+
+/// Where the present token comes from.
+#[derive(Debug)]
+enum Source {
+    File(TokenFile),
+    Exec(ExecToken),
 }
 
 #[derive(Debug)]
@@ -36,7 +44,7 @@ impl Credentials {
     /// They cannot be in a header; in words.
     pub(super) fn new(config: &RestConfig) -> Result<Self, String> {
         let mut fixed = HeaderMap::new();
-        let mut file = None;
+        let mut source = None;
         match &config.token {
             None => {}
             Some(Token::Fixed(token)) => {
@@ -46,34 +54,42 @@ impl Credentials {
                 );
             }
             Some(Token::File(path)) => {
-                file = Some(TokenFile {
+                source = Some(Source::File(TokenFile {
                     path: path.clone(),
                     last: Mutex::default(),
-                });
+                }));
+            }
+            Some(Token::Exec(plugin)) => {
+                source = Some(Source::Exec(ExecToken::new(plugin.clone())));
             }
         }
         if let Some(who) = &config.impersonate {
             impersonate(who, &mut fixed)?;
         }
-        Ok(Self { fixed, file })
+        Ok(Self { fixed, source })
     }
 
     /// Adds them to the headers of a request.
     ///
     /// # Errors
-    /// The token's file cannot be read, and never could.
+    /// The token's file cannot be read, and never could, or the program that says it does not.
     pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<(), RestError> {
         headers.extend(self.fixed.clone());
-        if let Some(file) = &self.file {
-            headers.insert(AUTHORIZATION, file.header().await?);
-        }
+        let token = match &self.source {
+            None => return Ok(()),
+            Some(Source::File(file)) => file.header().await?,
+            Some(Source::Exec(program)) => program.header().await?,
+        };
+        headers.insert(AUTHORIZATION, token);
         Ok(())
     }
 
-    /// The server did not take them: those from a file may be newer by now.
+    /// The server did not take them: those from elsewhere may be newer by now.
     pub(super) fn refused(&self) {
-        if let Some((_, read)) = self.file.as_ref().and_then(|file| file.last.lock().take()) {
-            tracing::debug!(age = ?read.elapsed(), "the token was refused: it is read anew");
+        match &self.source {
+            None => {}
+            Some(Source::File(file)) => drop(file.last.lock().take()),
+            Some(Source::Exec(program)) => program.refused(),
         }
     }
 }
@@ -110,7 +126,7 @@ async fn read(path: &Path) -> Result<HeaderValue, String> {
     }
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, String> {
+pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
     let value = HeaderValue::try_from(format!("Bearer {token}"));
     let mut value = value.map_err(|_| "cannot be in a header".to_owned())?;
     value.set_sensitive(true);

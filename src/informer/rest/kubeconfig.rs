@@ -1,5 +1,5 @@
 //! Kubeconfig files: several as one, as kubectl reads them, and the [`RestConfig`] that a context of
-//! them means. Who keeps a password or wants a program run for credentials is refused in so many words.
+//! them means. Who keeps a password is refused in so many words.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::config::{ClientCertificate, Impersonate, RestConfig, Token};
+use super::exec::WrittenExec;
 
 /// A kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,13 +152,8 @@ struct User {
     as_groups: Option<Vec<String>>,
     as_user_extra: Option<BTreeMap<String, Vec<String>>>,
     username: Option<String>,
-    exec: Option<Exec>,
+    exec: Option<WrittenExec>,
     auth_provider: Option<AuthProvider>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Exec {
-    command: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -272,7 +268,7 @@ impl Kubeconfig {
         if !context.user.is_empty() {
             let user = find(&self.users, "user", &context.user)?;
             user.check(&context.user)?;
-            user.identify(&mut config)?;
+            user.identify(&context.user, &mut config)?;
         }
         if let Some(namespace) = context.namespace.as_ref().filter(|name| !name.is_empty()) {
             config.namespace.clone_from(namespace);
@@ -362,11 +358,12 @@ impl Entry<Cluster> {
 impl Entry<User> {
     /// Refuses what would be ignored otherwise: a client that asks as nobody gets strange answers.
     fn check(&self, user: &str) -> Result<(), KubeconfigError> {
-        let detail = if let Some(exec) = &self.entry.exec {
+        let asks = |exec: &&WrittenExec| exec.asks_its_user();
+        let detail = if let Some(exec) = self.entry.exec.as_ref().filter(asks) {
             format!(
-                "gets its credentials from the program {:?}, and programs are not run here: use a \
-                 token or a client certificate",
-                exec.command
+                "gets its credentials from the program {:?}, which wants to ask its user, and nobody \
+                 is asked here",
+                exec.command()
             )
         } else if let Some(provider) = &self.entry.auth_provider {
             format!(
@@ -391,7 +388,7 @@ impl Entry<User> {
         })
     }
 
-    fn identify(&self, config: &mut RestConfig) -> Result<(), KubeconfigError> {
+    fn identify(&self, name: &str, config: &mut RestConfig) -> Result<(), KubeconfigError> {
         let user = &self.entry;
         let certificate = self.bytes(
             "client-certificate-data",
@@ -419,6 +416,16 @@ impl Entry<User> {
             Some(path) => Some(Token::File(self.directory.join(path))),
             None => fixed.map(Token::Fixed),
         };
+        if let (None, Some(exec)) = (&config.token, &user.exec) {
+            let plugin = exec.plugin(&self.directory, config);
+            plugin
+                .check()
+                .map_err(|detail| KubeconfigError::Unsupported {
+                    user: name.to_owned(),
+                    detail,
+                })?;
+            config.token = Some(Token::Exec(plugin));
+        }
         config.impersonate = user.r#as.as_ref().map(|name| Impersonate {
             user: name.clone(),
             uid: user.as_uid.clone(),

@@ -7,6 +7,7 @@ mod connect;
 mod credentials;
 mod discovery;
 mod error;
+mod exec;
 #[cfg(test)]
 pub(in crate::informer) mod fake;
 mod kubeconfig;
@@ -32,6 +33,7 @@ pub use api_resource::{ApiResource, ObjectScope};
 pub use config::{ClientCertificate, Impersonate, RestConfig, RestConfigError, Token};
 pub use discovery::{Discovery, UnknownResource};
 pub use error::RestError;
+pub use exec::ExecPlugin;
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(in crate::informer) use path::Path;
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
@@ -265,7 +267,9 @@ impl RestClient {
 
     async fn open_until(&self, call: Call<'_>, deadline: Instant) -> Result<Body, RestError> {
         let method = call.method.clone();
-        let request = self.request(call).await?;
+        // A program that is run for a token may hang, too.
+        let request = timeout_at(deadline, self.request(call)).await;
+        let request = request.map_err(|_| self.late())??;
         let (pool, place) = self.shared.pools.place();
         let response = timeout_at(deadline, pool.request(request)).await;
         let response = response

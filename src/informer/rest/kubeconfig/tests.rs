@@ -12,6 +12,8 @@ contexts:
 - {name: one, context: {cluster: c, user: u, namespace: shop}}
 - {name: two, context: {cluster: c, user: files}}
 - {name: exec, context: {cluster: c, user: e}}
+- {name: asking, context: {cluster: c, user: asking}}
+- {name: old, context: {cluster: c, user: old}}
 - {name: provider, context: {cluster: c, user: p}}
 - {name: password, context: {cluster: c, user: w}}
 - {name: half, context: {cluster: c, user: h}}
@@ -24,7 +26,9 @@ clusters:
 users:
 - {name: u, user: {client-certificate-data: Qw==, client-key-data: Sw==, token: T}}
 - {name: files, user: {tokenFile: token, client-certificate: crt, client-key: key}}
-- {name: e, user: {exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}}}
+- {name: e, user: {exec: {command: bin/cloud, args: [get-token], env: [{name: A, value: b}], apiVersion: client.authentication.k8s.io/v1, provideClusterInfo: true, interactiveMode: IfAvailable}}}
+- {name: asking, user: {exec: {command: cloud, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}}}
+- {name: old, user: {exec: {command: cloud, apiVersion: client.authentication.k8s.io/v1alpha1}}}
 - {name: p, user: {auth-provider: {name: gcp}}}
 - {name: w, user: {username: u, password: p}}
 - {name: h, user: {client-certificate-data: Qw==}}
@@ -76,6 +80,21 @@ fn a_context_is_followed_to_its_data_and_files() {
     let config = RestConfig::from_kubeconfig(&kubeconfig, Some("anonymous")).unwrap();
     assert!(config.token.is_none() && config.client_certificate.is_none());
 
+    let config = RestConfig::from_kubeconfig(&kubeconfig, Some("exec")).unwrap();
+    let Some(Token::Exec(plugin)) = config.token else {
+        panic!("a program says it");
+    };
+    assert_eq!(plugin.command, directory.path().join("bin/cloud"));
+    assert_eq!(
+        (&plugin.args[..], &plugin.env[..]),
+        (&["get-token".into()][..], &[("A".into(), "b".into())][..])
+    );
+    let cluster = serde_json::json!({
+        "server": "https://10.0.0.1:6443", "tls-server-name": "w", "insecure-skip-tls-verify": false,
+        "certificate-authority-data": "Q0E=", "proxy-url": "socks5://p:1080",
+    });
+    assert_eq!(plugin.cluster, Some(cluster));
+
     let config = RestConfig::from_kubeconfig(&kubeconfig, Some("as")).unwrap();
     let expected = Impersonate {
         user: "jane".into(),
@@ -91,13 +110,20 @@ fn what_cannot_be_honoured_is_refused_and_named() {
     let kubeconfig: Kubeconfig = FILE.parse().unwrap();
     for (context, complaint) in [
         (
-            "exec",
-            r#"user "e" of the kubeconfig gets its credentials from the program "aws""#,
+            "asking",
+            r#"user "asking" of the kubeconfig gets its credentials from the program "cloud", which wants to ask"#,
+        ),
+        (
+            "old",
+            r#"the version "client.authentication.k8s.io/v1alpha1", which is not known"#,
         ),
         ("provider", r#"the auth provider "gcp""#),
         ("password", r#"user "w" of the kubeconfig has a password"#),
         ("half", "client-certificate has no client-key"),
-        ("nobody", r#"has no user "missing": it has as, e, files"#),
+        (
+            "nobody",
+            r#"has no user "missing": it has as, asking, e, files"#,
+        ),
         ("three", r#"has no context "three": it has anonymous, as"#),
         ("two", r#""crt": No such file"#),
     ] {
