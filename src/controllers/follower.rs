@@ -60,6 +60,11 @@ impl Follower {
         self.told
     }
 
+    /// Whether it has a watch; else it waits until it opens another.
+    pub(super) fn is_open(&self) -> bool {
+        self.watcher.is_some()
+    }
+
     /// What comes next; it may be nothing. Cancel safe.
     pub(super) async fn next(&mut self) -> Vec<News> {
         let Some(watcher) = &mut self.watcher else {

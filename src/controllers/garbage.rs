@@ -79,6 +79,10 @@ impl Controller for GarbageCollector {
     }
 
     async fn follow(&self) {
+        // A server that starts has something better to do than to look for garbage.
+        if let Err(error) = self.registry.definitions_up_to(ResourceVersion::ZERO).await {
+            tracing::warn!(%error, "some resources may be followed later");
+        }
         let mut monitors = Monitors::new(self.registry.clone(), self.wanted.subscribe());
         let started = Instant::now();
         let mut next_look = started;

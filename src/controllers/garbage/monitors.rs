@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,10 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// How long a goal may take before people are told what it waits for, and then again.
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 
+/// How many caches fill at a time because of us: each reads storage on a thread of its own, and at a start
+/// there are many that have next to nothing to read.
+const FILLING_MAX: usize = 4;
+
 /// The followers of all resources.
 pub(super) struct Monitors {
     registry: Arc<Registry>,
@@ -42,6 +46,7 @@ pub(super) struct Monitors {
     goal: ResourceVersion,
     /// Since when, at the last complaint, it was not reached.
     behind_since: Option<Instant>,
+    filling: Arc<Semaphore>,
 }
 
 struct Known {
@@ -63,6 +68,15 @@ pub(super) struct Monitor {
     wanted: watch::Receiver<ResourceVersion>,
     ahead: Option<Ahead>,
     reached: ResourceVersion,
+    turn: Turn,
+}
+
+/// Whether a monitor may begin.
+enum Turn {
+    Awaited(Arc<Semaphore>),
+    /// Until its first state was told, or it failed to begin.
+    Taken(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit),
+    Over,
 }
 
 /// What is between a monitor and a goal.
@@ -82,6 +96,20 @@ enum Heard {
     Ahead(Ahead),
 }
 
+/// What a follower is told next, once it is its turn. Cancel safe.
+async fn told(follower: &mut Follower, turn: &mut Turn) -> Vec<News> {
+    if let Turn::Awaited(filling) = turn {
+        let permit = filling.clone().acquire_owned().await;
+        *turn = Turn::Taken(permit.expect("nobody closes it"));
+    }
+    let news = follower.next().await;
+    let complete = news.iter().any(|news| matches!(news, News::Complete));
+    if complete || !follower.is_open() {
+        *turn = Turn::Over;
+    }
+    news
+}
+
 impl Monitor {
     /// What it is told next; never, once it is stopped.
     fn next(mut self) -> Told {
@@ -96,7 +124,7 @@ impl Monitor {
             let heard = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => Heard::Stop,
-                news = self.follower.next() => Heard::News(news),
+                news = told(&mut self.follower, &mut self.turn) => Heard::News(news),
                 ahead = ahead, if self.ahead.is_none() => Heard::Ahead(ahead),
             };
             match heard {
@@ -161,6 +189,7 @@ impl Monitors {
             wanted,
             goal: ResourceVersion::ZERO,
             behind_since: None,
+            filling: Arc::new(Semaphore::new(FILLING_MAX)),
         }
     }
 
@@ -224,6 +253,7 @@ impl Monitors {
             wanted: self.wanted.clone(),
             ahead: None,
             reached: ResourceVersion::ZERO,
+            turn: Turn::Awaited(self.filling.clone()),
         };
         self.running.push(monitor.next());
         let known = Known {
