@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// The group of whoever may do everything.
 pub const SYSTEM_MASTERS: &str = "system:masters";
 /// The group of everybody who showed a valid credential.
@@ -14,16 +16,21 @@ pub const SYSTEM_ANONYMOUS: &str = "system:anonymous";
 /// The name of everybody on the port without authentication.
 pub const SYSTEM_UNSECURED: &str = "system:unsecured";
 
-/// A request's user, as Kubernetes' `user.Info`; an extension of every HTTP request, in an `Arc`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A request's user, as Kubernetes' `user.Info`; an extension of every HTTP request, in an `Arc`. It is
+/// serialized as `authentication.k8s.io` tells of it, to reviews and to webhooks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct UserInfo {
     /// The name, e.g. `kubernetes-admin` or `system:anonymous`.
+    #[serde(rename = "username", skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// A name that is never given again; empty when the credential has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The groups, among them one that tells whether the user was authenticated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// What else the credential tells, by keys such as `authentication.kubernetes.io/pod-name`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 

@@ -284,7 +284,9 @@ impl Handler {
         let (authenticator, claimed) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
-                request.extensions_mut().insert(Arc::clone(user));
+                let acting = impersonation::acting_freely(user, request.headers());
+                let user = acting.map_err(|refused| refused.response(request.headers()))?;
+                request.extensions_mut().insert(user);
                 return Ok(&self.router);
             }
             Access::Required(authenticator, claimed) => (authenticator, claimed),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 
 use crate::api::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED, Status, UserInfo,
@@ -13,6 +13,7 @@ use crate::api::{
 use crate::http as http_room;
 use crate::registry::authorization::{Action, authorize};
 
+const ANY: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
@@ -24,9 +25,12 @@ pub(super) enum Refused {
     /// 403
     #[error("forbidden: User {0:?} cannot {1}: a credential is needed")]
     Forbidden(String, &'static str),
-    /// 500, as upstream: the headers say less than they must, or what cannot be read.
-    #[error("Internal error occurred: {0}")]
-    Unclear(&'static str),
+    /// 400, in upstream's words: it is said what the other one is, and not who.
+    #[error("requested [{0}] without impersonating a user")]
+    Nobody(String),
+    /// 400
+    #[error("a header of the impersonation is not visible ASCII")]
+    Unreadable,
 }
 
 impl Refused {
@@ -35,7 +39,7 @@ impl Refused {
         let text = self.to_string();
         let status = match self {
             Self::Forbidden(..) => Status::failure(403, "Forbidden", text),
-            Self::Unclear(_) => Status::failure(500, "InternalError", text),
+            Self::Nobody(_) | Self::Unreadable => Status::failure(400, "BadRequest", text),
         };
         http_room::refusal(request, &status)
     }
@@ -50,59 +54,92 @@ pub(super) fn acting(
     path: &str,
     headers: &HeaderMap,
 ) -> Result<Arc<UserInfo>, Refused> {
-    if !headers.contains_key(USER) {
-        // Cheap, because every request comes by here.
-        return match headers.contains_key(GROUP) || headers.contains_key(UID) {
-            true => Err(Refused::Unclear(
-                "requested groups or a uid without impersonating a user",
-            )),
-            false => Ok(user),
-        };
-    }
+    let Some(asked) = asked(headers)? else {
+        return Ok(user);
+    };
     if !authorize(&user, Action::Objects).allowed {
         return Err(Refused::Forbidden(user.name.clone(), "impersonate anybody"));
     }
-    let asked = asked(headers)?;
     match authorize(&asked, Action::Path(path)).allowed {
         true => Ok(Arc::new(asked)),
         false => Err(Refused::Forbidden(asked.name, "ask for this path")),
     }
 }
 
-fn asked(headers: &HeaderMap) -> Result<UserInfo, Refused> {
-    let unreadable = |_| Refused::Unclear("a header of the impersonation is not visible ASCII");
-    let one = |name: &str| match headers.get(name) {
-        Some(value) => value.to_str().map(str::to_owned).map_err(unreadable),
-        None => Ok(String::new()),
-    };
-    let name = one(USER)?;
-    let mut groups = Vec::new();
-    for value in headers.get_all(GROUP) {
-        groups.push(value.to_str().map_err(unreadable)?.to_owned());
+/// The same where nobody is refused anything: `user`, or whom the headers name.
+///
+/// # Errors
+/// The headers do not say who it is to be.
+pub(super) fn acting_freely(
+    user: &Arc<UserInfo>,
+    headers: &HeaderMap,
+) -> Result<Arc<UserInfo>, Refused> {
+    Ok(asked(headers)?.map_or_else(|| Arc::clone(user), Arc::new))
+}
+
+/// Whom the headers name, if they name anybody.
+fn asked(headers: &HeaderMap) -> Result<Option<UserInfo>, Refused> {
+    // Cheap, because every request comes by here.
+    let any = headers.keys().any(|key| key.as_str().starts_with(ANY));
+    if !any {
+        return Ok(None);
     }
+    let text = |value: &HeaderValue| match value.to_str() {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(Refused::Unreadable),
+    };
+    let one = |name: &str| headers.get(name).map_or_else(|| Ok(String::new()), text);
+    let (name, uid) = (one(USER)?, one(UID)?);
+    let groups = headers.get_all(GROUP).iter().map(text);
+    let mut groups: Vec<String> = groups.collect::<Result<_, _>>()?;
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, value) in headers {
         if let Some(key) = key.as_str().strip_prefix(EXTRA) {
-            let value = value.to_str().map_err(unreadable)?.to_owned();
-            extra.entry(decoded(key)).or_default().push(value);
+            extra.entry(decoded(key)).or_default().push(text(value)?);
         }
+    }
+    if name.is_empty() {
+        let asked = list(&groups, &extra, &uid);
+        return match asked.is_empty() {
+            true => Ok(None),
+            false => Err(Refused::Nobody(asked)),
+        };
     }
     if groups.is_empty() {
         groups.extend(account_groups(&name));
     }
-    let known = |group: &String| group == SYSTEM_AUTHENTICATED || group == SYSTEM_UNAUTHENTICATED;
-    if !groups.iter().any(known) {
-        groups.push(match name == SYSTEM_ANONYMOUS {
-            true => SYSTEM_UNAUTHENTICATED.to_owned(),
-            false => SYSTEM_AUTHENTICATED.to_owned(),
-        });
+    let (own, enough) = match name == SYSTEM_ANONYMOUS {
+        true => (SYSTEM_UNAUTHENTICATED, &[SYSTEM_UNAUTHENTICATED][..]),
+        false => (
+            SYSTEM_AUTHENTICATED,
+            &[SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED][..],
+        ),
+    };
+    if !groups.iter().any(|group| enough.contains(&&**group)) {
+        groups.push(own.to_owned());
     }
-    Ok(UserInfo {
+    Ok(Some(UserInfo {
         name,
-        uid: one(UID)?,
+        uid,
         groups,
         extra,
-    })
+    }))
+}
+
+/// What is asked for, as upstream's object references print: kind, namespace, name, uid, version,
+/// resource version and field path.
+fn list(groups: &[String], extra: &BTreeMap<String, Vec<String>>, uid: &str) -> String {
+    let version = "authentication.k8s.io/v1";
+    let groups = groups.iter().map(|group| format!("{{Group  {group}    }}"));
+    let mut all: Vec<String> = groups.collect();
+    for (key, values) in extra {
+        let of_key = values.iter();
+        all.extend(of_key.map(|value| format!("{{UserExtra  {value}  {version}  {key}}}")));
+    }
+    if !uid.is_empty() {
+        all.push(format!("{{UID  {uid}  {version}  }}"));
+    }
+    all.join(" ")
 }
 
 /// The groups of a service account that is named as a user.
@@ -140,7 +177,7 @@ fn decoded(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderName;
 
     use super::*;
 
@@ -207,7 +244,44 @@ mod tests {
             forbidden,
             "nobody may do what he himself may not"
         );
-        let told = check(admin(), &[(GROUP, "dev")]);
-        assert!(matches!(told, Err(Refused::Unclear(_))), "{told:?}");
+    }
+
+    #[test]
+    fn somebody_has_to_be_named() {
+        for (lines, list) in [
+            (&[(GROUP, "dev")][..], "[{Group  dev    }]"),
+            (
+                &[(USER, ""), (GROUP, "a"), (GROUP, "b")],
+                "[{Group  a    } {Group  b    }]",
+            ),
+            (
+                &[("impersonate-extra-scopes", "all")],
+                "[{UserExtra  all  authentication.k8s.io/v1  scopes}]",
+            ),
+            (&[(UID, "7")], "[{UID  7  authentication.k8s.io/v1  }]"),
+        ] {
+            let told = check(admin(), lines).unwrap_err();
+            let expect = format!("requested {list} without impersonating a user");
+            assert_eq!(told.to_string(), expect);
+        }
+        for lines in [&[(USER, "")][..], &[(UID, "")], &[("impersonated", "jane")]] {
+            assert_eq!(check(admin(), lines), Ok(admin()), "{lines:?}");
+        }
+    }
+
+    /// Whoever impersonates nobody in particular is still nobody, whatever groups he is put into.
+    #[test]
+    fn nobody_is_in_the_group_of_nobodies() {
+        let lines = [(USER, SYSTEM_ANONYMOUS), (GROUP, SYSTEM_AUTHENTICATED)];
+        let nobody = check(admin(), &lines).unwrap();
+        assert_eq!(
+            nobody.groups,
+            [SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED]
+        );
+        let lines = [(USER, "jane"), (GROUP, SYSTEM_UNAUTHENTICATED)];
+        assert_eq!(
+            check(admin(), &lines).unwrap().groups,
+            [SYSTEM_UNAUTHENTICATED]
+        );
     }
 }

@@ -184,22 +184,10 @@ pub(in crate::admission) fn request(write: &Attributes<'_>, matched: &Matched) -
         set("requestSubResource", write.subresource.into());
     }
     set("operation", write.operation.as_str().into());
-    set("userInfo", user(write));
+    set("userInfo", json!(write.user));
     set("dryRun", write.dry_run.into());
     set("options", write.options.clone());
     Value::Object(request)
-}
-
-fn user(write: &Attributes<'_>) -> Value {
-    let user = write.user;
-    let mut told = json!({"username": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        told["uid"] = user.uid.as_str().into();
-    }
-    if !user.extra.is_empty() {
-        told["extra"] = json!(user.extra);
-    }
-    told
 }
 
 fn kind(kind: &GroupVersionKind) -> Value {

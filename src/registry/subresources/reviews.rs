@@ -24,7 +24,7 @@ pub(super) fn answer(
     let status = match &*target.resource.kind {
         "SelfSubjectReview" => {
             check_metadata(target, &body, Vec::new())?;
-            json!({"userInfo": user_info(asker)})
+            json!({"userInfo": **asker})
         }
         "SelfSubjectAccessReview" => {
             let spec: SelfSubjectAccessReviewSpec = spec(target, &body)?;
@@ -186,21 +186,6 @@ fn rules(user: &UserInfo) -> Value {
         ),
     };
     json!({"resourceRules": objects, "nonResourceRules": paths, "incomplete": false})
-}
-
-/// A user as `authentication.k8s.io` tells of him.
-pub(super) fn user_info(user: &UserInfo) -> Value {
-    let mut told = Map::new();
-    let mut tell = |member: &str, value: Value, empty: bool| {
-        if !empty {
-            told.insert(member.to_owned(), value);
-        }
-    };
-    tell("username", user.name.clone().into(), user.name.is_empty());
-    tell("uid", user.uid.clone().into(), user.uid.is_empty());
-    tell("groups", json!(user.groups), user.groups.is_empty());
-    tell("extra", json!(user.extra), user.extra.is_empty());
-    Value::Object(told)
 }
 
 #[cfg(test)]

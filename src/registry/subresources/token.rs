@@ -8,7 +8,7 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenReviewSpec
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reviews::{spec, user_info};
+use super::reviews::spec;
 use crate::api::{GetOptions, Object, StatusCause, WriteOptions};
 use crate::registry::service_accounts::{
     Bearer, Claims, Credentials, Kubernetes, Reference, user_name,
@@ -276,7 +276,7 @@ pub(super) async fn review(
     body["status"] = match told {
         Ok((user, audiences)) => {
             let audiences: Vec<String> = audiences;
-            json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
+            json!({"authenticated": true, "user": *user, "audiences": audiences})
         }
         Err(error) => json!({"user": {}, "error": error.to_string()}),
     };

@@ -1,6 +1,7 @@
 //! What has a path of its own beside an object, and what is only asked: through kubectl and clients of
 //! the real binary, on the embedded store and on etcd.
 
+mod identity;
 mod kubelet;
 mod pods;
 mod reviews;
@@ -31,6 +32,8 @@ macro_rules! on_both {
 }
 
 on_both!(
+    identity::an_impersonation_of_nobody_is_refused,
+    identity::reviews_and_webhooks_are_told_who_it_is,
     kubelet::what_needs_a_kubelet_says_so,
     pods::a_scheduler_binds,
     pods::an_eviction_asks_the_budget,

@@ -1,0 +1,99 @@
+//! Who somebody is when he acts as another: what reviews and webhooks are told, and what is refused.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::Cluster;
+use crate::harness::{Protocol, Reply, Webhook, Wire};
+
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+const JANE: [(&str, &str); 6] = [
+    ("content-type", "application/json"),
+    ("impersonate-user", "jane"),
+    ("impersonate-uid", "u-1"),
+    ("impersonate-group", "dev"),
+    ("impersonate-extra-example.com%2fscope", "read"),
+    ("impersonate-extra-example.com%2fscope", "write"),
+];
+
+fn jane() -> Value {
+    json!({
+        "username": "jane", "uid": "u-1", "groups": ["dev", "system:authenticated"],
+        "extra": {"example.com/scope": ["read", "write"]},
+    })
+}
+
+/// The ports with and without authentication.
+async fn ports(cluster: &Cluster) -> [(Wire, &'static str); 3] {
+    let server = &cluster.server;
+    [
+        (server.plain(Protocol::Http1).await, "system:unsecured"),
+        (server.admin(Protocol::Http1).await, "kubernetes-admin"),
+        (server.admin(Protocol::Http2).await, "kubernetes-admin"),
+    ]
+}
+
+/// An allowing answer to any review.
+fn allow(asked: &Value) -> Reply {
+    Reply::json(&json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {"uid": asked["request"]["uid"], "allowed": true},
+    }))
+}
+
+pub(super) async fn reviews_and_webhooks_are_told_who_it_is(cluster: &Cluster) {
+    let webhook = Webhook::answering(|asked| allow(&asked.body)).await;
+    let configuration = json!({
+        "metadata": {"name": "who"},
+        "webhooks": [{
+            "name": "who.example.com", "clientConfig": webhook.client_config("/who"),
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["secrets"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
+        }],
+    });
+    let mut wire = cluster.server.plain(Protocol::Http1).await;
+    let made = wire.post(HOOKS, &configuration).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.json());
+
+    for (round, (mut wire, own)) in ports(cluster).await.into_iter().enumerate() {
+        let told = wire.post(REVIEWS, &json!({})).await.json();
+        assert_eq!(told["status"]["userInfo"]["username"], own);
+        let told = wire.send(Method::POST, REVIEWS, &JANE, "{}").await.json();
+        assert_eq!(told["status"]["userInfo"], jane(), "{own}");
+        let secret = json!({"metadata": {"name": format!("s-{round}")}}).to_string();
+        let secrets = "/api/v1/namespaces/default/secrets";
+        let made = wire.send(Method::POST, secrets, &JANE, &secret).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.json());
+        let asked = webhook.asked();
+        let asked = asked.last().expect("the webhook was asked");
+        assert_eq!(asked.body["request"]["userInfo"], jane(), "{own}");
+    }
+}
+
+/// What nobody is named for was once ignored, and done as whoever asked.
+pub(super) async fn an_impersonation_of_nobody_is_refused(cluster: &Cluster) {
+    for (mut wire, own) in ports(cluster).await {
+        for (header, listed) in [
+            (("impersonate-group", "dev"), "{Group  dev    }"),
+            (
+                ("impersonate-uid", "u-1"),
+                "{UID  u-1  authentication.k8s.io/v1  }",
+            ),
+            (
+                ("impersonate-extra-scopes", "all"),
+                "{UserExtra  all  authentication.k8s.io/v1  scopes}",
+            ),
+        ] {
+            let path = "/api/v1/namespaces/default";
+            let told = wire.send(Method::GET, path, &[header], "").await;
+            assert_eq!(told.status, StatusCode::BAD_REQUEST, "{own} {header:?}");
+            let told = told.json();
+            assert_eq!(told["reason"], "BadRequest");
+            let expect = format!("requested [{listed}] without impersonating a user");
+            assert_eq!(told["message"], expect, "{own}");
+        }
+    }
+}
