@@ -175,6 +175,12 @@ impl From<DecodeError> for ApiError {
 #[derive(Debug, Default)]
 pub(crate) struct Causes(Vec<StatusCause>);
 
+impl From<Vec<StatusCause>> for Causes {
+    fn from(causes: Vec<StatusCause>) -> Self {
+        Self(causes)
+    }
+}
+
 impl Causes {
     /// How many are told.
     pub(crate) const MAX: usize = 100;
@@ -186,6 +192,11 @@ impl Causes {
             Self::MAX => self.0.push(StatusCause::too_many()),
             _ => {}
         }
+    }
+
+    /// Whether nothing is wrong.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether looking for more is idle.

@@ -43,6 +43,7 @@ mod namespaces;
 mod patch;
 pub mod printers;
 mod priority;
+mod ratchet;
 mod read;
 mod resource;
 mod service_accounts;

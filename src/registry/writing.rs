@@ -10,10 +10,10 @@ use super::subresources::{certificates, pods, scale};
 use super::write::{Change, Current, Place};
 use super::{
     ApiError, Registry, Target, allocation, builtin, classes, conversion, custom, metadata,
-    priority, strategy, update,
+    priority, ratchet, strategy, update,
 };
 use crate::admission::attributes::Operation;
-use crate::api::WriteOptions;
+use crate::api::{StatusCause, WriteOptions};
 use crate::managed;
 
 /// One write on its way: of what, in which place, with which options and by whom.
@@ -87,7 +87,7 @@ impl<'a> Writing<'a> {
         metadata::problems_of_new(resource, &object, &mut causes);
         builtin::problems_of_new(resource, &object, &mut causes);
         custom::problems(self.registry, resource, None, &object, &mut causes).await?;
-        self.refuse_for(causes)?;
+        self.refuse_for(causes.into_vec())?;
         self.registry.check_configuration(resource, &object)?;
         self.registry.check_types(resource, None, &mut object);
         classes::check_only_default(self.registry, resource, &object).await?;
@@ -209,16 +209,8 @@ impl<'a> Writing<'a> {
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         strategy::prepare(resource, &mut object);
         builtin::prepare_update(resource, &current.value, &mut object);
-        let mut causes = Causes::default();
         let stored = &self.as_of_today(&current.value);
-        metadata::problems_of_update(resource, stored, &object, &mut causes);
-        builtin::problems_of_update(resource, subresource, stored, &object, &mut causes);
-        if resource.is("", "pods") {
-            let of_part = pods::problems(subresource, stored, &object);
-            of_part.into_iter().for_each(|cause| causes.push(cause));
-        }
-        custom::problems(self.registry, resource, Some(stored), &object, &mut causes).await?;
-        self.refuse_for(causes)?;
+        self.refuse_for(self.problems_of_update(stored, &object).await?)?;
         let dry_run = self.options.dry_run;
         allocation::allocate(
             self.registry,
@@ -257,14 +249,52 @@ impl<'a> Writing<'a> {
         object
     }
 
-    /// Refuses the object for what is wrong with it, if anything is.
-    fn refuse_for(&self, causes: Causes) -> Result<(), ApiError> {
-        match causes.into_vec() {
-            none if none.is_empty() => Ok(()),
-            causes => {
-                let Target { resource, name, .. } = self.target;
-                Err(ApiError::invalid(resource, name, causes))
-            }
+    /// What is wrong with `object` that was not wrong with `stored` already.
+    async fn problems_of_update(
+        &self,
+        stored: &Value,
+        object: &Value,
+    ) -> Result<Vec<StatusCause>, ApiError> {
+        let (registry, resource) = (self.registry, &self.target.resource);
+        // A schema's rules may be about the change, and it has a ratchet of its own.
+        let by_schema = resource.custom.is_some();
+        let mut causes = self.problems_of_succession(stored, object);
+        if !by_schema {
+            custom::problems(registry, resource, Some(stored), object, &mut causes).await?;
         }
+        if !causes.is_empty() {
+            let mut before = self.problems_of_succession(stored, stored);
+            if !by_schema {
+                custom::problems(registry, resource, Some(stored), stored, &mut before).await?;
+            }
+            causes = ratchet::without_old(causes, stored, object, before).into();
+        }
+        if by_schema {
+            custom::problems(registry, resource, Some(stored), object, &mut causes).await?;
+        }
+        Ok(causes.into_vec())
+    }
+
+    /// What is wrong with `new` as the successor of `old`, but for what definitions say.
+    fn problems_of_succession(&self, old: &Value, new: &Value) -> Causes {
+        let resource = &self.target.resource;
+        let subresource = self.target.subresource.as_deref();
+        let mut causes = Causes::default();
+        metadata::problems_of_update(resource, old, new, &mut causes);
+        builtin::problems_of_update(resource, subresource, old, new, &mut causes);
+        if resource.is("", "pods") {
+            let of_part = pods::problems(subresource, old, new);
+            of_part.into_iter().for_each(|cause| causes.push(cause));
+        }
+        causes
+    }
+
+    /// Refuses the object for what is wrong with it, if anything is.
+    fn refuse_for(&self, causes: Vec<StatusCause>) -> Result<(), ApiError> {
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let Target { resource, name, .. } = self.target;
+        Err(ApiError::invalid(resource, name, causes))
     }
 }

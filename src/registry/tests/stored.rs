@@ -75,6 +75,92 @@ async fn what_was_stored_without_defaults_can_be_changed() {
     }
 }
 
+/// Found by attack: an object that is no longer valid, or never was, could not lose its finalizers, and so
+/// never be deleted. It is not made valid by that, and nothing else may get worse.
+#[tokio::test]
+async fn what_was_stored_invalid_can_be_let_go() {
+    let fixture = fixture().await;
+    let containers = json!([{"name": "c", "image": "i"}]);
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
+    let mut job_template = template.clone();
+    job_template["spec"]["restartPolicy"] = json!("Never");
+    for (path, key, object, worse) in [
+        (
+            "deployments/old",
+            "/deployments/default/old",
+            held(
+                "apps/v1",
+                "Deployment",
+                json!({"spec": {"template": template}}),
+            ),
+            json!({"spec": {"replicas": -1}}),
+        ),
+        (
+            "jobs/old",
+            "/jobs/default/old",
+            held(
+                "batch/v1",
+                "Job",
+                json!({"spec": {"template": job_template}}),
+            ),
+            json!({"spec": {"parallelism": -1}}),
+        ),
+        (
+            "services/old",
+            "/services/specs/default/old",
+            held(
+                "v1",
+                "Service",
+                json!({"spec": {"type": "Odd", "ports": [{"port": 0}]}}),
+            ),
+            json!({"spec": {"sessionAffinity": "Odd"}}),
+        ),
+        (
+            "pods/old",
+            "/pods/default/old",
+            held("v1", "Pod", json!({"spec": {"containers": []}})),
+            json!({"metadata": {"labels": {"a b": "c"}}}),
+        ),
+    ] {
+        fixture.store(key, object).await;
+        let label = json!({"metadata": {"labels": {"now": "here"}}});
+        let changed = fixture.merge_patch(path, label).await;
+        assert_eq!(changed["metadata"]["labels"]["now"], "here", "{path}");
+        let refused = fixture.try_patch(path, Patch::Merge(worse)).await;
+        let causes = causes(refused.unwrap_err());
+        assert_eq!(
+            causes.len(),
+            1,
+            "{path}: only what is new is told: {causes:?}"
+        );
+        let deleted = fixture.delete(path).await;
+        assert!(matches!(deleted, Deleted::Pending(_)), "{path}");
+        let finalizers = json!({"metadata": {"finalizers": null}});
+        fixture.merge_patch(path, finalizers).await;
+        assert_eq!(fixture.stored(key).await, None, "{path}");
+    }
+}
+
+/// Two finalizers that nobody may add today: one goes, then the other.
+#[tokio::test]
+async fn finalizers_of_old_are_taken_one_by_one() {
+    let fixture = fixture().await;
+    let mut object = held("v1", "ConfigMap", json!({}));
+    object["metadata"]["finalizers"] = json!(["bare", "a/b", "bare-too"]);
+    fixture.store("/configmaps/default/old", object).await;
+    let finalizers = |list: Value| Patch::Merge(json!({"metadata": {"finalizers": list}}));
+    let path = "configmaps/old";
+    let added = finalizers(json!(["bare", "a/b", "bare-too", "bare-again"]));
+    let refused = causes(fixture.try_patch(path, added).await.unwrap_err());
+    assert_eq!(refused[0].0, "metadata.finalizers[3]");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    for list in [json!(["a/b", "bare-too"]), json!(["bare-too"]), json!([])] {
+        fixture.try_patch(path, finalizers(list)).await.unwrap();
+    }
+    fixture.delete(path).await;
+    assert_eq!(fixture.stored("/configmaps/default/old").await, None);
+}
+
 /// Found by attack: managed fields nest deeper than what they tell of, and what was stored could then not
 /// be read, changed or deleted.
 #[tokio::test]
