@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams, PropagationPolicy,
@@ -243,6 +243,63 @@ async fn two_servers_on_one_etcd() {
     third.run(&["create", "configmap", "m", "-n", "team"]).await;
     third.run(&["delete", "namespace", "team"]).await;
     for server in [one, two, idle] {
+        assert!(!server.log().contains("ERROR"), "{}", server.log());
+        server.stop().await;
+    }
+}
+
+/// A server that is still emptying a namespace must not touch the next one of that name, which another
+/// server has made already, nor what is in it.
+#[tokio::test]
+async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
+    const ROUNDS: usize = 20;
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let both = [
+        Server::start(&["--storage=etcd", &servers]).await,
+        Server::start(&["--storage=etcd", &servers]).await,
+    ];
+    let clients = [client(&both[0]).await, client(&both[1]).await];
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "phoenix"}})).expect("a namespace");
+    let creation = PostParams::default();
+    let mut alive: Vec<ConfigMap> = Vec::new();
+    for round in 0..=ROUNDS {
+        let (old, new) = (&clients[round % 2], &clients[(round + 1) % 2]);
+        let namespaces: Api<Namespace> = Api::all(old.clone());
+        let maps: Api<ConfigMap> = Api::namespaced(old.clone(), "phoenix");
+        for map in &alive {
+            let found = maps.get(&map.name_any()).await;
+            let found = found.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert_eq!(found.uid(), map.uid(), "round {round}");
+            assert_eq!(found.metadata.deletion_timestamp, None, "round {round}");
+        }
+        if round > 0 {
+            let end = DeleteParams::default();
+            namespaces.delete("phoenix", &end).await.expect("it ends");
+        }
+        let started = Instant::now();
+        let anew: Api<Namespace> = Api::all(new.clone());
+        while let Err(error) = anew.create(&creation, &namespace).await {
+            assert!(started.elapsed() < PATIENCE, "round {round}: {error}");
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(new.clone(), "phoenix");
+        alive.clear();
+        for name in ["a", "b", "c"] {
+            // A name that the old one had too.
+            let map = map(name, &[]);
+            let made = maps.create(&creation, &map).await;
+            alive.push(made.unwrap_or_else(|error| panic!("round {round}: {error}")));
+        }
+    }
+    // Whoever was late has come by now.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let left: Api<ConfigMap> = Api::namespaced(clients[0].clone(), "phoenix");
+    for map in &alive {
+        let found = left.get(&map.name_any()).await.expect("it is there");
+        assert_eq!(found.uid(), map.uid());
+    }
+    for server in both {
         assert!(!server.log().contains("ERROR"), "{}", server.log());
         server.stop().await;
     }
