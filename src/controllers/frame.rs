@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::queue::{Next, WorkQueue};
-use crate::api::{UserInfo, WriteOptions};
-use crate::registry::ApiError;
+use crate::api::{Object, UserInfo, WriteOptions};
+use crate::registry::{ApiError, Patch, Registry, Target};
 
 /// A control loop: it brings the world that it watches to where it should be, one key after the other,
 /// by what the world is at that moment and not by what it was told.
@@ -106,4 +107,23 @@ pub(super) fn write_options(account: &str) -> WriteOptions {
         field_manager: account.to_owned(),
         ..WriteOptions::default()
     }
+}
+
+/// Merges into the metadata of this very version of an object.
+///
+/// # Errors
+/// 409 when it has changed since.
+pub(super) async fn patch_metadata(
+    registry: &Registry,
+    account: &str,
+    target: &Target,
+    object: &Object,
+    mut metadata: Value,
+) -> Result<Arc<Object>, ApiError> {
+    metadata["uid"] = object.uid().into();
+    metadata["resourceVersion"] = object.resource_version().to_string().into();
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    registry
+        .patch(target, &patch, &write_options(account))
+        .await
 }

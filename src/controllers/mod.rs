@@ -20,6 +20,7 @@ mod frame;
 mod garbage;
 mod namespace;
 mod per_namespace;
+mod protection;
 mod queue;
 mod selection;
 
@@ -55,6 +56,8 @@ impl Start<'_> {
         self.one(per_namespace::ServiceAccounts::new);
         self.one(|registry, metrics| per_namespace::RootCa::new(registry, metrics, self.root_ca));
         self.one(finished_jobs::FinishedJobs::new);
+        self.one(protection::Claims::new);
+        self.one(protection::Volumes::new);
     }
 
     fn one<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {

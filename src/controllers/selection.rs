@@ -23,6 +23,8 @@ const KNOWN: &[Known] = &[
     known(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
     known(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
     known(super::finished_jobs::NAME, "ttl-after-finished"),
+    known(super::protection::CLAIMS, "pvc-protection"),
+    known(super::protection::VOLUMES, "pv-protection"),
 ];
 
 /// The controllers that are to run.

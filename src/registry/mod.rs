@@ -74,6 +74,7 @@ pub use service_accounts::{
     Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
     TokenTable,
 };
+pub(crate) use strategy::protection_finalizer;
 pub use subresources::{BodyKind, Posted, Subresource};
 pub use watch::Watch;
 pub use write::WRITE_DEADLINE;

@@ -69,6 +69,7 @@ impl<'a> Writing<'a> {
         }
         priority::resolve(self.registry, self.target, &mut object).await?;
         classes::choose(self.registry, self.target, &mut object).await?;
+        strategy::protect(resource, &mut object);
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);

@@ -25,6 +25,7 @@ on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     what_each_namespace_has,
     custom_resources_own_and_are_owned,
     orphans_of_a_kind_that_was_defined_just_now_stay,
+    what_is_in_use_is_kept,
 ]);
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {
@@ -507,4 +508,81 @@ async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Server, _: &K
             assert!(gadget.metadata.deletion_timestamp.is_none(), "{gadget:?}");
         }
     }
+}
+
+/// A claim is kept for the pods that use it, and a volume for its claim.
+async fn what_is_in_use_is_kept(_: &Server, kubectl: &Kubectl) {
+    let finalizers = async |what: &str| {
+        let args = ["get", what, "-o", "jsonpath={.metadata.finalizers}"];
+        kubectl.run(&args).await
+    };
+    let claim = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user"}});
+    pod["spec"] = template("user")["spec"].clone();
+    pod["spec"]["nodeName"] = json!("somewhere");
+    pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]);
+    for name in ["used", "unused"] {
+        create(kubectl, &claim(name)).await;
+        let told = finalizers(&format!("pvc/{name}")).await;
+        assert_eq!(told, r#"["kubernetes.io/pvc-protection"]"#);
+    }
+    create(kubectl, &pod).await;
+    kubectl
+        .run(&["delete", "pvc", "used", "--wait=false"])
+        .await;
+    // That one goes at once, so somebody looks.
+    kubectl.run(&["delete", "pvc", "unused"]).await;
+    let claims = ["get", "pvc", "-o", "name"];
+    assert_eq!(kubectl.run(&claims).await, "persistentvolumeclaim/used\n");
+    kubectl.run(&["delete", "pod", "user", "--force"]).await;
+    kubectl
+        .run(&["wait", "--for=delete", "pvc/used", "--timeout=30s"])
+        .await;
+
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/tmp/pv"}}});
+    create(kubectl, &volume).await;
+    assert_eq!(
+        finalizers("pv/pv").await,
+        r#"["kubernetes.io/pv-protection"]"#
+    );
+    let phase = async |phase: &str| {
+        let patch = json!({"status": {"phase": phase}}).to_string();
+        let args = [
+            "patch",
+            "pv",
+            "pv",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        kubectl.run(&args).await
+    };
+    phase("Bound").await;
+    kubectl.run(&["delete", "pv", "pv", "--wait=false"]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        finalizers("pv/pv").await,
+        r#"["kubernetes.io/pv-protection"]"#
+    );
+    phase("Released").await;
+    kubectl
+        .run(&["wait", "--for=delete", "pv/pv", "--timeout=30s"])
+        .await;
+    // Who takes the finalizer from a living one gets it back.
+    create(kubectl, &claim("bare")).await;
+    let bare = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl
+        .run(&["patch", "pvc", "bare", "--type=merge", "-p", bare])
+        .await;
+    until("the finalizer", async || {
+        finalizers("pvc/bare").await == r#"["kubernetes.io/pvc-protection"]"#
+    })
+    .await;
 }

@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::controllers::frame;
 use crate::controllers::queue::Next;
-use crate::registry::{ApiError, Patch, Resource, Target};
+use crate::registry::{ApiError, Resource, Target};
 
 /// How many dependents are orphaned at once.
 const PATCHES_MAX: usize = 16;
@@ -133,7 +133,9 @@ impl GarbageCollector {
             blocking = dependents.iter().filter(blocks).cloned().collect();
         }
         if blocking.is_empty() {
-            return self.remove_finalizer(target, metadata, FOREGROUND).await;
+            return self
+                .remove_finalizer(target, object, metadata, FOREGROUND)
+                .await;
         }
         for dependent in blocking.iter().filter(|d| !d.deletes_dependents) {
             self.queue.add(Work::Examine(dependent.uid.clone()));
@@ -326,29 +328,14 @@ impl GarbageCollector {
         let mut value: Value = serde_json::from_slice(object.body_slice()).unwrap_or_default();
         let owners = value["metadata"]["ownerReferences"].as_array_mut();
         let owners = change(owners.map(std::mem::take).unwrap_or_default());
-        let version = object.resource_version().to_string();
         let owners = json!({"ownerReferences": owners});
-        self.patch(target, object.uid(), &version, owners).await
-    }
-
-    /// Merges into the metadata of this very version of an object.
-    async fn patch(
-        &self,
-        target: &Target,
-        uid: &str,
-        version: &str,
-        mut metadata: Value,
-    ) -> Result<Arc<Object>, ApiError> {
-        metadata["uid"] = uid.into();
-        metadata["resourceVersion"] = version.into();
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        let options = frame::write_options(ACCOUNT);
-        self.registry.patch(target, &patch, &options).await
+        frame::patch_metadata(&self.registry, ACCOUNT, target, object, owners).await
     }
 
     async fn remove_finalizer(
         &self,
         target: &Target,
+        object: &Object,
         metadata: &Metadata<'_>,
         finalizer: &str,
     ) -> Result<Next, ApiError> {
@@ -357,8 +344,8 @@ impl GarbageCollector {
         }
         let finalizers = metadata.finalizers.iter().filter(|f| *f != finalizer);
         let finalizers = json!({"finalizers": finalizers.collect::<Vec<_>>()});
-        let version = &metadata.resource_version;
-        let patched = self.patch(target, &metadata.uid, version, finalizers).await;
+        let patched =
+            frame::patch_metadata(&self.registry, ACCOUNT, target, object, finalizers).await;
         match patched {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Next::Done),
@@ -398,7 +385,8 @@ impl GarbageCollector {
                 None => break,
             }
         }
-        self.remove_finalizer(&target, &metadata, ORPHAN).await
+        self.remove_finalizer(&target, &object, &metadata, ORPHAN)
+            .await
     }
 
     async fn orphan_one(&self, owner: &Uid, dependent: &Dependent) -> Result<(), ApiError> {
