@@ -1,0 +1,137 @@
+//! What happens so soon after something else that a controller may not have heard of that yet.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams, PropagationPolicy,
+};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{client, map};
+use crate::harness::{Kubectl, PATIENCE, Server};
+use crate::storage::etcd::EtcdProcess;
+
+/// A server that is still emptying a namespace must not touch the next one of that name, which another
+/// server has made already, nor what is in it.
+#[tokio::test]
+async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
+    const ROUNDS: usize = 20;
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let both = [
+        Server::start(&["--storage=etcd", &servers]).await,
+        Server::start(&["--storage=etcd", &servers]).await,
+    ];
+    let clients = [client(&both[0]).await, client(&both[1]).await];
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "phoenix"}})).expect("a namespace");
+    let creation = PostParams::default();
+    let mut alive: Vec<ConfigMap> = Vec::new();
+    for round in 0..=ROUNDS {
+        let (old, new) = (&clients[round % 2], &clients[(round + 1) % 2]);
+        let namespaces: Api<Namespace> = Api::all(old.clone());
+        let maps: Api<ConfigMap> = Api::namespaced(old.clone(), "phoenix");
+        for map in &alive {
+            let found = maps.get(&map.name_any()).await;
+            let found = found.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert_eq!(found.uid(), map.uid(), "round {round}");
+            assert_eq!(found.metadata.deletion_timestamp, None, "round {round}");
+        }
+        if round > 0 {
+            let end = DeleteParams::default();
+            namespaces.delete("phoenix", &end).await.expect("it ends");
+        }
+        let started = Instant::now();
+        let anew: Api<Namespace> = Api::all(new.clone());
+        while let Err(error) = anew.create(&creation, &namespace).await {
+            assert!(started.elapsed() < PATIENCE, "round {round}: {error}");
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(new.clone(), "phoenix");
+        alive.clear();
+        for name in ["a", "b", "c"] {
+            // A name that the old one had too.
+            let map = map(name, &[]);
+            let made = maps.create(&creation, &map).await;
+            alive.push(made.unwrap_or_else(|error| panic!("round {round}: {error}")));
+        }
+    }
+    // Whoever was late has come by now.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let left: Api<ConfigMap> = Api::namespaced(clients[0].clone(), "phoenix");
+    for map in &alive {
+        let found = left.get(&map.name_any()).await.expect("it is there");
+        assert_eq!(found.uid(), map.uid());
+    }
+    for server in both {
+        assert!(!server.log().contains("ERROR"), "{}", server.log());
+        server.stop().await;
+    }
+}
+
+/// They were once deleted, half of the time: the owner was let go before anybody followed their kind.
+pub(super) async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Server, _: &Kubectl) {
+    let client = client(server).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let creation = PostParams::default();
+    let orphaning = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    for round in 0..10 {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+            "example.com",
+            "v1",
+            &format!("Gadget{round}"),
+        ));
+        let schema = json!({"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }});
+        let definition = json!({
+            "metadata": {"name": format!("{}.example.com", kind.plural)},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": kind.plural, "kind": kind.kind},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        });
+        let definition = serde_json::from_value(definition).expect("a definition");
+        let name = format!("owner-{round}");
+        let owner = maps.create(&creation, &map(&name, &[])).await;
+        let owner = owner.expect("it is made");
+        let defined = definitions.create(&creation, &definition).await;
+        let defined = defined.expect("it is defined").name_any();
+        let served = await_condition(
+            definitions.clone(),
+            &defined,
+            conditions::is_crd_established(),
+        );
+        let served = tokio::time::timeout(PATIENCE, served).await;
+        served.expect("in time").expect("it is watched");
+        let gadgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
+        for gadget in ["a", "b"] {
+            let mut gadget = DynamicObject::new(gadget, &kind);
+            gadget.metadata.owner_references = map("", &[&owner]).metadata.owner_references;
+            let made = gadgets.create(&creation, &gadget).await;
+            made.expect("it is made");
+        }
+        maps.delete(&name, &orphaning).await.expect("it is marked");
+        let uid = owner.uid().expect("a uid");
+        let gone = await_condition(maps.clone(), &name, conditions::is_deleted(&uid));
+        let gone = tokio::time::timeout(PATIENCE, gone).await;
+        gone.expect("in time").expect("it is watched");
+        for gadget in ["a", "b"] {
+            let gadget = gadgets.get(gadget).await.expect("it stays");
+            assert!(
+                gadget.owner_references().is_empty(),
+                "round {round}: {gadget:?}"
+            );
+            assert!(gadget.metadata.deletion_timestamp.is_none(), "{gadget:?}");
+        }
+    }
+}
