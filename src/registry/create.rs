@@ -86,6 +86,9 @@ async fn store_complete(
     let resource = &writing.target.resource;
     let place = Place::of(writing.target)?;
     if !options.dry_run {
+        if let Some(converted) = custom::stored_form(resource, object).await? {
+            *object = converted;
+        }
         let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;
         if let Outcome::Done(at) = outcome {
             registry.settled(resource, at).await;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Resource;
+use super::{Resource, custom};
 use crate::api::{EventType, Object, SelectionPredicate, WatchEvent};
 use crate::cacher::{CacheWatcher, WatchItem};
 
@@ -83,7 +83,7 @@ impl Watch {
             let Some(converting) = &mut self.converting else {
                 let items = ready!(self.watcher.poll_next(cx));
                 match (&self.converter, items) {
-                    (Some(converter), Some(items)) => {
+                    (Some(converter), Some(items)) if !converter.leaves(&items) => {
                         self.converting = Some(self.convert(converter.clone(), items));
                         continue;
                     }
@@ -163,6 +163,18 @@ impl Converter {
             });
         }
         told
+    }
+
+    /// Whether all of them are told as they are.
+    fn leaves(&self, items: &[WatchItem]) -> bool {
+        let is_in_version = |(_, object): &(EventType, Arc<Object>)| {
+            custom::is_in_version(&self.resource, object.body_slice())
+        };
+        self.selects.is_none()
+            && items
+                .iter()
+                .flat_map(|item| self.objects_of(item))
+                .all(|object| is_in_version(&object))
     }
 
     /// What has to be converted of an item.

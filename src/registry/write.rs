@@ -99,9 +99,9 @@ pub(super) struct Current {
     pub(super) at: ResourceVersion,
     /// Read from storage by this write, and not suggested by a cache.
     pub(super) fresh: bool,
-    /// It would be stored otherwise today: a write is one even if it changes nothing else. Only known of what
-    /// is fresh.
-    pub(super) outdated: bool,
+    /// What storage has, where that is not how it is seen: a write that changes nothing is one if that would
+    /// be stored otherwise today. Only known of what is fresh.
+    pub(super) raw: Option<Value>,
 }
 
 impl Current {
@@ -117,7 +117,7 @@ impl Current {
             value,
             at: stored.mod_revision,
             fresh: true,
-            outdated: false,
+            raw: None,
         })
     }
 
@@ -126,13 +126,13 @@ impl Current {
             value: parse(object.body_slice()).ok()?,
             at: object.resource_version(),
             fresh: false,
-            outdated: false,
+            raw: None,
         })
     }
 
-    /// Whether it differs from what storage has once it is `value`.
-    fn becomes_another(&self, value: &Value) -> bool {
-        self.outdated || self.value != *value
+    /// Whether storage is as it should be when `value` is wanted; it may be besides.
+    fn is_surely(&self, value: &Value) -> bool {
+        self.raw.is_none() && self.value == *value
     }
 }
 
@@ -213,9 +213,7 @@ impl Registry {
             let decided = write.decide(current.as_ref()).await;
             // A suggestion may be out of date: it neither refuses nor ends a write by itself.
             let settles = match &decided {
-                Ok(Change::Put(value)) => {
-                    current.as_ref().is_some_and(|c| c.becomes_another(value))
-                }
+                Ok(Change::Put(value)) => current.as_ref().is_some_and(|c| !c.is_surely(value)),
                 Ok(Change::Delete(_)) => true,
                 Err(_) => false,
             };
@@ -233,7 +231,7 @@ impl Registry {
             let at = current.as_ref().map(|current| current.at);
             let outcome = match decided? {
                 Change::Put(value)
-                    if dry_run || current.as_ref().is_some_and(|c| !c.becomes_another(&value)) =>
+                    if dry_run || current.as_ref().is_some_and(|c| c.is_surely(&value)) =>
                 {
                     let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Stored(object));
@@ -242,7 +240,14 @@ impl Registry {
                     let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Deleted(object));
                 }
-                Change::Put(mut value) => {
+                Change::Put(value) => {
+                    let converted = custom::stored_form(&place.resource, &value).await?;
+                    let raw = current.as_ref().and_then(|current| current.raw.as_ref());
+                    if raw.is_some_and(|raw| raw == converted.as_ref().unwrap_or(&value)) {
+                        let object = self.unwritten(place, &value, at.unwrap_or_default())?;
+                        return Ok(Written::Stored(object));
+                    }
+                    let mut value = converted.unwrap_or(value);
                     let expect = at.map_or(Expect::Absent, Expect::At);
                     let keeps = write.is_about_managers();
                     let (stored, outcome) = self.fit(place, &mut value, expect, keeps).await?;
@@ -305,16 +310,6 @@ impl Registry {
         Some(current)
     }
 
-    /// What of `value`, which a client of `resource` wants stored, is stored.
-    pub(super) async fn encode_stored(
-        &self,
-        resource: &Resource,
-        value: &Value,
-    ) -> Result<Bytes, ApiError> {
-        let converted = custom::stored_form(resource, value).await?;
-        Ok(encode(converted.as_ref().unwrap_or(value)))
-    }
-
     /// Writes `value`, and returns it encoded. What storage finds too large is tried once more without who
     /// manages its fields, which can be most of it, unless the write `keeps` that; as upstream.
     pub(super) async fn fit(
@@ -324,13 +319,13 @@ impl Registry {
         expect: Expect,
         keeps: bool,
     ) -> Result<(Bytes, Outcome), ApiError> {
-        let stored = self.encode_stored(&place.resource, value).await?;
+        let stored = encode(value);
         match self.put(place, stored.clone(), expect).await {
             Err(ApiError::Storage(StorageError::TooLarge { .. }))
                 if !keeps && value["metadata"]["managedFields"].is_array() =>
             {
                 metadata::put_managed_fields(Value::Null, value);
-                let stored = self.encode_stored(&place.resource, value).await?;
+                let stored = encode(value);
                 let outcome = self.put(place, stored.clone(), expect).await?;
                 Ok((stored, outcome))
             }

@@ -127,9 +127,11 @@ pub(super) async fn current(
     mut current: Current,
 ) -> Result<Current, ApiError> {
     if let Some(custom) = &resource.custom {
-        let (value, outdated) = custom.versions.read_value(current.value);
-        current.outdated = outdated;
-        current.value = converted(resource, value).await?;
+        let mut value = current.value.clone();
+        custom.versions.settle(&mut value);
+        let as_it_is = value == current.value && value["apiVersion"] == custom.versions.stored_as();
+        let raw = std::mem::replace(&mut current.value, converted(resource, value).await?);
+        current.raw = Some(raw).filter(|_| !as_it_is);
     }
     Ok(current)
 }
@@ -187,13 +189,11 @@ pub(super) async fn presented(
     resource: &Resource,
     objects: Vec<Arc<Object>>,
 ) -> Result<Vec<Arc<Object>>, ApiError> {
-    match &resource.custom {
-        Some(custom) if custom.versions.ask_a_webhook() => {
-            let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
-            Ok(custom.versions.present(resource, objects).await?)
-        }
-        _ => Ok(objects),
-    }
+    let Some(versions) = asking_a_webhook(resource) else {
+        return Ok(objects);
+    };
+    let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
+    Ok(versions.present(resource, objects).await?)
 }
 
 /// [`presented`], of one.
@@ -204,7 +204,16 @@ pub(super) async fn presented_one(
     resource: &Resource,
     object: Arc<Object>,
 ) -> Result<Arc<Object>, ApiError> {
-    Ok(one(presented(resource, vec![object]).await?))
+    let Some(versions) = asking_a_webhook(resource) else {
+        return Ok(object);
+    };
+    let objects = vec![(EventType::Added, object)];
+    Ok(one(versions.present(resource, objects).await?))
+}
+
+fn asking_a_webhook(resource: &Resource) -> Option<&Arc<Versions>> {
+    let versions = resource.custom.as_ref().map(|custom| &custom.versions)?;
+    versions.ask_a_webhook().then_some(versions)
 }
 
 /// What comes of one.

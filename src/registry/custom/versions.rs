@@ -135,7 +135,7 @@ impl Versions {
     }
 
     /// Makes of a stored object what it reads as. True is said if anything may have changed.
-    fn settle(&self, object: &mut Value) -> bool {
+    pub(super) fn settle(&self, object: &mut Value) -> bool {
         let filled = self
             .schema_of(object)
             .is_some_and(|schema| schema.fill(object));
@@ -146,14 +146,6 @@ impl Versions {
             return true;
         }
         filled
-    }
-
-    /// What a stored object reads as, and whether it would be stored otherwise today.
-    pub(super) fn read_value(&self, stored: Value) -> (Value, bool) {
-        let mut object = stored.clone();
-        self.settle(&mut object);
-        let outdated = object["apiVersion"] != self.stored_as.as_str() || object != stored;
-        (object, outdated)
     }
 
     /// The `apiVersion` that objects are stored with.

@@ -56,6 +56,7 @@ on_both!(
     ],
     reading: [
         what_is_stored_reads_by_the_schema_of_today,
+        what_another_version_fills_in_is_no_change,
         a_watch_ends_when_its_definition_says_something_else,
         a_watch_sees_its_definition_go,
         a_definition_that_serves_nothing_goes_with_its_objects,

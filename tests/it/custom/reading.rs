@@ -100,6 +100,46 @@ pub(super) async fn what_is_stored_reads_by_the_schema_of_today(world: &mut Worl
     assert_eq!(stored["spec"], now, "it was stored so");
 }
 
+/// What the stored version fills in and the client's does not know is no reason to write, or else whoever
+/// applies what is there already would do so for ever.
+pub(super) async fn what_another_version_fills_in_is_no_change(world: &mut World) {
+    let mut definition = stricter();
+    let stored = definition["spec"]["versions"][0].clone();
+    let mut older = foos()["spec"]["versions"][0].clone();
+    older["name"] = "v1alpha1".into();
+    older["storage"] = false.into();
+    older["schema"]["openAPIV3Schema"]["properties"]["spec"] =
+        json!({"type": "object", "properties": {"color": {"type": "string"}}});
+    older["selectableFields"] = json!([]);
+    definition["spec"]["versions"] = json!([stored, older]);
+    world.define(&definition).await;
+    let path = FOOS.replace("v1", "v1alpha1");
+    let mut object = foo("a", json!({"color": "red"}));
+    object["apiVersion"] = "example.com/v1alpha1".into();
+    let (code, made) = world.post(&path, &object).await;
+    assert_eq!(
+        (code, &made["spec"]),
+        (201, &json!({"color": "red"})),
+        "{made}"
+    );
+    let (_, got) = world.get(&format!("{FOOS}/a")).await;
+    assert_eq!(got["spec"], json!({"color": "red", "size": 7}));
+    let path = format!("{path}/a");
+    let (code, again) = world.put(&path, &made).await;
+    assert_eq!(
+        (code, &again["metadata"]),
+        (200, &made["metadata"]),
+        "{again}"
+    );
+    let patch = json!({"spec": {"color": "red"}});
+    let (code, again) = world.patch(&path, "merge", &patch).await;
+    assert_eq!(
+        (code, &again["metadata"]),
+        (200, &made["metadata"]),
+        "{again}"
+    );
+}
+
 /// As upstream: who watches sees objects in the form that was true when the watch began.
 pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: &mut World) {
     world.define(&foos()).await;
