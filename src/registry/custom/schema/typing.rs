@@ -354,7 +354,7 @@ mod tests {
             "self.spec.list.exists(i, i.name == 'a')",
             "self.spec.any",
             "'a' in ['a']",
-            "self.spec.namespace.startsWith('a')",
+            "self.spec.__namespace__.startsWith('a')",
         ] {
             check(rule, &[]);
         }
