@@ -17,6 +17,7 @@ mod convergence;
 mod custom;
 mod election;
 mod harness;
+mod informer;
 mod kube_client;
 mod kubectl;
 mod kubectl_verbs;
