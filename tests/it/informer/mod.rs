@@ -6,6 +6,7 @@ mod burst;
 mod kinds;
 mod outages;
 mod proxy;
+mod sample_controller;
 mod tally;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,202 @@
+//! The controller: for each Foo a Deployment of the size that it asks for, and in the Foo's status how
+//! much of it is available.
+//!
+//! ```text
+//!   Foo changes ─────────────▶ key ─┐
+//!                                   ├─▶ WorkQueue ─▶ worker: reconcile(key) ─▶ server
+//!   Deployment changes ─▶ owner's ──┘       ▲ later, if that failed │
+//!                                           └───────────────────────┘
+//! ```
+//!
+//! What happened is forgotten at once, and only which Foo it happened to is kept: `reconcile` looks at
+//! what there is and does what is missing. So it does not matter how often it is called, nor whether
+//! the process, or the server, died since.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use tokio_util::sync::CancellationToken;
+use watchet::informer::{
+    ApiResource, Deleted, EventRecorder, InformerStopped, Lister, ObjectKey, ResourceClient,
+    ResourceEventHandlerFuncs, RestClient, RestError, SharedInformer, SharedInformerFactory,
+    WorkQueue, key_of,
+};
+
+use crate::foo::{Foo, controller_of};
+
+/// Why a Foo is not as it should be; it is tried again.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("Resource {0:?} already exists and is not managed by Foo")]
+    NotOurs(String),
+    #[error(transparent)]
+    Server(#[from] RestError),
+    #[error("the deployment cannot be written: {0}")]
+    Deployment(#[from] serde_json::Error),
+}
+
+pub(crate) struct SampleController {
+    /// To write by.
+    foos: ResourceClient<Foo>,
+    deployments: ResourceClient<Deployment>,
+    /// To read by: these ask the informers' copies, never the server.
+    foo_lister: Lister<Foo>,
+    deployment_lister: Lister<Deployment>,
+    queue: Arc<WorkQueue<ObjectKey>>,
+    recorder: EventRecorder,
+}
+
+impl SampleController {
+    /// Has the factory's informers tell it what to look at. They are started by the caller.
+    pub(crate) fn new(
+        client: &RestClient,
+        factory: &SharedInformerFactory,
+        recorder: EventRecorder,
+    ) -> Result<Self, InformerStopped> {
+        let foos = factory.informer::<Foo>();
+        let deployments = factory.informer::<Deployment>();
+        let queue = Arc::new(WorkQueue::default());
+        follow_foos(&foos, &queue)?;
+        follow_deployments(&deployments, &queue)?;
+        Ok(Self {
+            foos: client.resource(ApiResource::of::<Foo>()),
+            deployments: client.resource(ApiResource::of::<Deployment>()),
+            foo_lister: foos.lister(),
+            deployment_lister: deployments.lister(),
+            queue,
+            recorder,
+        })
+    }
+
+    /// Works until `stop`; what is in the works then is finished.
+    pub(crate) async fn run(&self, workers: usize, stop: CancellationToken) {
+        let work = join_all((0..workers).map(|_| self.work()));
+        let end = async {
+            stop.cancelled().await;
+            self.queue.shut_down();
+        };
+        tokio::join!(work, end);
+    }
+
+    /// One worker. The queue gives no key to two of them at once.
+    async fn work(&self) {
+        while let Some(key) = self.queue.get().await {
+            match self.reconcile(&key).await {
+                Ok(()) => self.queue.forget(&key),
+                Err(error) => {
+                    tracing::warn!(%key, %error, "trying again");
+                    self.queue.add_rate_limited(key.clone());
+                }
+            }
+            self.queue.done(&key);
+        }
+    }
+
+    /// Brings one Foo nearer to what it should be. What it writes comes back as a change of a
+    /// Deployment, and brings it here again.
+    async fn reconcile(&self, key: &ObjectKey) -> Result<(), Failure> {
+        let (namespace, name) = (key.namespace(), key.name());
+        let Ok(foo) = self.foo_lister.namespaced(namespace).get(name) else {
+            // It was deleted. The server deletes what it owned.
+            return Ok(());
+        };
+        let deployment = self.deployment_of(&foo, namespace).await?;
+        self.tell_status(&foo, namespace, &deployment).await?;
+        let about = ApiResource::of::<Foo>().reference(&*foo);
+        self.recorder
+            .normal(&about, "Synced", "Foo synced successfully");
+        Ok(())
+    }
+
+    /// Its Deployment: made if there is none, and scaled if it is not of the asked size.
+    async fn deployment_of(&self, foo: &Foo, namespace: &str) -> Result<Arc<Deployment>, Failure> {
+        let deployments = self.deployments.clone().namespace(namespace);
+        let name = &foo.spec.deployment_name;
+        let Ok(known) = self.deployment_lister.namespaced(namespace).get(name) else {
+            // The copy may be behind; then this fails, and is tried again.
+            let made = deployments.create(&foo.deployment()?).await?;
+            tracing::info!(namespace, name, "created a deployment");
+            return Ok(Arc::new(made));
+        };
+        if !foo.controls(&known) {
+            let failure = Failure::NotOurs(name.clone());
+            let about = ApiResource::of::<Foo>().reference(foo);
+            self.recorder
+                .warning(&about, "ErrResourceExists", failure.to_string());
+            return Err(failure);
+        }
+        let replicas = Some(foo.spec.replicas);
+        if known
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.replicas == replicas)
+        {
+            return Ok(known);
+        }
+        // A copy of the copy: what a lister gives belongs to everybody. It has the resourceVersion, so
+        // that somebody else's change in between is not overwritten: this fails then.
+        let mut wanted = Deployment::clone(&known);
+        wanted.spec.get_or_insert_default().replicas = replicas;
+        let scaled = deployments.update(&wanted).await?;
+        tracing::info!(namespace, name, replicas, "scaled a deployment");
+        Ok(Arc::new(scaled))
+    }
+
+    async fn tell_status(
+        &self,
+        foo: &Foo,
+        namespace: &str,
+        deployment: &Deployment,
+    ) -> Result<(), Failure> {
+        let status = deployment.status.as_ref();
+        let available = status.and_then(|status| status.available_replicas);
+        let mut told = foo.clone();
+        told.status.available_replicas = available.unwrap_or(0);
+        if told != *foo {
+            let foos = self.foos.clone().namespace(namespace);
+            foos.update_status(&told).await?;
+        }
+        Ok(())
+    }
+}
+
+fn follow_foos(
+    informer: &SharedInformer<Foo>,
+    queue: &Arc<WorkQueue<ObjectKey>>,
+) -> Result<(), InformerStopped> {
+    let (added, changed) = (queue.clone(), queue.clone());
+    let handler = ResourceEventHandlerFuncs::<Foo>::new()
+        .on_add(move |foo, _| added.add(key_of(&*foo)))
+        .on_update(move |_, foo| changed.add(key_of(&*foo)));
+    informer.add_event_handler(handler).map(drop)
+}
+
+fn follow_deployments(
+    informer: &SharedInformer<Deployment>,
+    queue: &Arc<WorkQueue<ObjectKey>>,
+) -> Result<(), InformerStopped> {
+    let [added, changed, deleted] = [(); 3].map(|()| queue.clone());
+    let handler = ResourceEventHandlerFuncs::<Deployment>::new()
+        .on_add(move |deployment, _| add_owner(&added, &deployment))
+        .on_update(move |old, new| {
+            // A resync tells of every Deployment; nothing is to be done about one that is as it was.
+            if old.metadata.resource_version != new.metadata.resource_version {
+                add_owner(&changed, &new);
+            }
+        })
+        // Also when it went while nobody looked: what was known of it last says whose it was.
+        .on_delete(move |gone: Deleted<Deployment>| add_owner(&deleted, gone.object()));
+    informer.add_event_handler(handler).map(drop)
+}
+
+/// The Foo that a Deployment belongs to, if it does, has to be looked at.
+fn add_owner(queue: &WorkQueue<ObjectKey>, deployment: &Deployment) {
+    if let Some(owner) = controller_of(deployment)
+        && owner.kind == Foo::KIND
+    {
+        let namespace = deployment.metadata.namespace.as_deref();
+        queue.add(ObjectKey::new(namespace, &owner.name));
+    }
+}

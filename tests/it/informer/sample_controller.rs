@@ -1,0 +1,369 @@
+//! The program of `examples/sample_controller` against the real server, on both back ends, while that
+//! is killed again and again and Foos are made, changed and deleted: in the end every Deployment and
+//! every status is as it should be.
+
+#[allow(dead_code, reason = "the program uses the rest of it")]
+#[path = "../../../examples/sample_controller/foo.rs"]
+mod foo;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+use watchet::informer::{ApiResource, Patch, ResourceClient, RestClient, RestError};
+
+use super::outages::Host;
+use super::{NAMESPACE, client};
+use crate::harness::{PATIENCE, signal};
+use crate::storage::etcd::EtcdProcess;
+use foo::{Foo, controller_of};
+
+/// How often the server is killed.
+const KILLS: usize = 5;
+const FOOS: usize = 6;
+
+#[tokio::test]
+async fn converges_under_kills_embedded() {
+    converges(&[]).await;
+}
+
+#[tokio::test]
+async fn converges_under_kills_etcd() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    converges(&["--storage=etcd", &servers]).await;
+}
+
+/// The program, built as this test was: cargo builds examples only when it tests everything.
+async fn built() -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--example",
+        "sample_controller",
+    ]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // `target/PROFILE/watchet`
+    let server = Path::new(env!("CARGO_BIN_EXE_watchet"));
+    let directory = server.parent().unwrap();
+    let profile = directory.file_name().unwrap().to_str().unwrap();
+    let profile = if profile == "debug" { "dev" } else { profile };
+    cargo.args(["--profile", profile, "--target-dir"]);
+    cargo.arg(directory.parent().unwrap());
+    let built = cargo.status().await.expect("cargo");
+    assert!(built.success(), "the example cannot be built");
+    directory.join("examples/sample_controller")
+}
+
+struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    async fn start(kubeconfig: &Path, directory: &Path) -> Self {
+        let log = directory.join("controller-log");
+        let child = Command::new(built().await)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            // Longer than the server is away, however slow the machine is.
+            .args(["--lease-duration", "60"])
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn();
+        let child = child.expect("the program starts");
+        Self { child, log }
+    }
+
+    async fn terminate(mut self) {
+        signal(self.child.id().expect("it runs"), "TERM");
+        let ended = timeout(PATIENCE, self.child.wait()).await;
+        let ended = ended.expect("it ends in time").unwrap();
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            println!("--- the controller's log ---\n{log}");
+        }
+    }
+}
+
+/// A user, and what stands in for the deployment controller.
+struct User {
+    foos: ResourceClient<Foo>,
+    deployments: ResourceClient<Deployment>,
+    events: ResourceClient<Event>,
+    leases: ResourceClient<Lease>,
+}
+
+/// Tries until the server is there to say yes.
+async fn insist<T>(what: &str, mut action: impl AsyncFnMut() -> Result<T, RestError>) -> T {
+    let started = Instant::now();
+    loop {
+        match action().await {
+            Ok(done) => return done,
+            Err(error) => assert!(started.elapsed() < PATIENCE, "{what}: {error}"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+impl User {
+    fn new(client: &RestClient) -> Self {
+        fn all<K>(client: &RestClient) -> ResourceClient<K>
+        where
+            K: k8s_openapi::Resource,
+            K::Scope: watchet::informer::ObjectScope,
+        {
+            client
+                .resource::<K>(ApiResource::of::<K>())
+                .namespace(NAMESPACE)
+        }
+        Self {
+            foos: all(client),
+            deployments: all(client),
+            events: all(client),
+            leases: all(client),
+        }
+    }
+
+    async fn make_foo(&self, name: &str, deployment: &str, replicas: i32) {
+        let mut foo = Foo::default();
+        foo.metadata.name = Some(name.to_owned());
+        foo.spec.deployment_name = deployment.to_owned();
+        foo.spec.replicas = replicas;
+        insist("a new foo", async || match self.foos.create(&foo).await {
+            // It was taken, and the answer was lost.
+            Err(error) if error.is_already_exists() => Ok(()),
+            other => other.map(drop),
+        })
+        .await;
+    }
+
+    async fn change_foo(&self, name: &str, replicas: i32) {
+        let change = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        insist("a changed foo", async || {
+            self.foos.patch(name, &change).await
+        })
+        .await;
+    }
+
+    async fn delete_foo(&self, name: &str) {
+        insist("a deleted foo", async || {
+            match self.foos.delete(name, &Default::default()).await {
+                Err(error) if error.is_not_found() => Ok(()),
+                other => other,
+            }
+        })
+        .await;
+    }
+
+    /// Somebody who does not know whose it is; it may not be there.
+    async fn meddle(&self, deployment: &str, delete: bool) {
+        let scaled = Patch::Merge(json!({"spec": {"replicas": 9}}));
+        insist("a meddler", async || {
+            let done = match delete {
+                true => {
+                    self.deployments
+                        .delete(deployment, &Default::default())
+                        .await
+                }
+                false => self.deployments.patch(deployment, &scaled).await.map(drop),
+            };
+            match done {
+                Err(error) if error.is_not_found() => Ok(()),
+                other => other,
+            }
+        })
+        .await;
+    }
+
+    /// Makes every deployment as available as it wants to be, for ever.
+    async fn roll_out(&self) {
+        loop {
+            sleep(Duration::from_millis(100)).await;
+            // The server is away now and then.
+            let Ok(list) = self.deployments.list(&Default::default()).await else {
+                continue;
+            };
+            for deployment in list.items {
+                let wanted = deployment.spec.and_then(|spec| spec.replicas);
+                let status = deployment
+                    .status
+                    .and_then(|status| status.available_replicas);
+                if wanted == status {
+                    continue;
+                }
+                let status = Patch::Merge(json!({"status": {
+                    "replicas": wanted, "readyReplicas": wanted, "availableReplicas": wanted,
+                }}));
+                let name = deployment.metadata.name.unwrap_or_default();
+                if let Err(error) = self.deployments.patch_status(&name, &status).await {
+                    println!("rollout: {name}: {error}");
+                }
+            }
+        }
+    }
+
+    /// What is not as it should be: `wanted` are the foos with their sizes.
+    async fn missing(&self, wanted: &BTreeMap<String, i32>) -> Result<Vec<String>, RestError> {
+        let mut missing = Vec::new();
+        let foos = self.foos.list(&Default::default()).await?.items;
+        let mut deployments: BTreeMap<String, Deployment> = BTreeMap::new();
+        for deployment in self.deployments.list(&Default::default()).await?.items {
+            deployments.insert(
+                deployment.metadata.name.clone().unwrap_or_default(),
+                deployment,
+            );
+        }
+        deployments.remove("taken");
+        let mut seen = 0;
+        for foo in &foos {
+            let name = foo.metadata.name.clone().unwrap_or_default();
+            let Some(replicas) = wanted.get(&name) else {
+                continue;
+            };
+            seen += 1;
+            let Some(deployment) = deployments.remove(&foo.spec.deployment_name) else {
+                missing.push(format!("{name} has no deployment"));
+                continue;
+            };
+            let size = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+            let owner = controller_of(&deployment).map(|owner| owner.uid.clone());
+            if (size, owner) != (Some(*replicas), foo.metadata.uid.clone()) {
+                missing.push(format!(
+                    "{name}'s deployment is of {size:?}, not {replicas}"
+                ));
+            } else if foo.status.available_replicas != *replicas {
+                missing.push(format!("{name}'s status is {:?}", foo.status));
+            }
+        }
+        if seen != wanted.len() {
+            missing.push(format!("{seen} foos of {wanted:?}"));
+        }
+        let left = deployments.keys().map(|name| format!("{name} is nobody's"));
+        missing.extend(left);
+        Ok(missing)
+    }
+
+    async fn until_converged(&self, wanted: &BTreeMap<String, i32>) {
+        let started = Instant::now();
+        loop {
+            let missing = self.missing(wanted).await;
+            if matches!(&missing, Ok(missing) if missing.is_empty()) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE * 2, "{missing:?}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn until_told(&self, foo: &str, reason: &str) {
+        let started = Instant::now();
+        loop {
+            let events = self.events.list(&Default::default()).await.unwrap().items;
+            let told = events.iter().any(|event| {
+                event.involved_object.kind.as_deref() == Some(Foo::KIND)
+                    && event.involved_object.name.as_deref() == Some(foo)
+                    && event.reason.as_deref() == Some(reason)
+            });
+            if told {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "no event {reason} of {foo}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn converges(args: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = Host::new(directory.path(), args);
+    let mut server = host.start().await;
+    let user = User::new(&client(&server.kubeconfig()));
+    let program = Program::start(&server.kubeconfig(), directory.path()).await;
+    let mut wanted = BTreeMap::new();
+    let play = async {
+        // Somebody else's, which a foo will ask for.
+        let mut taken = Foo::default();
+        (taken.metadata.name, taken.metadata.uid) = (Some(String::new()), Some(String::new()));
+        taken.spec.deployment_name = "taken".to_owned();
+        let mut taken = taken.deployment().unwrap();
+        taken.metadata.owner_references = None;
+        insist("a deployment", async || created(&user, &taken).await).await;
+        for at in 0..FOOS {
+            user.make_foo(&format!("foo-{at}"), &format!("d{at}"), 1)
+                .await;
+            wanted.insert(format!("foo-{at}"), 1);
+        }
+        for kill in 0..KILLS {
+            server.kill().await;
+            server = host.start().await;
+            let (changed, gone) = (
+                format!("foo-{}", kill % FOOS),
+                format!("foo-{}", FOOS + kill),
+            );
+            let replicas = 2 + kill as i32;
+            user.change_foo(&changed, replicas).await;
+            wanted.insert(changed, replicas);
+            user.meddle(&format!("d{}", (kill + 2) % FOOS), kill % 2 == 0)
+                .await;
+            user.make_foo(&gone, &format!("d{}", FOOS + kill), 1).await;
+            // One is deleted as soon as it is there, the next with the kill in between.
+            if kill % 2 == 0 {
+                user.delete_foo(&gone).await;
+            } else {
+                wanted.insert(gone, 1);
+            }
+            if let Some(old) = kill.checked_sub(1).filter(|old| old % 2 == 1) {
+                let name = format!("foo-{}", FOOS + old);
+                user.delete_foo(&name).await;
+                wanted.remove(&name);
+            }
+        }
+        user.until_converged(&wanted).await;
+        user.until_told("foo-0", "Synced").await;
+        user.make_foo("greedy", "taken", 3).await;
+        user.until_told("greedy", "ErrResourceExists").await;
+        let taken = user.deployments.get("taken").await.unwrap();
+        assert_eq!(controller_of(&taken), None);
+        // A foo takes what it owns with it.
+        user.delete_foo("foo-0").await;
+        wanted.remove("foo-0");
+        user.until_converged(&wanted).await;
+        server
+    };
+    let server = tokio::select! {
+        () = user.roll_out() => unreachable!("it goes on for ever"),
+        server = play => server,
+    };
+    program.terminate().await;
+    // The next one need not wait for the lease to run out.
+    let lease = user.leases.get("sample-controller").await.unwrap();
+    let holder = lease.spec.unwrap().holder_identity.unwrap_or_default();
+    assert_eq!(holder, "");
+    server.stop().await;
+}
+
+async fn created(user: &User, deployment: &Deployment) -> Result<(), RestError> {
+    match user.deployments.create(deployment).await {
+        Err(error) if error.is_already_exists() => Ok(()),
+        other => other.map(drop),
+    }
+}
