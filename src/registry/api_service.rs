@@ -39,7 +39,9 @@ async fn try_to_publish(registry: &Registry, secure: SocketAddr) -> Result<(), A
     };
     let services = resource("", "services");
     let made = service(registry.service_ranges.api_address(), secure.port());
-    put(registry, &services, made, |_| true).await?;
+    let ports = made["spec"]["ports"].clone();
+    let same = |stored: &Value| stored["spec"]["ports"] == ports;
+    put(registry, &services, made, same).await?;
     // Endpoints are never of the loopback interface: there the server is for those who know it.
     let Some(ip) = advertised(secure.ip()) else {
         return Ok(());
@@ -80,7 +82,7 @@ fn advertised(ip: IpAddr) -> Option<IpAddr> {
 async fn put(
     registry: &Registry,
     resource: &Arc<Resource>,
-    object: Value,
+    mut object: Value,
     same: impl Fn(&Value) -> bool,
 ) -> Result<(), ApiError> {
     let place = Place::new(resource, Some(NAMESPACE), NAME)?;
@@ -88,6 +90,10 @@ async fn put(
     match registry.read_stored(&place).await {
         Ok(current) if same(&current.value) => Ok(()),
         Ok(_) => {
+            // A service keeps its address, whatever the range is by now.
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|member, _| !matches!(&**member, "clusterIP" | "clusterIPs"));
+            }
             let target = Target {
                 resource: resource.clone(),
                 namespace: Some(NAMESPACE.to_owned()),
@@ -175,6 +181,9 @@ mod tests {
             .registry
             .publish("192.0.2.8:7443".parse().unwrap())
             .await;
+        let moved = fixture.get("services/kubernetes").await;
+        assert_eq!(moved["spec"]["ports"][0]["targetPort"], 7443);
+        assert_eq!(moved["spec"]["clusterIP"], "10.96.0.1");
         let endpoints = fixture
             .stored("/services/endpoints/default/kubernetes")
             .await

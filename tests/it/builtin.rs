@@ -108,6 +108,18 @@ async fn kubectl_is_told_what_is_wrong(kubectl: &Kubectl) {
         told.contains("* spec.containers[1].image: Required value"),
         "{told}"
     );
+    let context = json!({"seccompProfile": {"type": "Localhost"}, "runAsUser": -1});
+    let told = refused(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "a", "image": "i", "securityContext": context}]},
+    }))
+    .await;
+    for wanted in [
+        "runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        "localhostProfile: Required value: must be set when seccomp type is Localhost",
+    ] {
+        assert!(told.contains(wanted), "{told}");
+    }
     let told = refused(json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
         "spec": {
@@ -171,6 +183,21 @@ async fn what_is_immutable_stays(kubectl: &Kubectl) {
     kubectl
         .run(&["set", "image", "pod/one", "one=nginx:2"])
         .await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    kubectl
+        .run_with(&["create", "-f", "-"], &node.to_string())
+        .await;
+    let given = |cidr: &str| json!({"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}}).to_string();
+    let patch = ["patch", "node", "n", "--type=merge", "-p"];
+    kubectl
+        .run(&[&patch[..], &[&given("10.1.0.0/24")]].concat())
+        .await;
+    let told = kubectl
+        .run_failing(&[&patch[..], &[&given("10.2.0.0/24")]].concat())
+        .await;
+    let wanted =
+        "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
+    assert!(told.contains(wanted), "{told}");
     kubectl
         .run(&["create", "configmap", "c", "--from-literal=a=b"])
         .await;

@@ -79,10 +79,11 @@ pub(super) fn carry_on(old: &Fields, new: &mut Fields) {
             }
         }
         // Who leaves out one of the two members means what is there.
-        if text(old, "clusterIP") == text(new, "clusterIP") && list(new, "clusterIPs").is_empty() {
-            if let Some(addresses) = old.get("clusterIPs").cloned() {
-                new.insert("clusterIPs".to_owned(), addresses);
-            }
+        if text(old, "clusterIP") == text(new, "clusterIP")
+            && list(new, "clusterIPs").is_empty()
+            && let Some(addresses) = old.get("clusterIPs").cloned()
+        {
+            new.insert("clusterIPs".to_owned(), addresses);
         }
     }
     if has_node_ports(old) && has_node_ports(new) {

@@ -6,6 +6,7 @@ mod certificates;
 mod containers;
 mod core;
 mod cron;
+mod devices;
 mod flows;
 mod network;
 mod nodes;
@@ -88,6 +89,7 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
             network::any(plural, object, causes);
         }
         ("storage.k8s.io", plural) => storage::any(plural, object, causes),
+        ("resource.k8s.io", "deviceclasses") => devices::class(object, causes),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => flows::schema(object, causes),
         ("flowcontrol.apiserver.k8s.io", _) => flows::level(object, causes),
         _ => {}

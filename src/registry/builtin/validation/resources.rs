@@ -60,7 +60,7 @@ pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut 
             let Some(own) = quantity(amounts, name) else {
                 continue;
             };
-            let of_containers = list(spec, "containers").iter().filter_map(|container| {
+            let mut of_containers = list(spec, "containers").iter().filter_map(|container| {
                 let amounts = container.get("resources")?.get(kind)?.as_object()?;
                 quantity(amounts, name)
             });
@@ -74,7 +74,7 @@ pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut 
                     );
                     causes.invalid(&at.key(name), own.to_string(), &why);
                 }
-            } else if let Some(more) = of_containers.filter(|one| *one > own).last() {
+            } else if let Some(more) = of_containers.find(|one| *one > own) {
                 let why = format!("must be greater than or equal to container limits of {more}");
                 causes.invalid(&at.key(name), own.to_string(), &why);
             }

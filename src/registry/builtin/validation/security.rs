@@ -137,7 +137,7 @@ fn loaded(name: &str, at: &Path<'_>, causes: &mut Causes) {
 }
 
 /// The context of something, if it has one.
-pub(super) fn within<'a>(fields: &'a Fields) -> Option<&'a Fields> {
+pub(super) fn within(fields: &Fields) -> Option<&Fields> {
     match is_unset(fields, "securityContext") {
         true => None,
         false => fields.get("securityContext")?.as_object(),

@@ -1,5 +1,6 @@
 //! One case a rule: an object, or two versions of one, and what is told of them, cause by cause.
 
+mod cluster;
 mod pods;
 
 use serde_json::{Value, json};

@@ -1,0 +1,172 @@
+//! Security contexts, resources of whole pods, nodes, and the order in which requests are served.
+
+use super::*;
+
+fn pod_with(context: Value, of_pod: Value) -> Value {
+    json!({"metadata": {"name": "p"}, "spec": {"securityContext": of_pod,
+        "containers": [{"name": "c", "image": "i", "securityContext": context}]}})
+}
+
+#[test]
+fn what_containers_may_is_consistent() {
+    let context = json!({"runAsUser": -1, "procMount": "Odd", "allowPrivilegeEscalation": false,
+        "capabilities": {"add": ["CAP_SYS_ADMIN"]}});
+    check(
+        "pods",
+        pod_with(context.clone(), json!({})),
+        &[
+            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and \
+             2147483647, inclusive",
+            "spec.containers[0].securityContext.procMount: Unsupported value: \"Odd\": supported \
+             values: \"Default\", \"Unmasked\"",
+            &format!(
+                "spec.containers[0].securityContext: Invalid value: {context}: cannot set \
+                 `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            ),
+        ],
+    );
+}
+
+#[test]
+fn profiles_say_what_they_are() {
+    let at = "spec.containers[0].securityContext";
+    for (profile, wanted) in [
+        (
+            json!({"seccompProfile": {"type": "Localhost"}}),
+            "seccompProfile.localhostProfile: Required value: must be set when seccomp type is \
+             Localhost",
+        ),
+        (
+            json!({"seccompProfile": {"type": "RuntimeDefault", "localhostProfile": "a"}}),
+            "seccompProfile.localhostProfile: Invalid value: \"a\": can only be set when seccomp \
+             type is Localhost",
+        ),
+        (
+            json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "../a"}}),
+            "seccompProfile.localhostProfile: Invalid value: \"../a\": must not contain '..'",
+        ),
+        (
+            json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " a"}}),
+            "appArmorProfile.localhostProfile: Invalid value: \" a\": must not be padded with \
+             whitespace",
+        ),
+        (
+            json!({"appArmorProfile": {"type": "Odd"}}),
+            "appArmorProfile.type: Unsupported value: \"Odd\": supported values: \"Localhost\", \
+             \"RuntimeDefault\", \"Unconfined\"",
+        ),
+    ] {
+        check(
+            "pods",
+            pod_with(profile, json!({})),
+            &[&format!("{at}.{wanted}")],
+        );
+    }
+    let fine = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b"},
+        "appArmorProfile": {"type": "RuntimeDefault"}});
+    check("pods", pod_with(fine.clone(), fine), &[]);
+}
+
+#[test]
+fn a_pod_has_room_for_its_containers() {
+    let container = |name: &str| {
+        json!({"name": name, "image": "i", "resources": {"requests": {"cpu": "600m"},
+            "limits": {"cpu": "2"}}})
+    };
+    let pod = |resources: Value| {
+        json!({"metadata": {"name": "p"}, "spec": {"resources": resources,
+            "containers": [container("a"), container("b")]}})
+    };
+    check(
+        "pods",
+        pod(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1500m"}})),
+        &[
+            "spec.resources.requests[cpu]: Invalid value: \"1\": must be greater than or equal to \
+             aggregate container requests of 1200m",
+            "spec.resources.limits[cpu]: Invalid value: \"1500m\": must be greater than or equal to \
+             container limits of 2",
+        ],
+    );
+    let fine = json!({"requests": {"cpu": "1200m"}, "limits": {"cpu": "2"}});
+    check("pods", pod(fine), &[]);
+}
+
+#[test]
+fn what_a_node_was_given_stays() {
+    let node = json!({"metadata": {"name": "n"},
+        "spec": {"podCIDR": "10.1.0.0/24", "providerID": "cloud://a"}});
+    let fresh = json!({"metadata": {"name": "n"}, "spec": {}});
+    check_update(
+        "nodes",
+        fresh,
+        json!({"spec": {"podCIDR": "10.1.0.0/24"}}),
+        &[],
+    );
+    check_update(
+        "nodes",
+        node.clone(),
+        json!({"spec": {"unschedulable": true}}),
+        &[],
+    );
+    check_update(
+        "nodes",
+        node,
+        json!({"spec": {"podCIDR": "10.2.0.0/24", "podCIDRs": ["10.2.0.0/24"],
+            "providerID": "cloud://b"}}),
+        &[
+            "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
+            "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to \
+             valid",
+        ],
+    );
+    let twice = json!({"metadata": {"name": "n"},
+        "spec": {"podCIDRs": ["10.1.0.0/24", "10.2.0.0/24"]}});
+    check(
+        "nodes",
+        twice,
+        &[
+            "spec.podCIDRs: Invalid value: [\"10.1.0.0/24\",\"10.2.0.0/24\"]: may specify no more than \
+           one CIDR for each IP family",
+        ],
+    );
+}
+
+#[test]
+fn a_class_of_devices_selects_by_expressions() {
+    let class =
+        |selectors: Value| json!({"metadata": {"name": "c"}, "spec": {"selectors": selectors}});
+    check(
+        "deviceclasses",
+        class(json!([{}, {"cel": {"expression": ""}}, {"cel": {"expression": "true"}}])),
+        &[
+            "spec.selectors[0].cel: Required value",
+            "spec.selectors[1].cel.expression: Required value",
+        ],
+    );
+}
+
+#[test]
+fn a_flow_schema_says_who_and_what() {
+    let schema = |spec: Value| json!({"metadata": {"name": "f"}, "spec": spec});
+    check(
+        "flowschemas",
+        schema(json!({"matchingPrecedence": 1, "rules": [{}]})),
+        &[
+            "spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have \
+             matchingPrecedence 1",
+            "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
+            "spec.rules[0].subjects: Required value: subjects must contain at least one value",
+            "spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules has to \
+             be non-empty",
+        ],
+    );
+    let rule = json!({"subjects": [{"kind": "User", "user": {"name": "*"}}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]});
+    let fine = json!({"priorityLevelConfiguration": {"name": "p"}, "rules": [rule]});
+    check("flowschemas", schema(fine), &[]);
+    check(
+        "prioritylevelconfigurations",
+        json!({"metadata": {"name": "l"}, "spec": {"type": "Limited"}}),
+        &["spec.limited: Required value: must not be empty when type is Limited"],
+    );
+}
