@@ -1,6 +1,5 @@
 //! One event of a watch, decoded in one pass over its line. What follows from it is not known here.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -101,6 +100,16 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Event<T> {
 
 struct EventVisitor<T>(PhantomData<T>);
 
+/// A member of an event.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Member {
+    Type,
+    Object,
+    #[serde(other)]
+    Other,
+}
+
 /// An event's type, as it decides what its object is.
 enum Type {
     Change(Verb),
@@ -109,18 +118,34 @@ enum Type {
     Unknown(String),
 }
 
-impl Type {
-    fn of(text: &str) -> Self {
-        match text {
-            "ADDED" => Self::Change(Verb::Added),
-            "MODIFIED" => Self::Change(Verb::Modified),
-            "DELETED" => Self::Change(Verb::Deleted),
-            "BOOKMARK" => Self::Bookmark,
-            "ERROR" => Self::Error,
-            other => Self::Unknown(other.to_owned()),
-        }
+impl<'de> Deserialize<'de> for Type {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TypeVisitor)
+    }
+}
+
+struct TypeVisitor;
+
+impl Visitor<'_> for TypeVisitor {
+    type Value = Type;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event type")
     }
 
+    fn visit_str<E>(self, text: &str) -> Result<Type, E> {
+        Ok(match text {
+            "ADDED" => Type::Change(Verb::Added),
+            "MODIFIED" => Type::Change(Verb::Modified),
+            "DELETED" => Type::Change(Verb::Deleted),
+            "BOOKMARK" => Type::Bookmark,
+            "ERROR" => Type::Error,
+            other => Type::Unknown(other.to_owned()),
+        })
+    }
+}
+
+impl Type {
     /// The object that follows, read as what it is.
     fn object<'de, T: DeserializeOwned, A: MapAccess<'de>>(
         self,
@@ -159,13 +184,13 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for EventVisitor<T> {
         let mut event_type = None;
         let mut kept: Option<Box<RawValue>> = None;
         let mut event = None;
-        while let Some(member) = map.next_key::<Cow<'de, str>>()? {
-            match (member.as_ref(), event_type.take()) {
-                ("type", _) => event_type = Some(Type::of(&map.next_value::<Cow<'de, str>>()?)),
-                ("object", Some(event_type)) => event = Some(event_type.object(&mut map)?),
+        while let Some(member) = map.next_key()? {
+            match (member, event_type.take()) {
+                (Member::Type, _) => event_type = Some(map.next_value::<Type>()?),
+                (Member::Object, Some(event_type)) => event = Some(event_type.object(&mut map)?),
                 // No server writes it in this order, but it may.
-                ("object", None) => kept = Some(map.next_value()?),
-                (_, before) => {
+                (Member::Object, None) => kept = Some(map.next_value()?),
+                (Member::Other, before) => {
                     map.next_value::<IgnoredAny>()?;
                     event_type = before;
                 }
