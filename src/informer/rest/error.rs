@@ -196,6 +196,12 @@ fn causes(error: &dyn std::error::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
+        // A peer that is gone; what rustls has to say about that is a page in its manual.
+        let io = cause.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof) {
+            said.push("unexpected EOF".to_owned());
+            break;
+        }
         let text = cause.to_string();
         // Many of them repeat what they were caused by.
         if !said.iter().any(|before| before.contains(&text)) {

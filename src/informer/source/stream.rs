@@ -280,8 +280,14 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
 pub(super) fn source_error(error: RestError, at: ResourceVersion) -> SourceError {
     let detail = error.to_string();
     match &error {
-        // No such collection: what will be there under this name later has another history.
-        _ if error.is_expired() || error.is_not_found() => SourceError::Expired { at, detail },
+        // No such collection, or a server that is not there yet and may never be, as it was restored from
+        // a backup: what there is now has another history.
+        _ if error.is_expired()
+            || error.is_not_found()
+            || error.is_too_large_resource_version() =>
+        {
+            SourceError::Expired { at, detail }
+        }
         RestError::Answer { .. } => SourceError::Undecodable { detail },
         _ => SourceError::Unavailable {
             detail,

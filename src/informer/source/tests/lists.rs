@@ -124,7 +124,7 @@ async fn a_list_begins_at_any_version_and_goes_on_from_the_last() {
     assert_eq!(fake.lines(), expected);
 }
 
-fn too_large() -> Reply {
+pub(super) fn too_large() -> Reply {
     Reply::new(
         504,
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Timeout",
