@@ -65,8 +65,8 @@ const FAILURE_BYTES_MAX: usize = 1 << 20;
 /// let mut map = ConfigMap::default();
 /// map.metadata.name = Some("colours".into());
 /// map.data = Some([("watchet".into(), "#7cafc2".into())].into());
-/// let map = maps.create(&map).await?;
-/// assert!(map.metadata.uid.is_some());
+/// let made = maps.create(&map).await?;
+/// assert!(made.metadata.uid.is_some());
 /// assert!(maps.create(&map).await.unwrap_err().is_already_exists());
 /// assert!(maps.get("shapes").await.unwrap_err().is_not_found());
 /// # Ok(())
