@@ -346,6 +346,14 @@ impl Cacher {
         }
     }
 
+    /// Whether it has had no state yet, and storage has refused it none: who asks now waits for it.
+    pub fn is_starting(&self) -> bool {
+        matches!(
+            &*self.published.source.borrow(),
+            SourceState::Pending { error: None, .. }
+        )
+    }
+
     /// Waits for the first state, without holding one.
     async fn wait_for_a_state(&self) -> Result<(), ReadError> {
         self.snapshot().await.map(drop)

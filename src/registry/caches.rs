@@ -10,7 +10,7 @@ use super::custom::Versions;
 use super::table::Table;
 use super::{ApiError, Registry, Resource};
 use crate::api::{ColumnSet, Object, ObjectKey};
-use crate::cacher::{CachedResource, Cacher};
+use crate::cacher::{CachedResource, Cacher, ReadError};
 use crate::storage::Metered;
 use crate::tasks::Tasks;
 
@@ -26,6 +26,8 @@ pub(super) struct Caches {
 struct Started {
     /// Of its resource, with group.
     name: String,
+    /// Nothing goes without it.
+    needed: bool,
     cacher: Arc<Cacher>,
     columns: Arc<ColumnSet>,
     /// How what is stored reads, if that is not as it is.
@@ -42,6 +44,13 @@ impl Started {
     }
 }
 
+/// Whether requests of all kinds wait for it: where they may write, what is served, who judges it.
+fn is_needed(resource: &Resource) -> bool {
+    resource.is("", "namespaces")
+        || resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+        || resource.group == "admissionregistration.k8s.io"
+}
+
 /// Whether both read the same fields, whatever these are called: each version of a custom resource has labels
 /// for its own.
 fn same(one: &Arc<ColumnSet>, other: &Arc<ColumnSet>) -> bool {
@@ -56,11 +65,14 @@ fn same(one: &Arc<ColumnSet>, other: &Arc<ColumnSet>) -> bool {
 
 impl Registry {
     /// Each started cache, by the name of its resource, and why it is not ready if it is not; for
-    /// readiness checks.
+    /// readiness checks. One that is about to have its first state takes nothing from a server that is
+    /// ready: caches start at any time, and who asks for one waits for it. Only those that every write or
+    /// the table of resources need are told of before.
     pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
         let started = self.caches.started.lock();
         let all: Vec<_> = started
             .values()
+            .filter(|started| started.needed || !started.cacher.is_starting())
             .map(|started| (started.name.clone(), started.cacher.clone()))
             .collect();
         drop(started);
@@ -85,6 +97,18 @@ impl Registry {
         });
         let mut stores = self.caches.stores.lock();
         stores.retain(|prefix, _| table.owner(prefix).is_some());
+    }
+
+    /// What `resource` is now, when a read of it failed because its definition changed meanwhile: the
+    /// request is about the resource and not about how that was defined when it came.
+    pub(super) fn successor(&self, resource: &Resource, error: &ApiError) -> Option<Arc<Resource>> {
+        let left = matches!(
+            error,
+            ApiError::NotServed | ApiError::Read(ReadError::Stopped)
+        );
+        let other = |r: &Arc<Resource>| !std::ptr::eq(&**r, resource);
+        self.resource(&resource.group, &resource.version, &resource.plural)
+            .filter(|now| left && resource.custom.is_some() && other(now))
     }
 
     /// The cache of `resource`, started if it was not yet.
@@ -121,6 +145,7 @@ impl Registry {
         let cacher = Cacher::start(cached, store, &tasks, self.config.clone());
         let new = Started {
             name,
+            needed: is_needed(owner),
             cacher: cacher.clone(),
             columns: owner.columns.clone(),
             versions,
