@@ -334,7 +334,7 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
         if let Value::Object(members) = &mut body {
             let mut say = |member: &str, text: String| {
                 let known = members.entry(member).or_insert(Value::Null);
-                if !known.as_str().is_some_and(|known| !known.is_empty()) && !text.is_empty() {
+                if known.as_str().is_none_or(str::is_empty) && !text.is_empty() {
                     *known = Value::String(text);
                 }
             };
