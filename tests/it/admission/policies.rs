@@ -427,6 +427,11 @@ async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     cluster.post(path, &definition).await.ok(201);
+    let begun = Instant::now();
+    while cluster.get("/apis/types.example.com/v1/knobs").await.code != 200 {
+        assert!(begun.elapsed() < PATIENCE, "the knobs are never served");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     let spec = json!({
         "matchConstraints": {"resourceRules": [
             rule(&["CREATE"], "", "configmaps"),
