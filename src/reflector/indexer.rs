@@ -48,6 +48,7 @@ pub trait IndexFunc<T> {
 /// use watchet::reflector::{IndexFunc, Indexer};
 ///
 /// /// Words by their letters.
+/// #[derive(Clone)]
 /// struct Letters;
 /// impl IndexFunc<String> for Letters {
 ///     type Values<'a> = Vec<String>;

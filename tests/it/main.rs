@@ -21,6 +21,7 @@ mod informer;
 mod kube_client;
 mod kubectl;
 mod kubectl_verbs;
+mod kubelet;
 mod limits;
 mod metrics;
 mod openapi;

@@ -96,7 +96,6 @@ type Pods = HashMap<String, Arc<Pod>>;
 impl PodConfig {
     /// One whose sources send by the [`Mux`], and what it tells of their pods. `on_rejected` hears of each
     /// pod that is left out, in every set that has it; [`Rejected::record`] is what a kubelet does then.
-    #[expect(clippy::new_ret_no_self, reason = "it is the mux's merger")]
     pub fn new(
         on_rejected: impl Fn(Rejected<'_>) + Send + 'static,
     ) -> (Mux<Self, Vec<Arc<Pod>>>, mpsc::Receiver<PodUpdate>) {
