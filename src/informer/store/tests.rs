@@ -2,6 +2,7 @@
 //! in `reflector::indexer`.
 
 use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -19,6 +20,10 @@ fn pod(key: &str, node: &str, number: usize) -> Arc<Pod> {
 fn node(pod: &Pod) -> Vec<String> {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     node.into_iter().filter(|node| !node.is_empty()).collect()
+}
+
+fn node_of(pod: &Pod) -> String {
+    node(pod).concat()
 }
 
 fn store() -> ThreadSafeStore<Pod> {
@@ -137,4 +142,42 @@ fn replace_rebuilds_the_indexes() {
     let values = store.list_index_func_values("node").unwrap();
     assert_eq!(values, ["n1".into(), "n7".into()]);
     assert_eq!(before.len(), 4, "what was handed out does not change");
+}
+
+proptest! {
+    /// What is found by key, what is listed, and what an index has are the same objects.
+    #[test]
+    fn an_object_is_found_in_every_way_or_in_none(
+        steps in prop::collection::vec(("[ab]/[1-3]", 0..4_usize), 1..40),
+    ) {
+        let (store, mut model) = (store(), BTreeMap::new());
+        store.replace(vec![]);
+        for (number, (key, node)) in steps.into_iter().enumerate() {
+            let before = match node {
+                0 => {
+                    let gone = store.delete_by_key(&key);
+                    prop_assert_eq!(&gone, &model.remove(&key));
+                    continue;
+                }
+                3 => {
+                    let kept: Vec<_> = model.values().cloned().collect();
+                    store.replace(kept);
+                    continue;
+                }
+                node => {
+                    let new = pod(&key, &format!("n{node}"), number);
+                    (store.add(new.clone()), model.insert(key.clone(), new))
+                }
+            };
+            prop_assert_eq!(before.0, before.1);
+            prop_assert_eq!(store.len(), model.len());
+            let listed = store.list();
+            prop_assert!(listed.iter().eq(model.values()));
+            for (key, pod) in &model {
+                prop_assert!(Arc::ptr_eq(&store.get_by_key(key).unwrap(), pod));
+                let of_node = store.by_index("node", &node_of(pod)).unwrap();
+                prop_assert!(Arc::ptr_eq(of_node.get(key).unwrap(), pod));
+            }
+        }
+    }
 }
