@@ -10,6 +10,8 @@
 //! kubectl get deployment example
 //! ```
 
+#![allow(clippy::disallowed_names, reason = "a Foo is what there is")]
+
 mod controller;
 mod foo;
 

@@ -12,6 +12,7 @@ use crate::informer::{Deleted, Indexers};
 /// What a controller of a collection does with each object.
 type Book = Arc<Mutex<Vec<String>>>;
 
+#[allow(clippy::type_complexity, reason = "its function has no name")]
 /// A controller that writes down what comes out of its queue, with a known store that it keeps.
 fn controller(
     collection: &Collection,

@@ -107,10 +107,14 @@ struct Preparation<T: KubeObject> {
     transform: Option<WithTransform<T>>,
     watch_error_handler: Option<WatchErrorHandler>,
     /// The tasks of the handlers that there are.
-    listeners: Vec<Box<dyn FnOnce(&Tasks) + Send>>,
+    listeners: Vec<Spawn>,
 }
 
+/// Spawns the task of a handler.
+type Spawn = Box<dyn FnOnce(&Tasks) + Send>;
+
 /// Runs a controller of the source, whose type is known to it alone, until it is told to stop.
+#[allow(clippy::type_complexity, reason = "it is the name of the type")]
 type Control<T> = Box<dyn FnOnce(SharedInformer<T>, Started<T>) -> Running + Send>;
 /// Gives a queue its transform function; by whom the objects can be cloned for it is known where it was set.
 type WithTransform<T> = Box<dyn FnOnce(DeltaFifo<T>) -> DeltaFifo<T> + Send>;

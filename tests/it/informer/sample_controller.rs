@@ -2,6 +2,8 @@
 //! is killed again and again and Foos are made, changed and deleted: in the end every Deployment and
 //! every status is as it should be.
 
+#![allow(clippy::disallowed_names, reason = "a Foo is what there is")]
+
 #[allow(dead_code, reason = "the program uses the rest of it")]
 #[path = "../../../examples/sample_controller/foo.rs"]
 mod foo;

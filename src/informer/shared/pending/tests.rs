@@ -73,7 +73,7 @@ impl Model {
                     Some(old) => Notification::Updated { old, new: object },
                     None => Notification::Added {
                         object,
-                        is_in_initial_list: uid % 2 == 0,
+                        is_in_initial_list: uid.is_multiple_of(2),
                     },
                 })
             }
@@ -103,7 +103,7 @@ impl Model {
                 object,
                 is_in_initial_list,
             } => {
-                assert_eq!(is_in_initial_list, uid(&object) % 2 == 0);
+                assert_eq!(is_in_initial_list, uid(&object).is_multiple_of(2));
                 let name = object.metadata.name.clone().unwrap();
                 assert!(self.told.insert(name, object).is_none());
             }
