@@ -7,14 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Always `Status`.
+    /// Always `Status`. Servers that leave it out mean it.
+    #[serde(default)]
     pub kind: String,
     /// Always `v1`.
+    #[serde(default)]
     pub api_version: String,
     /// List metadata; its `continue` carries the fresh token of an expired page.
     #[serde(default)]
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// `Success` or `Failure`.
+    #[serde(default)]
     pub status: String,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]

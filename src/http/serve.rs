@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{UserInfo, Warnings};
-use crate::registry::Registry;
+use crate::registry::{ApiError, ReadError, Registry};
 
 use super::accept::{status_media, wants_pretty};
 use super::config::WireConfig;
@@ -162,8 +162,19 @@ async fn answer(
             seated(&wire.reads, wire.config.request_timeout, answer).await
         }
         RequestInfo::Resource(request) => {
-            let call = Call::new(wire, parts, request, warnings.clone())?;
-            objects(wire, call, body).await
+            let call = Call::new(wire, parts, request.clone(), warnings.clone())?;
+            let reads = !call.verb().is_write();
+            match objects(wire, call, body).await {
+                // The definition of a custom resource changed meanwhile. The request is about the resource,
+                // and not about how that was defined when it came.
+                Err(WireError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped)))
+                    if reads =>
+                {
+                    let call = Call::new(wire, parts, request, warnings.clone())?;
+                    objects(wire, call, Body::empty()).await
+                }
+                answer => answer,
+            }
         }
     }
 }

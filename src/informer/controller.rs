@@ -200,7 +200,13 @@ async fn pop_loop<T: KubeObject>(
     mut process: impl FnMut(&Deltas<T>, bool) -> Result<(), Requeue>,
     seen: &Seen,
 ) {
-    while queue.pop(&mut process).await != Err(PopError::Closed) {
+    loop {
+        match queue.pop(&mut process).await {
+            Err(PopError::Closed) => return,
+            // It may come again at once: everything else has its turn before.
+            Err(PopError::Requeued) => tokio::task::yield_now().await,
+            Ok(()) => {}
+        }
         if queue.has_synced() {
             seen.progress.sync();
         }

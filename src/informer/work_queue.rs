@@ -199,6 +199,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 self.tell(&keys);
                 match taken {
                     Some(key) => return Some(key),
+                    // What is busy and wanted again comes once more before the end.
+                    None if keys.ending == Ending::Draining && !keys.wanted.is_empty() => None,
                     None if keys.ending != Ending::NotYet => return None,
                     None => keys.later.first_key_value().map(|((at, _), _)| *at),
                 }

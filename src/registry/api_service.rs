@@ -15,20 +15,17 @@ use crate::api::WriteOptions;
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 
-/// How long until another try, when storage does not answer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long until another try: at first, and at most. Each is twice as long. Storage or a webhook may not
+/// answer yet, or another server that starts now may have taken the address for it.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) async fn publish(registry: &Registry, secure: SocketAddr) {
-    loop {
-        match try_to_publish(registry, secure).await {
-            Ok(()) => return,
-            Err(error @ (ApiError::Storage(_) | ApiError::Read(_))) => {
-                tracing::debug!(%error, "cannot make the service kubernetes yet");
-            }
-            // Somebody has other plans for its name or its address.
-            Err(error) => return tracing::warn!(%error, "there is no service kubernetes"),
-        }
-        tokio::time::sleep(PAUSE).await;
+    let mut pause = PAUSE_MIN;
+    while let Err(error) = try_to_publish(registry, secure).await {
+        tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

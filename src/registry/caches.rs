@@ -10,7 +10,7 @@ use super::custom::Versions;
 use super::table::Table;
 use super::{ApiError, Registry, Resource};
 use crate::api::{ColumnSet, Object, ObjectKey};
-use crate::cacher::{CachedResource, Cacher, ReadError};
+use crate::cacher::{CachedResource, Cacher};
 use crate::storage::Metered;
 use crate::tasks::Tasks;
 
@@ -97,18 +97,6 @@ impl Registry {
         });
         let mut stores = self.caches.stores.lock();
         stores.retain(|prefix, _| table.owner(prefix).is_some());
-    }
-
-    /// What `resource` is now, when a read of it failed because its definition changed meanwhile: the
-    /// request is about the resource and not about how that was defined when it came.
-    pub(super) fn successor(&self, resource: &Resource, error: &ApiError) -> Option<Arc<Resource>> {
-        let left = matches!(
-            error,
-            ApiError::NotServed | ApiError::Read(ReadError::Stopped)
-        );
-        let other = |r: &Arc<Resource>| !std::ptr::eq(&**r, resource);
-        self.resource(&resource.group, &resource.version, &resource.plural)
-            .filter(|now| left && resource.custom.is_some() && other(now))
     }
 
     /// The cache of `resource`, started if it was not yet.

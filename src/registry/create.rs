@@ -92,7 +92,7 @@ async fn store_complete(
         let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;
         if let Outcome::Done(at) = outcome {
             registry.settled(resource, at).await;
-            return registry.answer(&place, &stored, at).await;
+            return registry.told(&place, &stored, object, at).await;
         }
     }
     match registry.store(resource).get(&place.storage_key).await? {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::write::Place;
 use super::{ApiError, Registry, Resource, Target, Watch, custom, subresources};
 use crate::api::{
-    GetOptions, ListOptions, Object, ObjectKey, ResolvedFieldSelector, SelectionPredicate,
-    UnknownField,
+    GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
 use crate::cacher::{CacheWatcher, ObjectList};
 use crate::storage::{KeyValue, ListRequest, Storage as _};
@@ -18,43 +17,14 @@ pub(super) async fn get(
 ) -> Result<Arc<Object>, ApiError> {
     let namespace = target.namespace.as_deref();
     let key = Place::key_of(&target.resource, namespace, &target.name)?;
-    let found = match found(registry, &target.resource, &key, options).await {
-        Err(error) => match registry.successor(&target.resource, &error) {
-            Some(now) => self::found(registry, &now, &key, options).await?,
-            None => return Err(error),
-        },
-        Ok(found) => found,
-    };
+    let cache = registry.cache(&target.resource)?;
+    let found = cache.get(&key, options).await?;
     let object = found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
     let object = custom::presented_one(&target.resource, object).await?;
     subresources::shown(target, object)
 }
 
-async fn found(
-    registry: &Registry,
-    resource: &Resource,
-    key: &ObjectKey,
-    options: GetOptions,
-) -> Result<Option<Arc<Object>>, ApiError> {
-    Ok(registry.cache(resource)?.get(key, options).await?)
-}
-
 pub(super) async fn list(
-    registry: &Registry,
-    resource: &Arc<Resource>,
-    namespace: Option<&str>,
-    options: &ListOptions,
-) -> Result<ObjectList, ApiError> {
-    match listed(registry, resource, namespace, options).await {
-        Err(error) => match registry.successor(resource, &error) {
-            Some(now) => listed(registry, &now, namespace, options).await,
-            None => Err(error),
-        },
-        listed => listed,
-    }
-}
-
-async fn listed(
     registry: &Registry,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
@@ -73,21 +43,6 @@ async fn listed(
 }
 
 pub(super) async fn watch(
-    registry: &Registry,
-    resource: &Arc<Resource>,
-    namespace: Option<&str>,
-    options: &ListOptions,
-) -> Result<Watch, ApiError> {
-    match watched(registry, resource, namespace, options).await {
-        Err(error) => match registry.successor(resource, &error) {
-            Some(now) => watched(registry, &now, namespace, options).await,
-            None => Err(error),
-        },
-        watched => watched,
-    }
-}
-
-async fn watched(
     registry: &Registry,
     resource: &Arc<Resource>,
     namespace: Option<&str>,

@@ -257,7 +257,9 @@ impl Registry {
                             let before = &before.value;
                             allocation::settle(self, &place.resource, before, Some(&value)).await;
                         }
-                        return Ok(Written::Stored(self.answer(place, &stored, at).await?));
+                        return Ok(Written::Stored(
+                            self.told(place, &stored, &value, at).await?,
+                        ));
                     }
                     allocation::give_back(self, place, &value).await;
                     outcome
@@ -302,6 +304,10 @@ impl Registry {
     /// storage, which says why.
     async fn suggested(&self, place: &Place) -> Option<Current> {
         let object = self.suggestion(&place.resource, &place.key)?;
+        // A form that is kept may be one that its webhook would not make again: a write begins with none.
+        if custom::needs_a_webhook(&place.resource, object.body_slice()) {
+            return None;
+        }
         let presented = custom::presented_one(&place.resource, object).await.ok()?;
         let mut current = Current::suggested(&presented)?;
         if custom::is_renamed(&place.resource) {
@@ -361,6 +367,25 @@ impl Registry {
         let (event_type, columns) = (EventType::Modified, &place.resource.columns);
         let object = Object::decode(place.key.clone(), at, event_type, &encoded, columns)?;
         Ok(Arc::new(object))
+    }
+
+    /// What is answered to a write of `value`, which is stored as `stored` at revision `at`: it is done, so
+    /// that a webhook which cannot say how it reads does not fail it.
+    pub(super) async fn told(
+        &self,
+        place: &Place,
+        stored: &[u8],
+        value: &Value,
+        at: ResourceVersion,
+    ) -> Result<Arc<Object>, ApiError> {
+        match self.answer(place, stored, at).await {
+            Err(error) => {
+                let key = &place.storage_key;
+                tracing::warn!(%key, %error, "a write is answered with what was sent");
+                self.unwritten(place, value, at)
+            }
+            told => told,
+        }
     }
 
     /// The object that `stored` is once it is at revision `at`, as the resource at `place` sees it.

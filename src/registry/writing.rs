@@ -210,8 +210,16 @@ impl<'a> Writing<'a> {
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         strategy::prepare(resource, &mut object);
         builtin::prepare_update(resource, &current.value, &mut object);
-        let stored = &self.as_of_today(&current.value);
-        self.refuse_for(self.problems_of_update(stored, &object).await?)?;
+        let mut stored = self.as_of_today(&current.value);
+        let mut causes = self.problems_of_update(&stored, &object).await?;
+        if !causes.is_empty()
+            && let Some(canonical) = self.canonical(&stored)
+        {
+            stored = canonical;
+            causes = self.problems_of_update(&stored, &object).await?;
+        }
+        self.refuse_for(causes)?;
+        let stored = &stored;
         let dry_run = self.options.dry_run;
         allocation::allocate(
             self.registry,
@@ -248,6 +256,16 @@ impl<'a> Writing<'a> {
         builtin::default(&self.target.resource, &mut object);
         strategy::prepare(&self.target.resource, &mut object);
         object
+    }
+
+    /// A stored built-in in the one form in which its quantities are read today, if it was stored in
+    /// another: who patches it has not changed them.
+    fn canonical(&self, stored: &Value) -> Option<Value> {
+        let resource = &self.target.resource;
+        let kind = self.registry.kind_type(resource);
+        let kind = kind.filter(|_| resource.custom.is_none())?;
+        let canonical = kind.conform(stored).value;
+        (canonical != *stored).then_some(canonical)
     }
 
     /// What is wrong with `object` that was not wrong with `stored` already.

@@ -204,7 +204,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// The same without what a terminal would obey.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::mpsc;
 
+pub(super) use super::line::escaped;
+
 /// How many lines wait to be written. From the handler to the one thread that writes; when it is full the
 /// handler waits, and the informer tells what happens meanwhile as one change an object.
 const LINES_MAX: usize = 256;
@@ -108,7 +110,7 @@ impl Teller {
     pub(super) fn tell(&self, what: &str) {
         self.bar.suspend(|| {
             // Nobody is left to tell when stderr is gone; the lines on stdout go on.
-            let _told = writeln!(io::stderr(), "watchet tail: {what}");
+            let _told = writeln!(io::stderr(), "watchet tail: {}", escaped(what));
         });
     }
 }

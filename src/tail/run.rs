@@ -84,7 +84,11 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when stderr is gone; the exit code still says it.
-            let _told = writeln!(io::stderr(), "watchet tail: {error}");
+            let _told = writeln!(
+                io::stderr(),
+                "watchet tail: {}",
+                output::escaped(&error.to_string())
+            );
             ExitCode::from(match error {
                 TailError::Arguments(_) | TailError::Config(_) | TailError::Client(_) => 2,
                 _ => 1,

@@ -136,8 +136,9 @@ async fn survives_a_restart(builder: watchet::testing::Builder) {
     let events = maps.watch(&WatchParams::default(), &version).await.unwrap();
     let mut events = events.boxed();
     let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap();
-    let kube::api::WatchEvent::Modified(map) = event.unwrap() else {
-        panic!("it was modified");
+    let map = match event.unwrap() {
+        kube::api::WatchEvent::Modified(map) => map,
+        other => panic!("it was modified, not {other:?}"),
     };
     assert_eq!(map.data.unwrap()["colour"], "blue");
     second.stop().await.unwrap();

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::rest::RestClient;
@@ -72,8 +72,8 @@ impl LeaderElectionConfig {
             "retryPeriod must be greater than zero"
         } else if self.identity.is_empty() {
             "Lock identity is empty"
-        } else if self.lease_duration.as_secs() < 1 {
-            "leaseDuration must be at least a second, which is what a Lease can say"
+        } else if self.lease_duration.subsec_nanos() != 0 {
+            "leaseDuration must be whole seconds, which is what a Lease can say"
         } else {
             return Ok(());
         };
@@ -167,6 +167,8 @@ struct Election<L> {
     lease: Option<Lease>,
     /// When it was last seen to have changed.
     observed: Instant,
+    /// When what was last said as the leader was sent.
+    said: Instant,
     leader: watch::Sender<Option<String>>,
     random: fastrand::Rng,
 }
@@ -179,6 +181,7 @@ impl<L: Lock> Election<L> {
             config,
             lease: None,
             observed: Instant::now(),
+            said: Instant::now(),
             leader: watch::Sender::default(),
             random: fastrand::Rng::new(),
         })
@@ -195,11 +198,12 @@ impl<L: Lock> Election<L> {
         }
         let leading = stop.child_token();
         let mut work = pin!(lead(leading.clone()));
-        // The work comes first: when it is done nobody needs to know whether the lease could be kept.
+        // The lease comes first, and without a share in how long a task may go on: work that is never out
+        // of breath would keep it from being renewed.
         let done = tokio::select! {
             biased;
+            () = tokio::task::coop::unconstrained(self.renew()) => None,
             done = &mut work => Some(done),
-            () = self.renew() => None,
         };
         if let Some(done) = done {
             self.release().await;
@@ -207,9 +211,8 @@ impl<L: Lock> Election<L> {
         }
         tracing::warn!(lease = self.config.name, "no longer the leader");
         leading.cancel();
-        let rest = self.config.lease_duration - self.config.renew_deadline;
         // What is done until then is done by the only leader.
-        match timeout(rest, work).await {
+        match timeout_at(self.lasts_until(), work).await {
             Ok(_) | Err(_) => LeaderEnded::Lost,
         }
     }
@@ -223,17 +226,28 @@ impl<L: Lock> Election<L> {
         tracing::info!(lease = self.config.name, "leading");
     }
 
-    /// Keeps the lease; ends when it could not be renewed in time.
+    /// Until when nobody else may lead: others count from when they saw what was said last, which they
+    /// cannot have before it was sent.
+    fn lasts_until(&self) -> Instant {
+        self.said + self.config.lease_duration
+    }
+
+    /// Keeps the lease; ends when it could not be renewed in time, or another one has it.
     async fn renew(&mut self) {
         let (deadline, period) = (self.config.renew_deadline, self.config.retry_period);
         loop {
             sleep(period).await;
+            let until = self.lasts_until().min(Instant::now() + deadline);
             let renewed = async {
                 while !self.tried().await {
+                    if self.holder().is_some() && !self.leads() && self.is_valid() {
+                        return false;
+                    }
                     sleep(period).await;
                 }
+                true
             };
-            if timeout(deadline, renewed).await.is_err() {
+            if timeout_at(until, renewed).await != Ok(true) {
                 return;
             }
         }
@@ -257,9 +271,11 @@ impl<L: Lock> Election<L> {
         if self.leads() && self.is_valid() {
             let lease = self.lease.clone().unwrap_or_default();
             let renewed = self.spec(lease.spec.as_ref());
+            let sent = Instant::now();
             match self.lock.update(with_spec(lease, renewed)).await {
                 Ok(lease) => {
                     self.observe(lease);
+                    self.said = sent;
                     return true;
                 }
                 Err(error) => tracing::debug!(%error, "the lease is not what it was: it is read"),
@@ -295,6 +311,7 @@ impl<L: Lock> Election<L> {
 
     /// Writes the lease as its holder.
     async fn take(&mut self, spec: LeaseSpec, lease: Option<Lease>) -> bool {
+        let sent = Instant::now();
         let taken = match lease {
             Some(lease) => self.lock.update(with_spec(lease, spec)).await,
             None => self.lock.create(with_spec(Lease::default(), spec)).await,
@@ -302,6 +319,7 @@ impl<L: Lock> Election<L> {
         match taken {
             Ok(lease) => {
                 self.observe(lease);
+                self.said = sent;
                 true
             }
             Err(error) => {

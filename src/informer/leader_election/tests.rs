@@ -184,6 +184,40 @@ async fn a_leader_that_is_cut_off_ends_before_the_next_begins() {
     stop_b.cancel();
 }
 
+/// Work that does not heed its token is dropped before another replica can lead; once it was dropped two
+/// seconds after that.
+#[tokio::test(start_paused = true)]
+async fn work_that_goes_on_is_dropped_before_the_next_begins() {
+    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+    let begun = Instant::now();
+    let view = place.view();
+    let cut = view.1.clone();
+    let worked = Arc::new(Mutex::new(begun));
+    let written = worked.clone();
+    let a = election(view, "a");
+    let a = tasks.spawn("a", async move {
+        a.run(CancellationToken::new(), async move |_| {
+            loop {
+                *written.lock() = Instant::now();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+        .await
+    });
+    let (stop_b, _) = replica(&tasks, election(place.view(), "b"), &log, begun);
+    seconds(21).await;
+    *cut.lock() = true;
+    let ended: LeaderEnded<()> = a.await.unwrap();
+    assert_eq!(ended, LeaderEnded::Lost);
+    seconds(40).await;
+    let began = log.lock()[0].strip_prefix("b leads ").map(str::to_owned);
+    let began: u64 = began.unwrap().parse().unwrap();
+    let last = worked.lock().duration_since(begun);
+    assert!(last.as_secs_f64() <= began as f64, "{last:?} {began}");
+    assert!((30..=35).contains(&last.as_secs()), "{last:?}");
+    stop_b.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_absence_of_the_server_is_survived() {
     let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());

@@ -11,6 +11,9 @@ use crate::api::Status;
 /// How much of an answer that explains nothing is told.
 const TOLD_BYTES_MAX: usize = 512;
 
+/// What a server may ask for at most: one that asks for days is mistaken, and would be followed no more.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
 /// A request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RestError {
@@ -164,7 +167,8 @@ impl RestError {
         }
         let seconds = headers.get(header::RETRY_AFTER);
         let seconds = seconds.and_then(|value| value.to_str().ok()?.parse().ok());
-        match (Self::told(status), seconds.map(Duration::from_secs)) {
+        let wish = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+        match (Self::told(status), wish) {
             (Self::Status { status, .. }, Some(wish)) => Self::Status {
                 status,
                 retry_after: Some(wish),

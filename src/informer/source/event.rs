@@ -68,6 +68,8 @@ impl Bookmark {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Peek {
+    #[serde(rename = "type")]
+    event_type: String,
     object: PeekedTypes,
 }
 
@@ -79,13 +81,16 @@ struct PeekedTypes {
 }
 
 impl Peek {
-    /// The kind, if it is another one than `kind` of `api_version`.
+    /// The kind, if it is another one than `kind` of `api_version`. What ends a watch, or tells the
+    /// metadata that were asked for, is none that may be left out.
     pub(super) fn unexpected(self, api_version: &str, kind: &str) -> Option<String> {
         let PeekedTypes {
             kind: told,
             api_version: version,
         } = self.object;
-        let other = !told.is_empty()
+        let other = self.event_type != "ERROR"
+            && told != "PartialObjectMetadata"
+            && !told.is_empty()
             && !kind.is_empty()
             && (told != kind || !version.is_empty() && version != api_version);
         other.then(|| format!("{version}, Kind={told}"))

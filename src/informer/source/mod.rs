@@ -21,7 +21,7 @@ use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 pub use metrics::ReflectorMetrics;
 
 use event::Verb;
-use stream::{Events, Told, source_error};
+use stream::{Events, Told, end_of_watch, source_error};
 
 /// How many objects a page has when nobody said: client-go's.
 const PAGE_SIZE: u32 = 500;
@@ -206,7 +206,14 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         loop {
             self.metrics.received(objects.len());
             match events.next().await? {
-                None => return Err(events.lost("the watch ended before it had told everything")),
+                // A list may do better: some servers know streams no more than they say so.
+                None => {
+                    return Err(RestError::told(crate::api::Status::failure(
+                        504,
+                        "Timeout",
+                        "the watch ended before it had told everything",
+                    )));
+                }
                 Some(Told::Change(Verb::Deleted, object, _)) => {
                     drop(objects.remove(&key(&*object)))
                 }
@@ -246,6 +253,11 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             other => other,
         }?;
         let at = list.metadata.resource_version.unwrap_or_default();
+        // What names no version is no list, and must not pass for an empty one.
+        if at.is_empty() {
+            let problem = "the list has no resourceVersion";
+            return Err(self.objects.client().unreadable(&problem));
+        }
         let at = at
             .parse()
             .map_err(|error| self.objects.client().unreadable(&error))?;
@@ -346,7 +358,13 @@ impl<T: KubeObject + DeserializeOwned> ListerWatcher for HttpListerWatcher<T> {
             .query_some("resourceVersion", after_text.as_deref());
         match self.opened(path).await {
             Ok(events) => Ok(events.into_changes(after)),
-            Err(error) => Err(source_error(error, after)),
+            Err(error) => Err(match source_error(error.clone(), after) {
+                // What it says of this version it will say again; a list may mend it, as in client-go.
+                SourceError::Unavailable { .. } if matches!(error.code(), Some(400..=499)) => {
+                    end_of_watch(error, after)
+                }
+                other => other,
+            }),
         }
     }
 }

@@ -169,11 +169,6 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
             || (api_version, kind) == METADATA
     }
 
-    /// It ended as it should not have.
-    pub(super) fn lost(&self, detail: &str) -> RestError {
-        self.body.lost(detail)
-    }
-
     fn version(&self, text: &str) -> Result<ResourceVersion, RestError> {
         text.parse().map_err(|error| self.body.unreadable(&error))
     }
@@ -298,7 +293,7 @@ pub(super) fn source_error(error: RestError, at: ResourceVersion) -> SourceError
 
 /// As [`source_error`], of a watch that was open. A server that ends one by another ERROR cannot tell
 /// what happened next, but what there is now: client-go lists then, too.
-fn end_of_watch(error: RestError, at: ResourceVersion) -> SourceError {
+pub(super) fn end_of_watch(error: RestError, at: ResourceVersion) -> SourceError {
     match error.status() {
         Some(_) if !error.is_expired() && !error.is_too_many_requests() => {
             SourceError::Undecodable {

@@ -103,6 +103,12 @@ pub(super) fn is_in_version(resource: &Resource, body: &[u8]) -> bool {
     resource.custom.is_some() && body.starts_with(beginning.as_bytes())
 }
 
+/// Whether a webhook has to be asked how an object of a cache reads to clients of `resource`.
+pub(super) fn needs_a_webhook(resource: &Resource, body: &[u8]) -> bool {
+    let custom = resource.custom.as_ref();
+    custom.is_some_and(|custom| custom.versions.ask_a_webhook()) && !is_in_version(resource, body)
+}
+
 /// Whether objects of `resource` are shown under another name than they may be stored with, and nothing else
 /// converts them.
 pub(super) fn is_renamed(resource: &Resource) -> bool {

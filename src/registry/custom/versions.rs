@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::converted::{Awaited, Claim, Converted, Form};
@@ -34,6 +35,9 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much goes into one review, in bytes of what is stored. Answers of more than twice as much are refused,
 /// and a list in another version can be of any size.
 const REVIEW_BYTES_MAX: usize = 4 << 20;
+
+/// A webhook that takes longer to fail is away, and does not just say no.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// An object cannot be had in another version; in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -318,39 +322,61 @@ struct Work {
 
 impl Work {
     async fn make(self, claims: Vec<Claimed>) {
+        let mut away = None;
         let mut batch = Vec::new();
         let mut bytes = 0;
         for claimed in claims {
             let size = claimed.2.body_slice().len();
             if bytes + size > REVIEW_BYTES_MAX && !batch.is_empty() {
-                self.make_batch(std::mem::take(&mut batch)).await;
+                self.make_batch(std::mem::take(&mut batch), &mut away).await;
                 bytes = 0;
             }
             bytes += size;
             batch.push(claimed);
         }
-        self.make_batch(batch).await;
+        self.make_batch(batch, &mut away).await;
     }
 
-    async fn make_batch(&self, batch: Vec<Claimed>) {
-        let values = batch.iter().map(|(_, _, object)| value_of(object));
-        let converted = match values.collect::<Result<Vec<_>, _>>() {
-            Ok(values) => self.versions.convert(values, &self.to).await,
-            Err(error) => Err(error),
-        };
-        match converted {
+    /// `away`: what a webhook failed by that took long to. It is not asked about the rest, for which others
+    /// may wait. One that says no is asked about each alone: no object fails for its neighbour.
+    async fn make_batch(&self, batch: Vec<Claimed>, away: &mut Option<ConversionError>) {
+        let begun = Instant::now();
+        match self.convert(&batch, away.as_ref()).await {
             Ok(values) => {
                 for ((claim, event_type, _), value) in batch.into_iter().zip(values) {
                     let made = self.object(&claim, event_type, &value);
                     self.versions.converted.settle(claim, made);
                 }
             }
+            Err(error) if batch.len() > 1 && begun.elapsed() < SLOW && away.is_none() => {
+                tracing::debug!(%error, "objects are converted one by one");
+                for claimed in batch {
+                    Box::pin(self.make_batch(vec![claimed], away)).await;
+                }
+            }
             Err(error) => {
+                if begun.elapsed() >= SLOW {
+                    *away = Some(error.clone());
+                }
                 for (claim, ..) in batch {
                     self.versions.converted.settle(claim, Err(error.clone()));
                 }
             }
         }
+    }
+
+    async fn convert(
+        &self,
+        batch: &[Claimed],
+        away: Option<&ConversionError>,
+    ) -> Result<Vec<Value>, ConversionError> {
+        if let Some(away) = away {
+            return Err(away.clone());
+        }
+        let values = batch.iter().map(|(_, _, object)| value_of(object));
+        self.versions
+            .convert(values.collect::<Result<_, _>>()?, &self.to)
+            .await
     }
 
     fn object(

@@ -127,6 +127,8 @@ async fn a_watch_that_is_refused_says_whether_to_wait() {
         Reply::failure(404, "NotFound"),
         // The server was restored from a backup.
         lists::too_large(),
+        // Of this version it will say so each time.
+        Reply::failure(400, "BadRequest"),
     ];
     let fake = Fake::start(refusals).await;
     let mut source = listing_maps(&fake);
@@ -146,6 +148,11 @@ async fn a_watch_that_is_refused_says_whether_to_wait() {
     for _ in 0..2 {
         assert!(matches!(refused().await, SourceError::Expired { .. }));
     }
+    let asked_in_vain = refused().await;
+    assert!(
+        matches!(asked_in_vain, SourceError::Undecodable { .. }),
+        "{asked_in_vain:?}"
+    );
 }
 
 #[tokio::test]
