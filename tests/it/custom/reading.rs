@@ -263,6 +263,8 @@ pub(super) async fn a_definition_made_anew_survives_the_end_of_the_old_one(world
         None => None,
     };
     world.define(&foos()).await;
+    // The other server may have been the first to take it in and to say so.
+    world.until(FOOS, |code, _| code == 200).await;
     for round in 0..20 {
         for n in 0..3 {
             let (code, body) = world.post(FOOS, &foo(&format!("old{n}"), json!({}))).await;
