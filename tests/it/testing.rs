@@ -133,7 +133,9 @@ async fn survives_a_restart(builder: watchet::testing::Builder) {
         .await;
     assert_eq!(patched.unwrap().data.unwrap()["colour"], "blue");
     // The client resumes its watch where it was.
-    let events = maps.watch(&WatchParams::default(), &version).await.unwrap();
+    // A controller gives the namespace a map of its own, sooner or later.
+    let settings = WatchParams::default().fields("metadata.name=settings");
+    let events = maps.watch(&settings, &version).await.unwrap();
     let mut events = events.boxed();
     let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap();
     let map = match event.unwrap() {
