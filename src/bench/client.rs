@@ -126,23 +126,6 @@ pub(super) async fn alone<T>(
     driver.run(work(&mut connection)).await
 }
 
-/// Runs hyper's own task of an HTTP/2 connection as one of ours.
-#[derive(Clone)]
-struct Executor(Tasks);
-
-impl<F> hyper::rt::Executor<F> for Executor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        let token = self.0.token();
-        let task = async move { token.run_until_cancelled_owned(future).await };
-        // It ends with the connection; what fails is told to whoever waits for an answer.
-        drop(self.0.spawn("http2", task));
-    }
-}
-
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -170,7 +153,7 @@ pub(super) async fn connect(
             (Sender::Http1(sender), driver)
         }
         Protocol::Http2 => {
-            let (sender, connection) = http2::Builder::new(Executor(tasks.clone()))
+            let (sender, connection) = http2::Builder::new(tasks.clone())
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .handshake(TokioIo::new(stream))

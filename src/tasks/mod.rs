@@ -69,6 +69,20 @@ struct Known {
     failed: watch::Sender<Option<TaskFailed>>,
 }
 
+/// What hyper wants run beside the requests of a connection, as tasks of the group: they end with the
+/// connection, and what fails is told to whoever waits for an answer.
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let token = self.token();
+        let task = async move { token.run_until_cancelled_owned(future).await };
+        drop(self.spawn("http-connection", task));
+    }
+}
+
 impl Tasks {
     /// An empty group that nothing cancels but itself.
     pub fn new() -> Self {

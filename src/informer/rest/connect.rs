@@ -115,7 +115,7 @@ fn connector(config: &RestConfig) -> Result<HttpsConnector<Dial>, String> {
 }
 
 fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
-    Client::builder(Executor(tasks.clone()))
+    Client::builder(tasks.clone())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_MAX)
@@ -124,23 +124,6 @@ fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .build(connector)
-}
-
-/// Runs what hyper wants run beside the requests.
-#[derive(Clone)]
-struct Executor(Tasks);
-
-impl<F> hyper::rt::Executor<F> for Executor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        let token = self.0.token();
-        let task = async move { token.run_until_cancelled_owned(future).await };
-        // It ends with the connection; what fails is told to whoever waits for an answer.
-        drop(self.0.spawn("rest-connection", task));
-    }
 }
 
 /// Opens a socket that leads to the server.
