@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// After how long without a failure the next one is a first one again (client-go's).
+pub(super) const RESET_AFTER: Duration = Duration::from_secs(120);
+
 /// Exponential back-off that forgets after a quiet time, with jitter on top of it, also of its longest
 /// wait. The defaults are client-go's reflector: 800 ms, doubling to 30 s, up to as much again in jitter,
 /// reset after 2 minutes.
@@ -12,7 +15,6 @@ use tokio::time::Instant;
 pub struct Backoff {
     initial: Duration,
     max: Duration,
-    reset_after: Duration,
     next: Duration,
     last_failure: Option<Instant>,
     random: fastrand::Rng,
@@ -30,7 +32,6 @@ impl Backoff {
         Self {
             initial,
             max,
-            reset_after: Duration::from_secs(120),
             next: initial,
             last_failure: None,
             random: fastrand::Rng::new(),
@@ -52,7 +53,7 @@ impl Backoff {
     pub fn failed(&mut self, now: Instant) -> Duration {
         if self
             .last_failure
-            .is_some_and(|last| now - last > self.reset_after)
+            .is_some_and(|last| now - last > RESET_AFTER)
         {
             self.next = self.initial;
         }

@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::backoff::RESET_AFTER;
 use super::{Backoff, ChangeBatch, ListerWatcher, SourceError};
 use crate::api::ResourceVersion;
 
@@ -86,6 +87,8 @@ pub struct Reflector<L, S> {
     source: L,
     store: S,
     backoff: Backoff,
+    /// When the source said last that it had forgotten what followed.
+    expired: Option<Instant>,
 }
 
 /// What the Reflector does next.
@@ -110,6 +113,7 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
             source,
             store,
             backoff,
+            expired: None,
         }
     }
 
@@ -146,7 +150,8 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                 let started = Instant::now();
                 let (reached, end) = self.watch(after).await;
                 let useless = reached == after && started.elapsed() < SHORT_WATCH;
-                if reached > after {
+                let lost = matches!(end, Ok(()) | Err(SourceError::Unavailable { .. }));
+                if reached > after && lost {
                     // It worked until it was lost: what follows should be back soon.
                     self.backoff.succeeded();
                 }
@@ -158,8 +163,7 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                     }
                     Ok(()) => (State::Watch(reached), Duration::ZERO),
                     Err(error @ SourceError::Expired { .. }) => {
-                        let pause = self.failed(&error).await;
-                        (State::List, if useless { pause } else { Duration::ZERO })
+                        (State::List, self.expired(&error).await)
                     }
                     // The same watch would meet the same again, also when it has long been mended; a
                     // list shows what there is now. It is dear, so the pause comes in any case.
@@ -205,6 +209,19 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
             }
         }
         (reached, Ok(()))
+    }
+
+    /// The pause before the list that an expired watch asks for. One is nothing that is wrong, and
+    /// ends at once what the store cannot know; a source that says it again and again, also after changes,
+    /// would be listed without end.
+    async fn expired(&mut self, error: &SourceError) -> Duration {
+        let now = Instant::now();
+        let before = self.expired.replace(now);
+        if before.is_some_and(|before| now - before <= RESET_AFTER) {
+            return self.failed(error).await;
+        }
+        self.store.failed(error).await;
+        Duration::ZERO
     }
 
     async fn failed(&mut self, error: &SourceError) -> Duration {

@@ -248,10 +248,94 @@ async fn a_source_that_is_of_no_use_is_not_asked_in_a_tight_loop() {
     assert!((2..10).contains(&lists), "{lists} lists in a minute");
     assert_eq!(lists, watches);
 
+    // Each watch gets somewhere before it is: that was once listed again without any pause.
+    let expired_after_progress = (0..1000).flat_map(|n| {
+        [
+            listing(5 * n),
+            Answer::Watch(vec![added(5 * n + 1), Err(expired())]),
+        ]
+    });
+    let (lists, watches) = asked_in_a_minute(expired_after_progress.collect()).await;
+    assert!((2..10).contains(&lists), "{lists} lists in a minute");
+    assert_eq!(lists, watches);
+
     let always_unreadable =
         (0..1000).flat_map(|_| [listing(5), Answer::Watch(vec![Err(unreadable())])]);
     let (lists, _) = asked_in_a_minute(always_unreadable.collect()).await;
     assert!((2..10).contains(&lists), "{lists} lists in a minute");
+}
+
+/// How long after the beginning each list was asked for, in seconds, when all watches end with a 410 after
+/// these seconds.
+async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
+    #[derive(Clone)]
+    struct Forgetful {
+        lasting: Duration,
+        begun: Instant,
+        lists: Arc<Mutex<Vec<u64>>>,
+    }
+    impl ListerWatcher for Forgetful {
+        type Object = u64;
+        async fn list(&mut self) -> Result<Listing<u64>, SourceError> {
+            self.lists.lock().push(self.begun.elapsed().as_secs());
+            Ok(Listing {
+                objects: Vec::new(),
+                at: rv(5),
+            })
+        }
+        async fn watch(&mut self, _: ResourceVersion) -> Result<ChangeStream<u64>, SourceError> {
+            let lasting = self.lasting;
+            Ok(Box::pin(stream::once(async move {
+                tokio::time::sleep(lasting).await;
+                Err(expired())
+            })))
+        }
+    }
+    let source = Forgetful {
+        lasting: Duration::from_secs(seconds),
+        begun: Instant::now(),
+        lists: Arc::default(),
+    };
+    let stop = CancellationToken::new();
+    let backoff = Backoff::default().seeded(7);
+    let run = Reflector::new(source.clone(), Script::default(), backoff).run(stop.clone());
+    tokio::join!(run, async {
+        while source.lists.lock().len() < lists {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        stop.cancel();
+    });
+    let lists = source.lists.lock();
+    lists.clone()
+}
+
+/// The first 410 in two minutes is no failure: what is there now is listed at once, also after an outage.
+#[tokio::test(start_paused = true)]
+async fn what_expires_now_and_then_is_listed_at_once() {
+    assert_eq!(lists_when_watches_last(180, 4).await, [0, 180, 360, 540]);
+    let often = lists_when_watches_last(10, 7).await;
+    assert_eq!(often[..2], [0, 10]);
+    let pauses: Vec<_> = often.windows(2).map(|two| two[1] - two[0] - 10).collect();
+    assert!(pauses.is_sorted() && pauses[5] >= 12, "{pauses:?}");
+
+    let outage = (0..10).map(|_| Answer::WatchRefused(away()));
+    let answers = std::iter::once(listing(5)).chain(outage);
+    let answers = answers.chain([Answer::WatchRefused(expired())]).collect();
+    let script = Script {
+        answers: Arc::new(Mutex::new(answers)),
+        ..Script::default()
+    };
+    let stop = CancellationToken::new();
+    let run = Reflector::new(script.clone(), script.clone(), Backoff::default().seeded(7));
+    tokio::join!(run.run(stop.clone()), async {
+        let has_expired = |told: &String| told.contains("too old");
+        while !script.told.lock().iter().any(has_expired) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(script.told.lock().last().unwrap(), "list");
+        stop.cancel();
+    });
 }
 
 #[tokio::test(start_paused = true)]
