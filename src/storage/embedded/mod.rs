@@ -17,6 +17,7 @@ mod error;
 mod hub;
 mod maintain;
 mod snapshot;
+mod sparse;
 mod tables;
 mod watch;
 mod witness;
@@ -30,7 +31,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use redb::StorageBackend;
-use redb::backends::InMemoryBackend;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,7 @@ use self::data::Data;
 pub use self::data::{DATA_FILE, WITNESS_FILE};
 pub use self::error::OpenError;
 use self::hub::Hub;
+use self::sparse::Sparse;
 use self::watch::Cursor;
 use self::witness::Witness;
 use self::writer::{BATCH_OPS_MAX, Op, Reply, Writer, WriterStatus};
@@ -116,7 +117,7 @@ impl Embedded {
 
     /// A store without a disk.
     pub(super) fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
-        Self::on(InMemoryBackend::new(), compaction_interval)
+        Self::on(Sparse::default(), compaction_interval)
     }
 
     fn on(backend: impl StorageBackend, compaction_interval: Duration) -> Result<Self, OpenError> {

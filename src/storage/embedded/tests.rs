@@ -158,7 +158,7 @@ async fn the_longest_ttl_is_for_ever() {
 /// answered with less than they may have seen.
 #[tokio::test]
 async fn progress_waits_for_what_is_committed_but_not_published() {
-    let data = Arc::new(Data::on(InMemoryBackend::new()).unwrap());
+    let data = Arc::new(Data::on(Sparse::default()).unwrap());
     let hub = Arc::new(Hub::new(1));
     let cursor = Cursor::new(hub.clone(), &data, Tasks::new(), key("/idle/"), 1);
     let mut watch = cursor.into_watch();
@@ -210,7 +210,7 @@ async fn the_newest_revision_includes_what_a_reader_was_shown() {
 /// A disk whose writes fail on command.
 #[derive(Debug, Clone)]
 struct FailingDisk {
-    disk: Arc<InMemoryBackend>,
+    disk: Arc<Sparse>,
     failing: Arc<AtomicBool>,
 }
 
