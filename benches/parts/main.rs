@@ -301,3 +301,40 @@ mod managers {
         bencher.bench_local(|| apply(Some(&live), &config, false, &by("a"), &types));
     }
 }
+
+/// The server that a test starts in its own process, until it is ready; stopping it is not timed.
+#[divan::bench_group(sample_count = 20, sample_size = 1)]
+mod testing {
+    use tokio::runtime::Runtime;
+    use watchet::testing;
+
+    use super::*;
+
+    /// Starts servers as `builder` says, and one before that, which makes what stays.
+    fn starts(bencher: Bencher, builder: &testing::Builder) {
+        let runtime = Runtime::new().expect("there are threads");
+        let start = || {
+            runtime
+                .block_on(builder.clone().start())
+                .expect("it starts")
+        };
+        let stop = |server: testing::Server| runtime.block_on(server.stop()).expect("it stops");
+        stop(start());
+        // Divan drops what a sample returns after its time: the server's thread ends then.
+        bencher.bench_local(start);
+    }
+
+    /// Nothing is kept: certificates are made each time.
+    #[divan::bench]
+    fn start_in_memory(bencher: Bencher) {
+        starts(bencher, &testing::Server::builder());
+    }
+
+    /// In a directory that has certificates and the objects that every server makes, each synced to disk.
+    #[divan::bench]
+    fn start_again_in_a_directory(bencher: Bencher) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let builder = testing::Server::builder().data_dir(directory.path());
+        starts(bencher, &builder);
+    }
+}
