@@ -26,6 +26,11 @@ impl Warnings {
         }
     }
 
+    /// Takes back what was told of an attempt that came to nothing.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     /// All so far, in order.
     pub fn texts(&self) -> Vec<String> {
         self.0.lock().clone()

@@ -4,7 +4,9 @@
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use crate::registry::Patch;
 use crate::schema::{Decoded, KindType, decode_untyped};
@@ -31,8 +33,34 @@ const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
                                   application/apply-patch+yaml";
 
+/// The body of a request: read when it is first asked for, and kept, because a write may have to be decided
+/// more than once.
+pub(crate) struct Sent {
+    unread: Mutex<Option<Body>>,
+    read: OnceCell<Bytes>,
+}
+
+impl Sent {
+    /// Of a request that has just come.
+    pub(crate) fn new(body: Body) -> Self {
+        Self {
+            unread: Mutex::new(Some(body)),
+            read: OnceCell::new(),
+        }
+    }
+
+    /// All of it.
+    pub(crate) async fn read(&self) -> Result<Bytes, WireError> {
+        let reading = self.read.get_or_try_init(|| {
+            let body = self.unread.lock().take();
+            read(body.unwrap_or_default())
+        });
+        reading.await.cloned()
+    }
+}
+
 /// All of `body`.
-pub(crate) async fn read(mut body: Body) -> Result<Bytes, WireError> {
+async fn read(mut body: Body) -> Result<Bytes, WireError> {
     let too_large = || {
         WireError::TooLarge(format!(
             "Request entity too large: limit is {BODY_BYTES_MAX}"

@@ -30,7 +30,8 @@ use super::monitor::{self, Monitored};
 use super::openapi::{self, Asked, Documents};
 use super::protobuf::Schema;
 use super::query::Query;
-use super::request_info::{InvalidPath, RequestInfo, Verb};
+use super::request_body::Sent;
+use super::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use super::response::{
     audit_id, finish, json_response, pretty_response, response, status_response_in,
 };
@@ -163,34 +164,49 @@ async fn answer(
         }
         RequestInfo::Resource(request) => {
             let call = Call::new(wire, parts, request.clone(), warnings.clone())?;
-            let reads = !call.verb().is_write();
-            match objects(wire, call, body).await {
-                // The definition of a custom resource changed meanwhile. The request is about the resource,
-                // and not about how that was defined when it came.
-                Err(WireError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped)))
-                    if reads =>
-                {
-                    let call = Call::new(wire, parts, request, warnings.clone())?;
-                    objects(wire, call, Body::empty()).await
-                }
-                answer => answer,
+            if call.verb() == Verb::Watch {
+                // A watch lasts; what bounds it is its own timeout and the cache's.
+                return objects(wire, call, parts, request, body, warnings).await;
             }
+            let limit = call.time_limit()?;
+            let seats = match call.verb().is_write() {
+                true => &wire.writes,
+                false => &wire.reads,
+            };
+            let answer = objects(wire, call, parts, request, body, warnings);
+            seated(seats, limit, answer).await
         }
     }
 }
 
-/// A request about objects.
-async fn objects(wire: &Wire, call: Call<'_>, body: Body) -> Result<Response, WireError> {
-    if call.verb() == Verb::Watch {
-        // A watch lasts; what bounds it is its own timeout and the cache's.
-        return call.run(body).await;
+/// A request about objects. It is about the resource, and not about how that was defined when it came: when
+/// the definition changes before it is done, it is done by the new one.
+async fn objects(
+    wire: &Wire,
+    mut call: Call<'_>,
+    parts: &Parts,
+    request: ResourceRequest,
+    body: Body,
+    warnings: &Warnings,
+) -> Result<Response, WireError> {
+    let body = Sent::new(body);
+    // A cache can be found just before it is stopped: then its resource is the new one already.
+    let mut of_the_same = 0;
+    loop {
+        let answer = call.run(&body).await;
+        let Err(WireError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped))) = answer
+        else {
+            return answer;
+        };
+        // What the old one had to say does not hold any more.
+        warnings.clear();
+        let now = Call::new(wire, parts, request.clone(), warnings.clone())?;
+        of_the_same += usize::from(Arc::ptr_eq(now.resource(), call.resource()));
+        if of_the_same > 1 {
+            return answer;
+        }
+        call = now;
     }
-    let limit = call.time_limit()?;
-    let seats = match call.verb().is_write() {
-        true => &wire.writes,
-        false => &wire.reads,
-    };
-    seated(seats, limit, call.run(body)).await
 }
 
 /// An answer within the limits of §8.3: on one of the `seats`, and whole within `limit`.

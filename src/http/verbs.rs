@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode};
@@ -25,7 +24,7 @@ use super::options::{
 use super::place::check_place;
 use super::query::Query;
 use super::render::Renderer;
-use super::request_body as body_of;
+use super::request_body::{self as body_of, Sent};
 use super::request_info::{ResourceRequest, Verb};
 use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_in};
 use super::wanted_kind::WantedKind;
@@ -101,6 +100,11 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// What it is about, as that is defined.
+    pub(crate) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
     /// What is to be done.
     pub(crate) fn verb(&self) -> Verb {
         self.verb
@@ -119,7 +123,7 @@ impl<'a> Call<'a> {
     }
 
     /// Does it.
-    pub(crate) async fn run(self, body: Body) -> Result<Response, WireError> {
+    pub(crate) async fn run(&self, body: &Sent) -> Result<Response, WireError> {
         // Boxed: what is awaited here is copied several times, by each layer around it, on its way to
         // where it runs, and the largest of them is some thousand bytes.
         let answer = match self.verb {
@@ -281,11 +285,11 @@ impl<'a> Call<'a> {
         self.subresource.is_some() || !self.resource.is_stored()
     }
 
-    async fn post(&self, body: Body) -> Result<Response, WireError> {
+    async fn post(&self, body: &Sent) -> Result<Response, WireError> {
         let target = self.target();
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let object = self.object(&body, &options)?;
         let credentials = &self.wire.config.credentials;
         let posted = self.registry().post(&target, object, &options, credentials);
@@ -298,10 +302,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn create(&self, body: Body) -> Result<Response, WireError> {
+    async fn create(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let object = self.object(&body, &options)?;
         let created = self
             .registry()
@@ -323,10 +327,10 @@ impl<'a> Call<'a> {
         wanted.accept(decoded, options)
     }
 
-    async fn update(&self, body: Body) -> Result<Response, WireError> {
+    async fn update(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
         let options = self.write_options(WriteFor::Update)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let object = self.object(&body, &options)?;
         let (object, created) = self
             .registry()
@@ -339,9 +343,9 @@ impl<'a> Call<'a> {
         self.outgoing(negotiated).object(code, &renderer, &object)
     }
 
-    async fn patch(&self, body: Body) -> Result<Response, WireError> {
+    async fn patch(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let (patch, mistakes) = body_of::patch(self.header(CONTENT_TYPE), &body)?;
         if matches!(patch, Patch::Strategic(_)) && self.resource.custom.is_some() {
             // Nothing says how its lists are merged (WC-214).
@@ -358,9 +362,9 @@ impl<'a> Call<'a> {
     }
 
     /// A PATCH that applies a configuration.
-    async fn apply(&self, body: Body) -> Result<Response, WireError> {
+    async fn apply(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let (config, mistakes) = body_of::configuration(&body)?;
         let options = self.write_options(WriteFor::Apply)?;
         judge(&options, mistakes)
@@ -376,9 +380,9 @@ impl<'a> Call<'a> {
         self.outgoing(negotiated).object(code, &renderer, &object)
     }
 
-    async fn delete(&self, body: Body) -> Result<Response, WireError> {
+    async fn delete(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = self.delete_options(body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
@@ -424,10 +428,10 @@ impl<'a> Call<'a> {
         })
     }
 
-    async fn delete_collection(&self, body: Body) -> Result<Response, WireError> {
+    async fn delete_collection(&self, body: &Sent) -> Result<Response, WireError> {
         let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
-        let body = body_of::read(body).await?;
+        let body = body.read().await?;
         let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = self.delete_options(body)?;
         let list = self

@@ -229,7 +229,12 @@ impl Registry {
                 // So was what was decided on it: webhooks are not asked twice.
             }
             let at = current.as_ref().map(|current| current.at);
-            let outcome = match decided? {
+            let change = decided?;
+            if matches!(change, Change::Put(_)) {
+                // Also of a write that changes nothing: it might, by what the definition says today.
+                custom::begin_write(&place.resource)?;
+            }
+            let outcome = match change {
                 Change::Put(value)
                     if dry_run || current.as_ref().is_some_and(|c| c.is_surely(&value)) =>
                 {
@@ -339,7 +344,11 @@ impl Registry {
         }
     }
 
-    /// Writes `stored`, an object [encoded](encode) in stored form.
+    /// Writes `stored`, an object [encoded](encode) in stored form. Of a custom resource it goes on when nobody
+    /// waits for it any more: what is begun by a definition has to be known to end before that is over.
+    ///
+    /// # Errors
+    /// [`ApiError::NotServed`] when the definition that this was decided by is no longer in force.
     pub(super) async fn put(
         &self,
         place: &Place,
@@ -352,7 +361,17 @@ impl Registry {
             expect,
             ttl: strategy::ttl(&place.resource),
         };
-        Ok(self.store(&place.resource).put(put).await?)
+        let store = self.store(&place.resource);
+        let Some(under_way) = custom::begin_write(&place.resource)? else {
+            return Ok(store.put(put).await?);
+        };
+        let writing = self.tasks.spawn("custom-resource-write", async move {
+            let outcome = store.put(put).await;
+            drop(under_way);
+            outcome
+        });
+        // It panics, which the group is told, or the runtime ends.
+        Ok(writing.await.map_err(|_| ReadError::Stopped)??)
     }
 
     /// The answer with `value`, which is in the form of the resource at `place` and was not stored; at zero,

@@ -3,7 +3,7 @@
 //!
 //! What a definition defines is in the table before its status says so: whoever reads of it can use it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, NAMES_ACCEPTED, Taken, Verdict};
 use super::definition::{Definition, Names};
-use super::{Versions, checks, resources};
+use super::{Custom, Versions, checks, resources};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::write::{Change, Place};
@@ -45,7 +45,7 @@ struct Following {
     /// Every change up to this version is known here.
     seen: ResourceVersion,
     /// What is served as of the last time.
-    published: Vec<Arc<Versions>>,
+    published: Vec<Arc<Custom>>,
 }
 
 /// The status of an object, as it is.
@@ -117,7 +117,7 @@ impl Following {
                 continue;
             }
             self.judge(registry).await;
-            self.publish(registry);
+            self.publish(registry).await;
             registry.definitions.served.send_replace(Some(self.seen));
             self.tell(registry).await;
         }
@@ -225,20 +225,15 @@ impl Following {
         }
     }
 
-    /// Serves what is established.
-    fn publish(&mut self, registry: &Registry) {
-        let all = self
-            .known
-            .values()
-            .flat_map(|known| known.resources.clone());
-        registry.serve_custom(resources::ordered(all.collect()));
-        let versions = self.known.values().filter_map(|k| k.versions.clone());
-        let before = std::mem::replace(&mut self.published, versions.collect());
-        for versions in before {
-            if !self.published.iter().any(|now| Arc::ptr_eq(now, &versions)) {
-                versions.outdated().cancel();
-            }
-        }
+    /// Serves what is established. When this is through, nothing is written any more by what was served
+    /// before.
+    async fn publish(&mut self, registry: &Registry) {
+        let all = self.known.values().flat_map(|k| k.resources.clone());
+        let now: Vec<Arc<Resource>> = all.collect();
+        registry.serve_custom(resources::ordered(now.clone()));
+        let replaced = self.replace(now.iter().filter_map(|r| r.custom.clone()).collect());
+        let ends = replaced.iter().map(|custom| custom.writes.end());
+        futures_util::future::join_all(ends).await;
         let terminating = self
             .known
             .iter()
@@ -246,6 +241,23 @@ impl Following {
         for (name, _) in terminating {
             registry.definitions.cleanup.add(name);
         }
+    }
+
+    /// Notes what is served now. What was before and is no longer is returned; who follows objects as it has
+    /// them has been told.
+    fn replace(&mut self, now: Vec<Arc<Custom>>) -> Vec<Arc<Custom>> {
+        let before = std::mem::replace(&mut self.published, now);
+        let of = |custom: &Custom| Arc::as_ptr(&custom.versions);
+        let served: HashSet<_> = self.published.iter().map(Arc::as_ptr).collect();
+        let versions: HashSet<_> = self.published.iter().map(|now| of(now)).collect();
+        let is_served = |custom: &Arc<Custom>| served.contains(&Arc::as_ptr(custom));
+        let replaced: Vec<_> = before.into_iter().filter(|c| !is_served(c)).collect();
+        for custom in &replaced {
+            if !versions.contains(&of(custom)) {
+                custom.versions.outdated().cancel();
+            }
+        }
+        replaced
     }
 
     /// Writes the statuses that are not as they should be.

@@ -13,6 +13,8 @@
 //! 1. What is served is made from definitions as storage has them: never from a request's body.
 //! 2. Whoever reads from this server that a definition is established can use what it defines here.
 //! 3. A definition goes after its objects: one of that name that comes later finds none.
+//! 4. What is written is decided by the definition that is served when it is stored (`writes`, which says how
+//!    far that goes with several servers).
 
 mod checks;
 mod cleanup;
@@ -27,6 +29,7 @@ mod review;
 mod schema;
 mod structural;
 mod versions;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +41,7 @@ use self::columns::Printer;
 pub use self::definition::Scale;
 use self::schema::Schema;
 use self::versions::ConversionError;
+use self::writes::Writes;
 use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
@@ -49,6 +53,7 @@ pub(super) use self::cleanup::begin as begin_deletion;
 pub(super) use self::definition::prepare_create as prepare_definition_create;
 pub(super) use self::definition::prepare_update as prepare_definition_update;
 pub(super) use self::versions::Versions;
+pub(super) use self::writes::UnderWay;
 
 /// How long a server that starts waits for the definitions that storage has; as long as a cache that
 /// fills itself may take.
@@ -81,6 +86,8 @@ pub struct Custom {
     pub schema: Arc<Value>,
     /// The same, as objects are held to it.
     structure: Arc<Schema>,
+    /// Those that were decided by all of this.
+    writes: Writes,
 }
 
 /// What the registry knows of definitions as such.
@@ -294,6 +301,16 @@ pub(super) fn check_creatable(resource: &Resource) -> Result<(), ApiError> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Lets a write of `resource` that is decided go into storage; until what is returned is dropped it is waited
+/// for by whoever changes what is served.
+///
+/// # Errors
+/// [`ApiError::NotServed`]: the definition says something else since, and the write has to be decided again.
+pub(super) fn begin_write(resource: &Resource) -> Result<Option<UnderWay>, ApiError> {
+    let custom = resource.custom.as_ref();
+    custom.map(|custom| custom.writes.begin()).transpose()
 }
 
 /// Starts to serve what is defined, in tasks of the registry.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::columns::Printer;
 use super::definition::{Definition, Names, Version};
 use super::schema::Compiler;
+use super::writes::Writes;
 use super::{Custom, Resource, Versions};
 use crate::admission::client::WebhookClient;
 use crate::api::{ColumnSet, FieldColumn};
@@ -127,6 +128,7 @@ fn custom(
         kind: KindType::custom(Arc::new(types)),
         structure: versions.schema(name).cloned().unwrap_or_default(),
         schema: Arc::new(schema),
+        writes: Writes::default(),
     }
 }
 

@@ -7,6 +7,7 @@ mod reading;
 mod schemas;
 mod showing;
 mod typed;
+mod under_way;
 mod versions;
 mod webhooks;
 
@@ -74,6 +75,12 @@ on_both!(
     versions: [
         each_version_sees_the_others_objects,
         tables_are_by_version,
+    ],
+    under_way: [
+        a_write_under_way_keeps_a_field_that_its_definition_gets,
+        a_write_under_way_is_stored_in_the_version_of_today,
+        a_create_under_way_does_not_outlive_its_definition,
+        a_create_under_way_is_refused_when_its_definition_goes,
     ],
     typed: [kube_speaks_every_version, kube_watches_every_version],
     webhooks: [
