@@ -1,17 +1,5 @@
-//! Where the addresses of services and their ports on nodes come from.
-//!
-//! # Definitions
-//!
-//! - *Claim*: a key in storage for one address (an `IPAddress`, as upstream has them) or one port, that
-//!   says which service has it. It is put where there is none, so of two that want the same, on however
-//!   many servers, one gets it.
-//!
-//! # Invariants
-//!
-//! 1. A service is stored only with addresses and ports of which it has the claims.
-//! 2. A claim goes with the write that gives up what it is for, and with the one that wanted it and was
-//!    refused. One that is left behind by a server that died is taken over when somebody wants it and
-//!    the service that it names has no use for it.
+//! Where the addresses of services and their ports on nodes come from: which are chosen, and when they are
+//! claimed and given up. How a claim stays one service's is told by `claims`.
 //!
 //! # Beside a kube-apiserver
 //!
@@ -19,95 +7,56 @@
 //! (`/registry/ranges/servicenodeports`), which is not looked at here: it follows the services, within its
 //! three minutes of repair, so only a port that both give away before that can be given twice.
 
+mod claims;
 mod families;
 mod ranges;
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
+pub(super) use claims::Writer;
+use claims::{Claims, Good, Owner};
 pub use ranges::ServiceRanges;
 use ranges::{Family, Range};
 
 use super::builtin::services::{has_cluster_ip, has_health_port, has_node_ports};
-use super::write::{Current, Place, encode};
-use super::{ApiError, Registry, Resource, Target, metadata};
-use crate::api::{StatusCause, StorageKey};
-use crate::storage::{Expect, KeyValue, Outcome, Put};
+use super::write::{Current, Place};
+use super::{ApiError, Registry, Target, metadata};
+use crate::api::{ResourceVersion, StatusCause};
+use crate::storage::StorageError;
 
 /// The ports on nodes.
 const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 /// How many addresses are tried for one that is free.
 const TRIES_MAX: u64 = 2048;
-/// How long a claim may wait for its service to be written: longer than any write takes.
-const UNUSED_MAX: Duration = Duration::from_secs(60);
-/// Whose claim it is: a service of that name may be another one by now.
-const UID: &str = "services.watchet/uid";
-
-/// Something of which each is one service's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Good {
-    Address(IpAddr),
-    Port(u16),
-}
-
-impl Good {
-    fn key(self) -> StorageKey {
-        let key = match self {
-            Self::Address(ip) => format!("/ipaddresses/{ip}"),
-            Self::Port(port) => format!("/ranges/servicenodeports/{port}"),
-        };
-        StorageKey::new(&key).expect("addresses and numbers are a path")
-    }
-
-    /// Whether the service has it.
-    fn is_of(self, service: &Value) -> bool {
-        goods(service).contains(&self)
-    }
-}
-
-/// What a service has.
-fn goods(service: &Value) -> Vec<Good> {
-    let spec = &service["spec"];
-    let ips = spec["clusterIPs"].as_array().into_iter().flatten();
-    let ips = ips
-        .filter_map(Value::as_str)
-        .filter_map(|ip| ip.parse().ok());
-    let ports = spec["ports"].as_array().into_iter().flatten();
-    let ports = ports.map(|port| &port["nodePort"]);
-    let ports = ports.chain([&spec["healthCheckNodePort"]]);
-    let ports = ports
-        .filter_map(Value::as_u64)
-        .filter_map(|port| u16::try_from(port).ok());
-    let ports = ports.filter(|port| *port != 0);
-    ips.map(Good::Address)
-        .chain(ports.map(Good::Port))
-        .collect()
-}
+const HEALTH_PORT: &str = "spec.healthCheckNodePort";
 
 /// One service's shopping.
 struct Allocation<'a> {
     registry: &'a Registry,
     target: &'a Target,
     uid: String,
+    writer: Writer,
+    /// Which revision of the service the write would replace.
+    base: ResourceVersion,
     dry_run: bool,
-    /// Where the search begins: the same for each try of one write, which so finds its own claims.
+    /// Where the search begins.
     seed: u64,
 }
 
 /// Gives a service the address and the ports that its type asks for and that it does not have yet, and
-/// claims those that it chose. `old` is the service as it is.
+/// claims those that it chose. `old` is the service as it is, and at which revision it is so.
 ///
 /// # Errors
-/// 422 when what it chose is another's, or is out of range; storage's.
+/// 422 when what it chose is another's, or is out of range; storage's. Nothing is claimed then.
 pub(super) async fn allocate(
     registry: &Registry,
     target: &Target,
-    old: Option<&Value>,
+    writer: Writer,
+    old: Option<(&Value, ResourceVersion)>,
     service: &mut Value,
     dry_run: bool,
 ) -> Result<(), ApiError> {
@@ -121,68 +70,104 @@ pub(super) async fn allocate(
         registry,
         target,
         uid,
+        writer,
+        base: old.map_or(ResourceVersion::ZERO, |(_, at)| at),
         dry_run,
         seed: hasher.finish(),
     };
-    let allocated = allocation.fill(old, service).await;
+    let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
     if allocated.is_err() && !dry_run {
         // What it got so far is of no use without the rest.
-        settle(registry, &target.resource, service, old).await;
+        give_up(registry, target.into(), Some(writer), old, service).await;
     }
     allocated
 }
 
-/// Gives up what a write claimed for the object `wanted` and did not get stored, if that is a service. What
-/// the service that is there has by now stays its own.
-pub(super) async fn give_back(registry: &Registry, place: &Place, wanted: &Value) {
+/// Gives up what `writer` claimed for the object `wanted` that was to follow `current` and was not stored, if
+/// that is a service.
+pub(super) async fn withdraw(
+    registry: &Registry,
+    owner: Owner<'_>,
+    writer: Option<Writer>,
+    current: Option<&Current>,
+    wanted: &Value,
+    why: Option<&ApiError>,
+) {
+    // It may have been stored, or will be in a moment. Its claims are then its own; otherwise they are left
+    // behind for who wants them.
+    if let Some(ApiError::Storage(StorageError::Unavailable(_))) = why {
+        return;
+    }
+    let old = current.map(|current| (&current.value, current.at));
+    give_up(registry, owner, writer, old, wanted).await;
+}
+
+async fn give_up(
+    registry: &Registry,
+    owner: Owner<'_>,
+    writer: Option<Writer>,
+    old: Option<(&Value, ResourceVersion)>,
+    wanted: &Value,
+) {
+    let had = old.map(|(old, _)| Good::all_of(old)).unwrap_or_default();
+    let since = old.map_or(ResourceVersion::ZERO, |(_, at)| at);
+    release(registry, owner, writer, &had, wanted, since).await;
+}
+
+/// Gives up the claims on what the object `before` had, which was replaced by `after` at revision `at`, if they
+/// are services.
+pub(super) async fn settle(
+    registry: &Registry,
+    place: &Place,
+    before: &Value,
+    after: &Value,
+    at: ResourceVersion,
+) {
+    let has = Good::all_of(after);
+    release(registry, place.into(), None, &has, before, at).await;
+}
+
+/// Gives up all claims on what an object had that was deleted, if it is a service: no write brings it back.
+/// Its `states` are the one that was there and the one that the write which deleted it made of that.
+pub(super) async fn bury(registry: &Registry, place: &Place, states: [&Value; 2]) {
     if !place.resource.is("", "services") {
         return;
     }
-    let stored = match registry.read_stored(place).await {
-        Ok(current) => Some(current.value),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => {
-            tracing::warn!(%error, "a service's claims are left behind");
-            return;
+    for state in states {
+        let end = ResourceVersion::new(u64::MAX);
+        release(registry, place.into(), None, &[], state, end).await;
+        if states[0]["spec"] == states[1]["spec"] {
+            break;
         }
-    };
-    settle(registry, &place.resource, wanted, stored.as_ref()).await;
+    }
 }
 
-/// Gives up the claims on what the object `before` has and `after` has not, if they are services. A
-/// failure is not the client's: it leaves a claim that nobody uses, which may be taken over.
-pub(super) async fn settle(
+/// A failure is not the client's: it leaves a claim that nobody uses, which may be taken over.
+async fn release(
     registry: &Registry,
-    resource: &Resource,
-    before: &Value,
-    after: Option<&Value>,
+    owner: Owner<'_>,
+    writer: Option<Writer>,
+    keeps: &[Good],
+    service: &Value,
+    since: ResourceVersion,
 ) {
-    if !resource.is("", "services") {
+    if !owner.resource.is("", "services") {
         return;
     }
-    let uid = metadata::text(before, "uid");
-    for good in goods(before) {
-        if after.is_some_and(|after| good.is_of(after)) {
+    let uid = metadata::text(service, "uid");
+    let claims = Claims {
+        registry,
+        owner,
+        uid,
+    };
+    for good in Good::all_of(service) {
+        if keeps.contains(&good) {
             continue;
         }
-        if let Err(error) = release(registry, good, uid).await {
+        if let Err(error) = claims.release(good, writer, since).await {
             tracing::warn!(?good, uid, %error, "a service's claim is left behind");
         }
     }
-}
-
-async fn release(registry: &Registry, good: Good, uid: &str) -> Result<(), ApiError> {
-    let (stored, _) = registry.storage.get(&good.key()).await?;
-    let Some(stored) = stored else {
-        return Ok(());
-    };
-    if Claim::read(&stored)?.uid == uid {
-        registry
-            .storage
-            .delete(&good.key(), stored.mod_revision)
-            .await?;
-    }
-    Ok(())
 }
 
 impl Allocation<'_> {
@@ -191,7 +176,7 @@ impl Allocation<'_> {
         let resource = &self.target.resource;
         families::fill(ranges, old, service)
             .map_err(|causes| ApiError::invalid(resource, &self.target.name, causes))?;
-        let had = old.map(goods).unwrap_or_default();
+        let had = old.map(Good::all_of).unwrap_or_default();
         let spec = service["spec"].as_object().cloned().unwrap_or_default();
         if has_cluster_ip(&spec) && service["spec"]["clusterIP"] != "None" {
             self.addresses(&had, service).await?;
@@ -200,16 +185,22 @@ impl Allocation<'_> {
             self.ports(&had, service).await?;
         }
         if has_health_port(&spec) {
-            let given = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0);
-            let port = match given {
-                0 => self.free_port(u64::from(u16::MAX), &[]).await?,
-                given => {
-                    self.chosen_port(given, "spec.healthCheckNodePort", &had)
-                        .await?
-                }
-            };
-            service["spec"]["healthCheckNodePort"] = port.into();
+            self.health_port(&had, service).await?;
         }
+        Ok(())
+    }
+
+    /// The port that a balancer asks for the service's health: none of the service's own others.
+    async fn health_port(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
+        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let taken = ports.filter_map(|port| port["nodePort"].as_u64());
+        let taken: Vec<u64> = taken.collect();
+        let port = match service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) {
+            0 => self.free_port(u64::from(u16::MAX), &taken).await?,
+            given if taken.contains(&given) => return Err(self.taken_port(given, HEALTH_PORT)),
+            given => self.chosen_port(given, HEALTH_PORT, had).await?,
+        };
+        service["spec"]["healthCheckNodePort"] = port.into();
         Ok(())
     }
 
@@ -302,13 +293,16 @@ impl Allocation<'_> {
             .as_array()
             .cloned()
             .unwrap_or_default();
-        let mut taken: Vec<(u64, u16)> = Vec::new();
+        let health = service["spec"]["healthCheckNodePort"].as_u64();
+        let mut shared: Vec<(u64, u16)> = Vec::new();
+        let mut taken: Vec<u64> = health.into_iter().collect();
         for (index, port) in ports.iter().enumerate() {
             let number = port["port"].as_u64().unwrap_or(0);
             if let Some(given) = port["nodePort"].as_u64().filter(|given| *given != 0) {
                 let field = format!("spec.ports[{index}].nodePort");
-                let given = self.chosen_port(given, &field, had).await?;
-                taken.push((number, given));
+                let chosen = self.chosen_port(given, &field, had).await?;
+                shared.push((number, chosen));
+                taken.push(given);
             }
         }
         for (index, port) in ports.iter().enumerate() {
@@ -316,12 +310,13 @@ impl Allocation<'_> {
                 continue;
             }
             let number = port["port"].as_u64().unwrap_or(0);
-            let shared = taken.iter().find(|(port, _)| *port == number);
-            let given = match shared {
+            let same = shared.iter().find(|(port, _)| *port == number);
+            let given = match same {
                 Some((_, given)) => *given,
                 None => self.free_port(number, &taken).await?,
             };
-            taken.push((number, given));
+            shared.push((number, given));
+            taken.push(given.into());
             service["spec"]["ports"][index]["nodePort"] = given.into();
         }
         Ok(())
@@ -341,17 +336,20 @@ impl Allocation<'_> {
         if had.contains(&good) || self.claim(good).await? {
             return Ok(known);
         }
-        let why = "provided port is already allocated";
-        Err(self.refused(StatusCause::invalid_number(field, port, why)))
+        Err(self.taken_port(port, field))
     }
 
-    async fn free_port(&self, number: u64, taken: &[(u64, u16)]) -> Result<u16, ApiError> {
+    fn taken_port(&self, port: u64, field: &str) -> ApiError {
+        let why = "provided port is already allocated";
+        self.refused(StatusCause::invalid_number(field, port, why))
+    }
+
+    async fn free_port(&self, number: u64, taken: &[u64]) -> Result<u16, ApiError> {
         let choice = u64::from(PORTS.end() - PORTS.start()) + 1;
         let start = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)) % choice;
         for step in 0..choice {
             let port = PORTS.start() + ((start + step) % choice) as u16;
-            let own = taken.iter().any(|(_, taken)| *taken == port);
-            if !own && self.claim(Good::Port(port)).await? {
+            if !taken.contains(&port.into()) && self.claim(Good::Port(port)).await? {
                 return Ok(port);
             }
         }
@@ -361,100 +359,14 @@ impl Allocation<'_> {
 
     /// Claims something; false when it is another's.
     async fn claim(&self, good: Good) -> Result<bool, ApiError> {
-        let storage = &self.registry.storage;
-        if !self.dry_run {
-            let put = Put {
-                key: good.key(),
-                value: encode(&self.note(good)),
-                expect: Expect::Absent,
-                ttl: None,
-            };
-            if let Outcome::Done(_) = storage.put(put).await? {
-                return Ok(true);
-            }
-        }
-        let (Some(stored), _) = storage.get(&good.key()).await? else {
-            // Gone again: whoever gave it up did so just now. For a dry run it is free.
-            return Ok(self.dry_run);
+        let claims = Claims {
+            registry: self.registry,
+            owner: self.target.into(),
+            uid: &self.uid,
         };
-        let claim = Claim::read(&stored)?;
-        if claim.uid == self.uid {
-            return Ok(true);
+        match self.dry_run {
+            true => claims.is_free(good).await,
+            false => claims.claim(good, self.writer, self.base).await,
         }
-        if self.dry_run || !self.is_abandoned(good, &claim).await? {
-            return Ok(false);
-        }
-        let put = Put {
-            key: good.key(),
-            value: encode(&self.note(good)),
-            expect: Expect::At(stored.mod_revision),
-            ttl: None,
-        };
-        Ok(matches!(storage.put(put).await?, Outcome::Done(_)))
-    }
-
-    /// Whether nobody has a use for a claim any more.
-    async fn is_abandoned(&self, good: Good, claim: &Claim) -> Result<bool, ApiError> {
-        let age = Timestamp::now().duration_since(claim.since);
-        if age.as_secs() <= UNUSED_MAX.as_secs() as i64 {
-            return Ok(false);
-        }
-        let place = Place::new(&self.target.resource, Some(&claim.namespace), &claim.name)?;
-        match self.registry.read_stored(&place).await {
-            Ok(Current { value, .. }) => Ok(!good.is_of(&value)),
-            Err(error) if error.is_not_found() => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The claim as it is stored. That of an address is an object that clients see.
-    fn note(&self, good: Good) -> Value {
-        let parent = json!({
-            "group": "", "resource": "services", "namespace": self.target.namespace,
-            "name": self.target.name,
-        });
-        let mut note = json!({
-            "metadata": {
-                "uid": uuid::Uuid::new_v4().to_string(),
-                "creationTimestamp": metadata::now().to_string(),
-                "annotations": {UID: self.uid},
-            },
-            "spec": {"parentRef": parent},
-        });
-        if let Good::Address(ip) = good {
-            note["apiVersion"] = "networking.k8s.io/v1".into();
-            note["kind"] = "IPAddress".into();
-            note["metadata"]["name"] = ip.to_string().into();
-            note["metadata"]["labels"] = json!({
-                "ipaddress.kubernetes.io/ip-family": Family::of(ip).as_str(),
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-            });
-        }
-        note
-    }
-}
-
-/// What a claim says.
-struct Claim {
-    namespace: String,
-    name: String,
-    uid: String,
-    since: Timestamp,
-}
-
-impl Claim {
-    fn read(stored: &KeyValue) -> Result<Self, ApiError> {
-        let note = Current::stored(stored)?.value;
-        let parent = &note["spec"]["parentRef"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Ok(Self {
-            namespace: text(&parent["namespace"]),
-            name: text(&parent["name"]),
-            uid: text(&note["metadata"]["annotations"][UID]),
-            // Without a time it is as old as can be.
-            since: text(&note["metadata"]["creationTimestamp"])
-                .parse()
-                .unwrap_or(Timestamp::UNIX_EPOCH),
-        })
     }
 }

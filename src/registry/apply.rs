@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocation::Writer;
 use super::subresources;
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
@@ -59,6 +60,10 @@ impl Decide for Applying<'_> {
 
     fn is_about_managers(&self) -> bool {
         true
+    }
+
+    fn claims_as(&self) -> Option<Writer> {
+        Some(self.writing.writer)
     }
 }
 

@@ -71,8 +71,8 @@ fn is_nameless(body: &Value) -> bool {
 async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiError> {
     let mut object = writing.complete(draft).await?;
     let created = store_complete(writing, &mut object).await;
-    if created.is_err() && !writing.options.dry_run {
-        writing.give_back(&object).await;
+    if let Err(why) = &created {
+        writing.withdraw(None, &object, why).await;
     }
     created
 }

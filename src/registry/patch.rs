@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocation::Writer;
 use super::strategic::{self, StrategicError};
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
@@ -57,6 +58,10 @@ impl Decide for Patching<'_> {
             self.writing.options,
         )?;
         self.writing.succeed(current, patched).await
+    }
+
+    fn claims_as(&self) -> Option<Writer> {
+        Some(self.writing.writer)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocation::Writer;
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
@@ -70,6 +71,10 @@ impl Decide for Update<'_> {
             }
             (None, None) => Err(ApiError::not_found(resource, name)),
         }
+    }
+
+    fn claims_as(&self) -> Option<Writer> {
+        Some(self.writing.writer)
     }
 }
 

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Registry, Resource, Target, allocation, custom, metadata, names, strategy};
+use super::allocation::{self, Writer};
+use super::{ApiError, Registry, Resource, Target, custom, metadata, names, strategy};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _, StorageError};
@@ -184,6 +185,11 @@ pub(super) trait Decide: Send {
     fn is_about_managers(&self) -> bool {
         false
     }
+
+    /// By whom it claims what is one object's only, if it does.
+    fn claims_as(&self) -> Option<Writer> {
+        None
+    }
 }
 
 impl Registry {
@@ -255,30 +261,33 @@ impl Registry {
                     let mut value = converted.unwrap_or(value);
                     let expect = at.map_or(Expect::Absent, Expect::At);
                     let keeps = write.is_about_managers();
-                    let (stored, outcome) = self.fit(place, &mut value, expect, keeps).await?;
-                    if let Outcome::Done(at) = outcome {
+                    let fitted = self.fit(place, &mut value, expect, keeps).await;
+                    if let Ok((stored, Outcome::Done(at))) = &fitted {
+                        let at = *at;
                         self.settled(&place.resource, at).await;
                         if let Some(before) = &current {
-                            let before = &before.value;
-                            allocation::settle(self, &place.resource, before, Some(&value)).await;
+                            allocation::settle(self, place, &before.value, &value, at).await;
                         }
-                        return Ok(Written::Stored(
-                            self.told(place, &stored, &value, at).await?,
-                        ));
+                        return Ok(Written::Stored(self.told(place, stored, &value, at).await?));
                     }
-                    allocation::give_back(self, place, &value).await;
-                    outcome
+                    let why = fitted.as_ref().err();
+                    let (writer, before) = (write.claims_as(), current.as_ref());
+                    allocation::withdraw(self, place.into(), writer, before, &value, why).await;
+                    fitted?.1
                 }
                 Change::Delete(value) => {
                     let expect = at.ok_or_else(|| place.not_found())?;
                     let store = self.store(&place.resource);
+                    let before = current.as_ref().map_or(&value, |before| &before.value);
                     let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
                         self.settled(&place.resource, at).await;
-                        allocation::settle(self, &place.resource, &value, None).await;
+                        allocation::bury(self, place, [&value, before]).await;
                         let object = self.unwritten(place, &value, at)?;
                         return Ok(Written::Deleted(object));
                     }
+                    let (writer, before) = (write.claims_as(), current.as_ref());
+                    allocation::withdraw(self, place.into(), writer, before, &value, None).await;
                     outcome
                 }
             };

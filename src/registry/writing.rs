@@ -5,12 +5,13 @@
 use serde_json::Value;
 
 use super::admission::{self, Question};
+use super::allocation::{self, Writer};
 use super::error::Causes;
 use super::subresources::{certificates, pods, scale};
-use super::write::{Change, Current, Place};
+use super::write::{Change, Current};
 use super::{
-    ApiError, Registry, Target, allocation, builtin, classes, conversion, custom, metadata,
-    priority, ratchet, strategy, update,
+    ApiError, Registry, Target, builtin, classes, conversion, custom, metadata, priority, ratchet,
+    strategy, update,
 };
 use crate::admission::attributes::Operation;
 use crate::api::{StatusCause, WriteOptions};
@@ -23,6 +24,8 @@ pub(super) struct Writing<'a> {
     /// Its name is empty while the object's is still to be generated.
     pub(super) target: &'a Target,
     pub(super) options: &'a WriteOptions,
+    /// By whom it claims what is one object's only.
+    pub(super) writer: Writer,
 }
 
 /// Whether an object says yet who manages its fields once it is written.
@@ -42,6 +45,7 @@ impl<'a> Writing<'a> {
             registry,
             target,
             options,
+            writer: Writer::new(),
         }
     }
 
@@ -93,18 +97,25 @@ impl<'a> Writing<'a> {
         self.registry.check_types(resource, None, &mut object);
         classes::check_only_default(self.registry, resource, &object).await?;
         let dry_run = self.options.dry_run;
-        allocation::allocate(self.registry, self.target, None, &mut object, dry_run).await?;
-        let admitted = self.admit(Operation::Create, &object, None).await;
-        if admitted.is_err() && !dry_run {
-            self.give_back(&object).await;
+        let Self {
+            registry,
+            target,
+            writer,
+            ..
+        } = *self;
+        allocation::allocate(registry, target, writer, None, &mut object, dry_run).await?;
+        if let Err(refusal) = self.admit(Operation::Create, &object, None).await {
+            self.withdraw(None, &object, &refusal).await;
+            return Err(refusal);
         }
-        admitted.map(|()| object)
+        Ok(object)
     }
 
-    /// Gives up what was claimed for an object that is not stored.
-    pub(super) async fn give_back(&self, object: &Value) {
-        if let Ok(place) = Place::of(self.target) {
-            allocation::give_back(self.registry, &place, object).await;
+    /// Gives up what was claimed for an object that was to follow `current` and is not stored.
+    pub(super) async fn withdraw(&self, current: Option<&Current>, object: &Value, why: &ApiError) {
+        if !self.options.dry_run {
+            let (owner, writer) = (self.target.into(), Some(self.writer));
+            allocation::withdraw(self.registry, owner, writer, current, object, Some(why)).await;
         }
     }
 
@@ -220,28 +231,25 @@ impl<'a> Writing<'a> {
         }
         self.refuse_for(causes)?;
         let stored = &stored;
-        let dry_run = self.options.dry_run;
-        allocation::allocate(
-            self.registry,
-            self.target,
-            Some(stored),
-            &mut object,
-            dry_run,
-        )
-        .await?;
+        let Self {
+            registry,
+            target,
+            writer,
+            ..
+        } = *self;
+        registry.check_configuration(resource, &object)?;
+        registry.check_types(resource, subresource, &mut object);
+        classes::check_only_default(registry, resource, &object).await?;
+        let (old, dry_run) = (Some((stored, current.at)), self.options.dry_run);
+        allocation::allocate(registry, target, writer, old, &mut object, dry_run).await?;
         if strategy::desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
         managed::keep_times(&current.value, &mut object);
-        self.registry.check_configuration(resource, &object)?;
-        self.registry
-            .check_types(resource, subresource, &mut object);
-        classes::check_only_default(self.registry, resource, &object).await?;
-        let admitted = self.admit(Operation::Update, &object, Some(current)).await;
-        if admitted.is_err() && !dry_run {
-            self.give_back(&object).await;
+        if let Err(refusal) = self.admit(Operation::Update, &object, Some(current)).await {
+            self.withdraw(Some(current), &object, &refusal).await;
+            return Err(refusal);
         }
-        admitted?;
         // An object that nothing holds any longer goes with the write that let go of it.
         if strategy::is_finished(resource, &object) && object != current.value {
             return Ok(Change::Delete(object));

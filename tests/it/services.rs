@@ -1,10 +1,13 @@
 //! Services and their addresses as a cluster gives them: the service of the API itself, ranges of one family
-//! and of both. On the real binary, on the embedded store and on etcd.
+//! and of both, and that what one has nobody else has. On the real binary, on the embedded store and on etcd.
 
+use std::collections::HashMap;
+
+use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{Kubectl, PATIENCE, Server};
+use crate::harness::{Kubectl, PATIENCE, Protocol, Server};
 use crate::storage::etcd::EtcdProcess;
 
 const DUAL: &str = "--service-cluster-ip-range=10.20.0.0/16,fd00:20::/108";
@@ -157,4 +160,122 @@ async fn a_service_has_addresses_of_both_families(server: &Server) {
         .run_failing(&["patch", "service", "single", "-p", clash])
         .await;
     assert!(told.contains("spec.ipFamilies[0]: Invalid value"), "{told}");
+}
+
+#[tokio::test]
+async fn many_write_services_at_once_on_the_embedded_store() {
+    let server = Server::start(&[FEW]).await;
+    what_each_has_is_its_own(&[&server]).await;
+    server.stop().await;
+}
+
+/// Two servers that know nothing of each other but what is in the etcd they share.
+#[tokio::test]
+async fn many_write_services_at_once_on_two_servers_of_one_etcd() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let servers = format!("--etcd-servers={}", etcd.url());
+    let args = ["--storage=etcd", &servers, FEW];
+    let (first, second) = tokio::join!(Server::start(&args), Server::start(&args));
+    what_each_has_is_its_own(&[&first, &second]).await;
+    first.stop().await;
+    second.stop().await;
+}
+
+const FEW: &str = "--service-cluster-ip-range=10.20.0.0/28";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+/// Writers meet over five services, a dozen addresses and some ports. All that lives at the end has what is
+/// its own; when all are gone nothing is claimed.
+async fn what_each_has_is_its_own(servers: &[&Server]) {
+    let seed = std::env::var("WATCHET_SEED").map_or_else(
+        |_| fastrand::u64(..),
+        |seed| seed.parse().expect("WATCHET_SEED is a number"),
+    );
+    println!("WATCHET_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let writers = (0..6).map(|n| write_services(servers[n % servers.len()], random.fork()));
+    let done: usize = futures::future::join_all(writers).await.iter().sum();
+    assert!(done > 6, "hardly a write was made");
+    let mut wire = servers[0].plain(Protocol::Http1).await;
+    let mut owners = HashMap::new();
+    let services = wire.get(SERVICES).await.json();
+    for service in services["items"].as_array().expect("items") {
+        let (name, spec) = (&service["metadata"]["name"], &service["spec"]);
+        let ports = spec["ports"].as_array().expect("ports").iter();
+        let ports = ports.map(|port| &port["nodePort"]);
+        let ports = ports.chain([&spec["healthCheckNodePort"]]);
+        for good in ports.chain([&spec["clusterIP"]]) {
+            let other = (!good.is_null()).then(|| owners.insert(good.to_string(), name));
+            assert_eq!(other.flatten(), None, "{name} too has {good}");
+        }
+    }
+    for service in services["items"].as_array().expect("items") {
+        let name = service["metadata"]["name"].as_str().expect("a name");
+        if name != "kubernetes" {
+            let path = format!("{SERVICES}/{name}");
+            let answer = wire.send(Method::DELETE, &path, &[], "").await;
+            assert!(answer.status.is_success(), "{name}: {}", answer.status);
+        }
+    }
+    let path = "/apis/networking.k8s.io/v1/ipaddresses";
+    let begun = Instant::now();
+    loop {
+        let left = wire.get(path).await.json();
+        let left = left["items"].as_array().expect("items").iter();
+        let left: Vec<_> = left
+            .map(|ip| ip["spec"]["parentRef"]["name"].clone())
+            .collect();
+        if left.iter().all(|name| name == "kubernetes") {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "left behind: {left:?}");
+    }
+    // Each port that they could choose is free again.
+    for port in 30_001..30_004 {
+        let body = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": format!("p{port}")},
+            "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}});
+        let answer = wire.post(SERVICES, &body).await;
+        assert_eq!(answer.status, 201, "{}", answer.json());
+    }
+}
+
+/// How many of its writes were made.
+async fn write_services(server: &Server, mut random: fastrand::Rng) -> usize {
+    let mut wire = server.plain(Protocol::Http1).await;
+    let mut done = 0;
+    for _ in 0..20 {
+        let name = format!("s{}", random.u8(..5));
+        let path = format!("{SERVICES}/{name}");
+        let node_port = [0, 30_001, 30_002, 30_003][random.usize(..4)];
+        let mut spec = json!({"type": "ClusterIP", "ports": [{"port": 80}]});
+        if random.bool() {
+            spec["type"] = "NodePort".into();
+            spec["ports"][0]["nodePort"] = node_port.into();
+        }
+        let answer = match random.u8(..6) {
+            0 | 1 => {
+                if random.bool() {
+                    spec["clusterIP"] = format!("10.20.0.{}", random.u8(2..5)).into();
+                }
+                let body = json!({"apiVersion": "v1", "kind": "Service",
+                    "metadata": {"name": name}, "spec": spec});
+                wire.post(SERVICES, &body).await
+            }
+            2..=4 => {
+                let headers = [("content-type", "application/merge-patch+json")];
+                let patch = json!({ "spec": spec }).to_string();
+                wire.send(Method::PATCH, &path, &headers, &patch).await
+            }
+            _ => wire.send(Method::DELETE, &path, &[], "").await,
+        };
+        let (code, told) = (answer.status.as_u16(), answer.json());
+        match code {
+            200 | 201 => done += 1,
+            404 | 409 | 422 => {}
+            500 if told["message"].to_string().contains("range is full") => {}
+            _ => panic!("{code}: {told}"),
+        }
+    }
+    done
 }

@@ -28,6 +28,8 @@ pub(crate) struct Meddler {
     pub(crate) ttl: Mutex<Option<std::time::Duration>>,
     /// Watches of what is below deliver nothing.
     frozen: watch::Sender<Option<&'static str>>,
+    /// How often others run before and after each get, put and delete.
+    pub(crate) jitter: Mutex<Option<fastrand::Rng>>,
 }
 
 /// What another writer does.
@@ -48,6 +50,14 @@ impl Meddler {
             writes: Mutex::default(),
             ttl: Mutex::default(),
             frozen: watch::Sender::new(None),
+            jitter: Mutex::default(),
+        }
+    }
+
+    async fn let_others_run(&self) {
+        let times = self.jitter.lock().as_mut().map_or(0, |rng| rng.u8(..4));
+        for _ in 0..times {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -109,7 +119,10 @@ impl Storage for Meddler {
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
         *self.gets.lock() += 1;
-        self.inner.get(key).await
+        self.let_others_run().await;
+        let got = self.inner.get(key).await;
+        self.let_others_run().await;
+        got
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
@@ -127,7 +140,9 @@ impl Storage for Meddler {
         }
         self.meddle_before_write().await;
         let key = put.key.clone();
+        self.let_others_run().await;
         let outcome = self.inner.put(put).await;
+        self.let_others_run().await;
         let unanswered = self.unanswered.lock().take_if(|of| *of == key).is_some();
         if unanswered {
             std::future::pending::<()>().await;
@@ -141,7 +156,10 @@ impl Storage for Meddler {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
         self.meddle_before_write().await;
-        self.inner.delete(key, expect).await
+        self.let_others_run().await;
+        let outcome = self.inner.delete(key, expect).await;
+        self.let_others_run().await;
+        outcome
     }
 
     async fn watch(

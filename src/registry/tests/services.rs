@@ -141,6 +141,52 @@ async fn ports_on_nodes_come_and_go_with_the_type() {
     );
 }
 
+/// One that balances locally once got one port for its traffic and for its health.
+#[tokio::test]
+async fn the_port_for_the_health_is_none_of_the_others() {
+    let fixture = fixture().await;
+    let balanced = |more: Value| {
+        let mut spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+        for (member, value) in more.as_object().unwrap() {
+            spec[member] = value.clone();
+        }
+        spec
+    };
+    // The search for a port begins at one and the same place by the number of what it is for.
+    let ports = json!([{"name": "a", "port": 65535}, {"name": "b", "port": 80}]);
+    for n in 0..5 {
+        let wanted = balanced(json!({ "ports": ports }));
+        let made = fixture
+            .create("services", service(&format!("s{n}"), wanted))
+            .await;
+        let spec = &made["spec"];
+        let all: BTreeSet<u64> = [
+            &spec["ports"][0]["nodePort"],
+            &spec["ports"][1]["nodePort"],
+            &spec["healthCheckNodePort"],
+        ]
+        .map(|port| port.as_u64().unwrap())
+        .into();
+        assert_eq!(all.len(), 3, "{spec}");
+    }
+    let same = json!({"healthCheckNodePort": 30123, "ports": [{"port": 80, "nodePort": 30123}]});
+    let told = fixture
+        .try_create("services", service("same", balanced(same)))
+        .await
+        .unwrap_err();
+    let why = "Invalid value: 30123: provided port is already allocated".to_owned();
+    assert_eq!(causes(told), [("spec.healthCheckNodePort".to_owned(), why)]);
+    assert_eq!(fixture.stored("/ranges/servicenodeports/30123").await, None);
+    // Nor is one found for it that is chosen for the health, here or before.
+    let chosen = balanced(json!({"healthCheckNodePort": 30124}));
+    let made = fixture.create("services", service("h", chosen)).await;
+    assert_eq!(made["spec"]["healthCheckNodePort"], 30124);
+    let mut more = made.clone();
+    more["spec"]["ports"] = json!([{"name": "x", "port": 80, "nodePort": 30124}]);
+    let told = causes(fixture.try_update("services/h", more).await.unwrap_err());
+    assert_eq!(told[0].0, "spec.healthCheckNodePort", "{told:?}");
+}
+
 #[tokio::test]
 async fn a_service_without_an_address_claims_none() {
     let fixture = fixture().await;
@@ -227,6 +273,13 @@ async fn an_abandoned_claim_is_taken_over() {
     leave(&claim).await;
     fixture.try_create("services", wants()).await.unwrap_err();
     claim["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    leave(&claim).await;
+    // It was made long ago, but held again.
+    fixture.try_create("services", wants()).await.unwrap_err();
+    let holds = &mut claim["metadata"]["annotations"]["services.watchet/holds"];
+    let (hold, since) = holds.as_str().unwrap().rsplit_once('/').unwrap();
+    let since: i64 = since.parse().unwrap();
+    *holds = format!("{hold}/{}", since - 121).into();
     leave(&claim).await;
     fixture.create("services", wants()).await;
     let claim = fixture.stored("/ipaddresses/10.96.0.21").await.unwrap();
