@@ -1,25 +1,38 @@
-//! What webhooks made of objects, kept so that a thousand watchers of one event, and all who list what has
-//! not changed, cost one call. It decides who asks and what is forgotten; it asks nobody.
+//! What webhooks made of objects, kept for a while so that a thousand watchers of one event, and all who list
+//! what has not changed, cost one call. It decides who asks and what is forgotten; it asks nobody.
 //!
 //! # Invariants
 //!
 //! 1. Of each form one call at most is under way.
-//! 2. What is kept takes [`BYTES_MAX`], or one object more; what is under way is bounded by the requests
-//!    that wait for it.
+//! 2. What is kept of all definitions together takes [`BYTES_MAX`], or one object more; what is under way is
+//!    bounded by the requests that wait for it.
 //! 3. A failure is told to all who wait for it, and kept for nobody else.
+//! 4. Nobody is given a form that was made more than [`AGE_MAX`] ago. A webhook may answer otherwise from one
+//!    day to the next, with nothing in its definition to tell of that. (Upstream asks for each read that goes
+//!    to storage, and never again for what is in its watch cache.)
+//! 5. When a definition says something else, what was made by the old one is forgotten.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::versions::ConversionError;
+use super::versions::{ConversionError, REVIEW_TIMEOUT};
 use crate::api::{Object, ObjectKey, ResourceVersion};
 
-/// How much of one definition's objects is kept in other versions than they are stored in: some ten thousand
-/// of the usual size.
-const BYTES_MAX: usize = 32 << 20;
+/// How much of the objects of all definitions is kept in other versions than they are stored in: some twenty
+/// thousand of the usual size.
+const BYTES_MAX: usize = 64 << 20;
+
+/// What one takes besides its object, about.
+const ENTRY_BYTES: usize = 256;
+
+/// How long a form is given to those who ask for it: as long as its webhook may take to make it, so that no
+/// client can rely on anything newer.
+const AGE_MAX: Duration = REVIEW_TIMEOUT;
 
 /// One object at one moment as one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,7 +54,7 @@ pub(super) struct Awaited(watch::Receiver<Option<Made>>);
 /// Who has to make a form, and tell of it.
 #[derive(Debug)]
 pub(super) struct Claim {
-    pub(super) form: Form,
+    form: Form,
     sender: watch::Sender<Option<Made>>,
 }
 
@@ -54,62 +67,82 @@ impl Awaited {
         let made = self.0.wait_for(Option::is_some).await;
         match made.as_deref() {
             Ok(Some(made)) => made.clone(),
-            _ => Err(ConversionError("the server is shutting down".to_owned())),
+            _ => Err(ConversionError::shutting_down()),
         }
     }
 }
 
-/// The forms that are kept or under way.
+/// The forms of all definitions that are kept or under way.
 #[derive(Debug, Default)]
-pub(super) struct Converted(Mutex<Forms>);
+pub(super) struct Shelf(Mutex<Forms>);
+
+/// Those of one definition, as it is at one time.
+#[derive(Debug)]
+pub(super) struct Converted {
+    shelf: Arc<Shelf>,
+    /// Nobody else on the shelf has this number.
+    own: u64,
+}
 
 #[derive(Debug, Default)]
 struct Forms {
-    all: HashMap<Form, Kept>,
+    all: HashMap<(u64, Form), Kept>,
     /// Those that are made, the one that was asked for longest ago first.
-    by_use: BTreeMap<u64, Form>,
+    by_use: BTreeMap<u64, (u64, Form)>,
     uses: u64,
     bytes: usize,
+    definitions: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
     awaited: Awaited,
-    /// When it was used last and what it takes, once it is made.
-    made: Option<(u64, usize)>,
+    /// None while it is under way.
+    ready: Option<Ready>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    /// When it was asked for last, in uses.
+    used: u64,
+    bytes: usize,
+    since: Instant,
 }
 
 impl Converted {
+    /// None yet, of another definition than all others on the shelf.
+    pub(super) fn new(shelf: &Arc<Shelf>) -> Self {
+        let mut forms = shelf.0.lock();
+        forms.definitions += 1;
+        Self {
+            own: forms.definitions,
+            shelf: shelf.clone(),
+        }
+    }
+
     /// What comes of `form`, with the duty to make it if nobody else does.
     pub(super) fn ask(&self, form: Form) -> (Awaited, Option<Claim>) {
-        let mut forms = self.0.lock();
-        let now = forms.uses;
-        forms.uses += 1;
-        let Some(kept) = forms.all.get_mut(&form) else {
-            let (sender, receiver) = watch::channel(None);
-            let awaited = Awaited(receiver);
-            let kept = Kept {
-                awaited: awaited.clone(),
-                made: None,
-            };
-            forms.all.insert(form.clone(), kept);
-            return (awaited, Some(Claim { form, sender }));
-        };
-        let awaited = kept.awaited.clone();
-        if let Some((used, _)) = &mut kept.made {
-            let before = std::mem::replace(used, now);
-            forms.by_use.remove(&before);
-            forms.by_use.insert(now, form);
+        let mut forms = self.shelf.0.lock();
+        if let Some(awaited) = forms.find(&(self.own, form.clone())) {
+            return (awaited, None);
         }
-        (awaited, None)
+        let (sender, receiver) = watch::channel(None);
+        let awaited = Awaited(receiver);
+        let kept = Kept {
+            awaited: awaited.clone(),
+            ready: None,
+        };
+        forms.all.insert((self.own, form.clone()), kept);
+        (awaited, Some(Claim { form, sender }))
     }
 
     /// Tells what was made.
     pub(super) fn settle(&self, claim: Claim, made: Made) {
-        let mut forms = self.0.lock();
+        let form = (self.own, claim.form);
+        let mut forms = self.shelf.0.lock();
         match &made {
-            Ok(object) => forms.keep(&claim.form, object.memory()),
-            Err(_) => drop(forms.all.remove(&claim.form)),
+            Ok(object) => forms.keep(form, object.memory() + ENTRY_BYTES),
+            Err(_) => forms.forget(&form),
         }
         drop(forms);
         // Nobody may wait any longer.
@@ -117,23 +150,64 @@ impl Converted {
     }
 }
 
+impl Drop for Converted {
+    fn drop(&mut self) {
+        let mut forms = self.shelf.0.lock();
+        let own = forms.all.keys().filter(|(of, _)| *of == self.own);
+        let own: Vec<_> = own.cloned().collect();
+        own.iter().for_each(|form| forms.forget(form));
+    }
+}
+
 impl Forms {
-    fn keep(&mut self, form: &Form, bytes: usize) {
-        let now = self.uses;
+    /// What comes of a form, unless it has to be made.
+    fn find(&mut self, form: &(u64, Form)) -> Option<Awaited> {
+        let now = self.next_use();
+        let kept = self.all.get_mut(form)?;
+        let Some(ready) = &mut kept.ready else {
+            return Some(kept.awaited.clone());
+        };
+        if ready.since.elapsed() >= AGE_MAX {
+            self.forget(form);
+            return None;
+        }
+        let before = std::mem::replace(&mut ready.used, now);
+        let awaited = kept.awaited.clone();
+        let form = self.by_use.remove(&before).unwrap_or_else(|| form.clone());
+        self.by_use.insert(now, form);
+        Some(awaited)
+    }
+
+    fn next_use(&mut self) -> u64 {
         self.uses += 1;
-        if let Some(kept) = self.all.get_mut(form) {
-            kept.made = Some((now, bytes));
-            self.by_use.insert(now, form.clone());
+        self.uses
+    }
+
+    /// Keeps a form that is made, and of the others what there is room for.
+    fn keep(&mut self, form: (u64, Form), bytes: usize) {
+        let used = self.next_use();
+        if let Some(kept) = self.all.get_mut(&form) {
+            kept.ready = Some(Ready {
+                used,
+                bytes,
+                since: Instant::now(),
+            });
+            self.by_use.insert(used, form);
             self.bytes += bytes;
         }
         while self.bytes > BYTES_MAX
             && self.by_use.len() > 1
             && let Some((_, oldest)) = self.by_use.pop_first()
         {
-            let gone = self.all.remove(&oldest);
-            self.bytes -= gone
-                .and_then(|gone| gone.made)
-                .map_or(0, |(_, bytes)| bytes);
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, form: &(u64, Form)) {
+        let gone = self.all.remove(form);
+        if let Some(ready) = gone.and_then(|gone| gone.ready) {
+            self.by_use.remove(&ready.used);
+            self.bytes -= ready.bytes;
         }
     }
 }
@@ -160,9 +234,20 @@ mod tests {
         Arc::new(read.unwrap())
     }
 
+    fn converted() -> Converted {
+        Converted::new(&Arc::default())
+    }
+
+    /// Has a form made that takes so much.
+    fn make(converted: &Converted, name: &str, bytes: usize) {
+        let (_, claim) = converted.ask(form(name, 1));
+        let made = object(&form(name, 1), bytes);
+        converted.settle(claim.expect("it is not there"), Ok(made));
+    }
+
     #[tokio::test]
     async fn one_makes_what_many_wait_for() {
-        let converted = Converted::default();
+        let converted = converted();
         let (first, claim) = converted.ask(form("a", 1));
         let (second, none) = converted.ask(form("a", 1));
         assert!(none.is_none());
@@ -177,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_told_and_forgotten() {
-        let converted = Converted::default();
+        let converted = converted();
         let (awaited, claim) = converted.ask(form("a", 1));
         let error = ConversionError("no".to_owned());
         converted.settle(claim.unwrap(), Err(error.clone()));
@@ -187,22 +272,55 @@ mod tests {
         assert!(awaited.object().await.is_err(), "nobody makes it");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_is_old_is_made_anew() {
+        let converted = converted();
+        make(&converted, "a", 10);
+        let bytes = converted.shelf.0.lock().bytes;
+        tokio::time::advance(AGE_MAX - Duration::from_millis(1)).await;
+        let (kept, none) = converted.ask(form("a", 1));
+        assert!(none.is_none(), "it is used, which makes it no younger");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let (_, claim) = converted.ask(form("a", 1));
+        let claim = claim.expect("it is too old");
+        assert_eq!(converted.shelf.0.lock().bytes, 0);
+        let newer = object(&form("a", 1), 10);
+        converted.settle(claim, Ok(newer.clone()));
+        let (now, none) = converted.ask(form("a", 1));
+        assert!(none.is_none());
+        assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
+        assert!(!Arc::ptr_eq(&kept.object().await.unwrap(), &newer));
+        assert_eq!(converted.shelf.0.lock().bytes, bytes);
+    }
+
     #[test]
-    fn what_was_not_used_for_long_is_forgotten() {
-        let converted = Converted::default();
-        let make = |name: &str| {
-            let (_, claim) = converted.ask(form(name, 1));
-            let made = object(&form(name, 1), BYTES_MAX / 3);
-            converted.settle(claim.unwrap(), Ok(made));
-        };
-        let is_kept = |name: &str| converted.0.lock().all.contains_key(&form(name, 1));
-        make("a");
-        make("b");
-        assert!(converted.ask(form("a", 1)).1.is_none());
-        make("c");
-        assert_eq!(["a", "b", "c"].map(is_kept), [true, false, true]);
-        let forms = converted.0.lock();
+    fn what_was_not_used_for_long_is_forgotten_whoever_made_it() {
+        let shelf = Arc::default();
+        let (one, other) = (Converted::new(&shelf), Converted::new(&shelf));
+        make(&one, "a", BYTES_MAX / 3);
+        make(&other, "a", BYTES_MAX / 3);
+        assert!(one.ask(form("a", 1)).1.is_none());
+        make(&other, "b", BYTES_MAX / 3);
+        assert!(one.ask(form("a", 1)).1.is_none());
+        assert!(other.ask(form("b", 1)).1.is_none());
+        assert!(other.ask(form("a", 1)).1.is_some());
+        let forms = shelf.0.lock();
         assert!(forms.bytes <= BYTES_MAX);
-        assert_eq!(forms.by_use.len(), forms.all.len());
+        assert_eq!(forms.by_use.len(), 2);
+    }
+
+    #[test]
+    fn what_was_made_by_an_old_definition_goes_with_it() {
+        let shelf = Arc::default();
+        let (old, other) = (Converted::new(&shelf), Converted::new(&shelf));
+        make(&old, "a", 10);
+        make(&other, "a", 10);
+        let (_under_way, _claim) = old.ask(form("b", 1));
+        drop(old);
+        let left = |forms: &Forms| (forms.all.len(), forms.by_use.len());
+        assert_eq!(left(&shelf.0.lock()), (1, 1));
+        drop(other);
+        assert_eq!(left(&shelf.0.lock()), (0, 0));
+        assert_eq!(shelf.0.lock().bytes, 0);
     }
 }

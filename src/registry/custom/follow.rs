@@ -283,9 +283,10 @@ async fn make(
     versions: Option<Arc<Versions>>,
 ) -> Option<(Vec<Arc<Resource>>, Arc<Versions>, Option<String>)> {
     let (client, tasks) = (registry.webhooks.clone(), registry.tasks.clone());
+    let shelf = registry.definitions.converted.clone();
     let types = registry.types().clone();
     let make = move || {
-        let new = || resources::versions(&definition, &names, &client, &tasks);
+        let new = || resources::versions(&definition, &names, &client, &tasks, &shelf);
         let versions = versions.unwrap_or_else(|| Arc::new(new()));
         let all = resources::resources(&definition, &versions, &names, &types);
         (all, versions, checks::violations(&definition))

@@ -16,6 +16,7 @@
 //! 4. What is written is decided by the definition that is served when it is stored (`writes`, which says how
 //!    far that goes with several servers).
 
+mod batches;
 mod checks;
 mod cleanup;
 mod columns;
@@ -96,6 +97,8 @@ pub(super) struct Definitions {
     /// Every definition up to this version is served; none before those that storage had at the start are.
     served: watch::Sender<Option<ResourceVersion>>,
     cleanup: cleanup::Cleanup,
+    /// What webhooks made of the objects of all of them.
+    converted: Arc<converted::Shelf>,
 }
 
 /// Whether this is the resource of definitions.

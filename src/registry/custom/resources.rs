@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::columns::Printer;
+use super::converted::Shelf;
 use super::definition::{Definition, Names, Version};
 use super::schema::Compiler;
 use super::writes::Writes;
@@ -57,6 +58,7 @@ pub(super) fn versions(
     names: &Names,
     client: &WebhookClient,
     tasks: &Tasks,
+    shelf: &Arc<Shelf>,
 ) -> Versions {
     let all = definition.spec.versions.iter();
     let mut compiler = Compiler::default();
@@ -67,7 +69,7 @@ pub(super) fn versions(
         }
         (version.name.clone(), Arc::new(schema))
     });
-    Versions::new(definition, names, schemas.collect(), client, tasks)
+    Versions::new(definition, names, schemas.collect(), client, tasks, shelf)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {

@@ -1,6 +1,6 @@
 //! The versions of one definition together: how an object reads that was stored in one of them, and how it
-//! becomes one of another. What a webhook is asked is told by `review`, what it answered is kept in
-//! `converted`.
+//! becomes one of another. What a webhook is asked is told by `review`; how what a cache has is converted, by
+//! `batches`.
 //!
 //! # Definitions
 //!
@@ -13,36 +13,33 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::converted::{Awaited, Claim, Converted, Form};
+use super::converted::{Converted, Shelf};
 use super::definition::{Definition, Names};
 use super::review::Review;
 use super::schema::Schema;
-use super::{Resource, is_in_version};
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
-use crate::api::{ColumnSet, EventType, Object};
 use crate::cacher::{ReadError, Reading};
 use crate::registry::ApiError;
-use crate::registry::write::{encode, parse};
 use crate::tasks::Tasks;
 
 /// How long a webhook may take for one review; upstream's number.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How much goes into one review, in bytes of what is stored. Answers of more than twice as much are refused,
-/// and a list in another version can be of any size.
-const REVIEW_BYTES_MAX: usize = 4 << 20;
-
-/// A webhook that takes longer to fail is away, and does not just say no.
-const SLOW: Duration = Duration::from_secs(1);
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An object cannot be had in another version; in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(in crate::registry) struct ConversionError(pub(super) String);
+
+impl ConversionError {
+    /// Nobody converts any more.
+    pub(super) fn shutting_down() -> Self {
+        Self("the server is shutting down".to_owned())
+    }
+}
 
 impl From<ConversionError> for ReadError {
     fn from(error: ConversionError) -> Self {
@@ -67,8 +64,9 @@ pub(in crate::registry) struct Versions {
     stored_as: String,
     /// Who converts; where nobody does, names are all that differs.
     webhook: Option<Webhook>,
-    tasks: Tasks,
-    converted: Converted,
+    pub(super) tasks: Tasks,
+    /// What the webhook made.
+    pub(super) converted: Converted,
     /// Cancelled when the definition says something else.
     outdated: CancellationToken,
 }
@@ -81,13 +79,14 @@ struct Webhook {
 
 impl Versions {
     /// Those of `definition`, which has these names and schemas. Webhooks are called by `client`, in tasks of
-    /// `tasks`.
+    /// `tasks`; what they make is kept on `shelf`.
     pub(super) fn new(
         definition: &Definition,
         names: &Names,
         schemas: BTreeMap<String, Arc<Schema>>,
         client: &WebhookClient,
         tasks: &Tasks,
+        shelf: &Arc<Shelf>,
     ) -> Self {
         let spec = &definition.spec;
         let stored = definition.storage_version();
@@ -106,7 +105,7 @@ impl Versions {
             schemas,
             webhook,
             tasks: tasks.clone(),
-            converted: Converted::default(),
+            converted: Converted::new(shelf),
             outdated: CancellationToken::new(),
         }
     }
@@ -180,7 +179,7 @@ impl Versions {
         objects: Vec<Value>,
         to: &str,
     ) -> Result<Vec<Value>, ConversionError> {
-        let Some(webhook) = &self.webhook else {
+        if self.webhook.is_none() {
             let renamed = objects
                 .into_iter()
                 .map(|object| match object["apiVersion"] == to {
@@ -188,113 +187,92 @@ impl Versions {
                     false => self.renamed(object, to),
                 });
             return Ok(renamed.collect());
-        };
-        let (mut done, mut others) = (Vec::with_capacity(objects.len()), Vec::new());
-        for (at, object) in objects.into_iter().enumerate() {
-            match object["apiVersion"] == to {
-                true => done.push((at, object)),
-                false => others.push((at, object)),
-            }
         }
-        if others.is_empty() {
-            return Ok(done.into_iter().map(|(_, object)| object).collect());
-        }
-        let (places, others): (Vec<usize>, Vec<Value>) = others.into_iter().unzip();
-        let mut converted = self.ask(webhook, others, to).await?;
-        converted.iter_mut().for_each(|object| self.conform(object));
-        done.extend(places.into_iter().zip(converted));
-        done.sort_unstable_by_key(|(at, _)| *at);
-        Ok(done.into_iter().map(|(_, object)| object).collect())
+        let question = self.question(objects, to)?;
+        let answer = self.call(&question).await?;
+        self.answered(question, &answer)
     }
 
-    async fn ask(
+    /// What the webhook has to be asked about `objects`.
+    ///
+    /// # Errors
+    /// One is of no version that is known.
+    pub(super) fn question(
         &self,
-        webhook: &Webhook,
         objects: Vec<Value>,
         to: &str,
-    ) -> Result<Vec<Value>, ConversionError> {
-        if let Some(stray) = objects
-            .iter()
-            .find(|object| self.schema_of(object).is_none())
-        {
-            let version = stray["apiVersion"].as_str().unwrap_or_default();
-            return Err(ConversionError(format!(
-                "request to convert CR from an invalid group/version: {version}"
-            )));
+    ) -> Result<Question, ConversionError> {
+        let (mut done, mut places, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, object) in objects.into_iter().enumerate() {
+            if object["apiVersion"] == to {
+                done.push((at, object));
+            } else if self.schema_of(&object).is_some() {
+                places.push(at);
+                others.push(object);
+            } else {
+                let version = object["apiVersion"].as_str().unwrap_or_default();
+                return Err(ConversionError(format!(
+                    "request to convert CR from an invalid group/version: {version}"
+                )));
+            }
         }
-        let review = Review::new(objects, to);
+        let review = (!others.is_empty()).then(|| {
+            let review = Review::new(others, to);
+            (review.body(), review)
+        });
+        Ok(Question {
+            done,
+            places,
+            review,
+        })
+    }
+
+    /// What the webhook answers; nothing if there is nothing to ask.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub(super) async fn call(&self, question: &Question) -> Result<Bytes, ConversionError> {
+        let (Some(webhook), Some((body, review))) = (&self.webhook, &question.review) else {
+            return Ok(Bytes::new());
+        };
         let answer = match &webhook.config {
             Ok(config) => {
-                webhook
-                    .client
-                    .call(config, review.body(), REVIEW_TIMEOUT)
-                    .await
+                let asked = webhook.client.call(config, body.clone(), REVIEW_TIMEOUT);
+                asked.await
             }
             Err(error) => Err(error.clone()),
         };
-        match answer {
-            Ok(answer) => review.converted(&answer).map_err(ConversionError),
-            Err(error) => Err(ConversionError(review.failed(&error))),
-        }
+        answer.map_err(|error| ConversionError(review.failed(&error)))
     }
 
-    /// Objects of a cache, each about to be told as an event of its type, as clients of `resource` see them.
-    /// Cancel safe: what was asked for is made all the same, for the next who asks.
+    /// The objects of a question, converted.
     ///
     /// # Errors
-    /// One of them cannot be converted.
-    pub(in crate::registry) async fn present(
-        self: &Arc<Self>,
-        resource: &Resource,
-        objects: Vec<(EventType, Arc<Object>)>,
-    ) -> Result<Vec<Arc<Object>>, ConversionError> {
-        let Some(custom) = resource.custom.as_ref().filter(|_| self.ask_a_webhook()) else {
-            return Ok(objects.into_iter().map(|(_, object)| object).collect());
-        };
-        let mut claims = Vec::new();
-        let mut all = Vec::with_capacity(objects.len());
-        for (event_type, object) in objects {
-            if is_in_version(resource, object.body_slice()) {
-                all.push(Presented::AsItIs(object));
-                continue;
-            }
-            let form = Form {
-                version: custom.ordinal,
-                key: object.key().clone(),
-                at: object.resource_version(),
-                deleted: event_type == EventType::Deleted,
-            };
-            let (awaited, claim) = self.converted.ask(form);
-            claims.extend(claim.map(|claim| (claim, event_type, object)));
-            all.push(Presented::Awaited(awaited));
+    /// The answer says no, or is none.
+    pub(super) fn answered(
+        &self,
+        question: Question,
+        answer: &[u8],
+    ) -> Result<Vec<Value>, ConversionError> {
+        let mut done = question.done;
+        if let Some((_, review)) = question.review {
+            let mut converted = review.converted(answer).map_err(ConversionError)?;
+            converted.iter_mut().for_each(|object| self.conform(object));
+            done.extend(question.places.into_iter().zip(converted));
+            done.sort_unstable_by_key(|(at, _)| *at);
         }
-        self.spawn(resource, claims);
-        let mut presented = Vec::with_capacity(all.len());
-        for one in all {
-            presented.push(match one {
-                Presented::AsItIs(object) => object,
-                Presented::Awaited(awaited) => awaited.object().await?,
-            });
-        }
-        Ok(presented)
+        Ok(done.into_iter().map(|(_, object)| object).collect())
     }
+}
 
-    /// Has what was claimed made, whoever still waits for it then.
-    fn spawn(self: &Arc<Self>, resource: &Resource, claims: Vec<Claimed>) {
-        if claims.is_empty() {
-            return;
-        }
-        let work = Work {
-            versions: self.clone(),
-            to: resource.api_version(),
-            columns: resource.columns.clone(),
-        };
-        let token = self.tasks.token();
-        self.tasks.spawn("conversion", async move {
-            // Who waits is told by what is dropped.
-            token.run_until_cancelled(work.make(claims)).await;
-        });
-    }
+/// Objects on their way to another version.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// Those that are of that version already, by their places.
+    done: Vec<(usize, Value)>,
+    places: Vec<usize>,
+    /// What is asked about those at `places`, and how it is sent.
+    review: Option<(Bytes, Review)>,
 }
 
 impl Reading for Versions {
@@ -304,97 +282,4 @@ impl Reading for Versions {
         // A `Value` always encodes.
         changed.then(|| serde_json::to_vec(&object).expect("a JSON value encodes"))
     }
-}
-
-type Claimed = (Claim, EventType, Arc<Object>);
-
-enum Presented {
-    AsItIs(Arc<Object>),
-    Awaited(Awaited),
-}
-
-/// What is done in a task of its own.
-struct Work {
-    versions: Arc<Versions>,
-    to: String,
-    columns: Arc<ColumnSet>,
-}
-
-impl Work {
-    async fn make(self, claims: Vec<Claimed>) {
-        let mut away = None;
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        for claimed in claims {
-            let size = claimed.2.body_slice().len();
-            if bytes + size > REVIEW_BYTES_MAX && !batch.is_empty() {
-                self.make_batch(std::mem::take(&mut batch), &mut away).await;
-                bytes = 0;
-            }
-            bytes += size;
-            batch.push(claimed);
-        }
-        self.make_batch(batch, &mut away).await;
-    }
-
-    /// `away`: what a webhook failed by that took long to. It is not asked about the rest, for which others
-    /// may wait. One that says no is asked about each alone: no object fails for its neighbour.
-    async fn make_batch(&self, batch: Vec<Claimed>, away: &mut Option<ConversionError>) {
-        let begun = Instant::now();
-        match self.convert(&batch, away.as_ref()).await {
-            Ok(values) => {
-                for ((claim, event_type, _), value) in batch.into_iter().zip(values) {
-                    let made = self.object(&claim, event_type, &value);
-                    self.versions.converted.settle(claim, made);
-                }
-            }
-            Err(error) if batch.len() > 1 && begun.elapsed() < SLOW && away.is_none() => {
-                tracing::debug!(%error, "objects are converted one by one");
-                for claimed in batch {
-                    Box::pin(self.make_batch(vec![claimed], away)).await;
-                }
-            }
-            Err(error) => {
-                if begun.elapsed() >= SLOW {
-                    *away = Some(error.clone());
-                }
-                for (claim, ..) in batch {
-                    self.versions.converted.settle(claim, Err(error.clone()));
-                }
-            }
-        }
-    }
-
-    async fn convert(
-        &self,
-        batch: &[Claimed],
-        away: Option<&ConversionError>,
-    ) -> Result<Vec<Value>, ConversionError> {
-        if let Some(away) = away {
-            return Err(away.clone());
-        }
-        let values = batch.iter().map(|(_, _, object)| value_of(object));
-        self.versions
-            .convert(values.collect::<Result<_, _>>()?, &self.to)
-            .await
-    }
-
-    fn object(
-        &self,
-        claim: &Claim,
-        event_type: EventType,
-        value: &Value,
-    ) -> Result<Arc<Object>, ConversionError> {
-        let json = encode(value);
-        let key = claim.form.key.clone();
-        let read = Object::decode(key, claim.form.at, event_type, &json, &self.columns);
-        read.map(Arc::new)
-            .map_err(|error| ConversionError(error.to_string()))
-    }
-}
-
-/// An object of a cache in stored form.
-fn value_of(object: &Object) -> Result<Value, ConversionError> {
-    parse(object.body_slice())
-        .map_err(|error| ConversionError(format!("{}: {error}", object.key())))
 }

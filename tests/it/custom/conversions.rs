@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, converter, sized, watched};
+use tokio::sync::watch;
+
+use super::webhooks::{
+    DEFINITION, NEWER, answer, converted_foos, converter, reviewed, sized, watched,
+};
 use super::*;
 use crate::harness::{Reply, Webhook};
 
@@ -151,6 +156,58 @@ pub(super) async fn the_stored_version_can_change(world: &mut World) {
     );
     let (code, body) = world.get(&format!("{FOOS}/a")).await;
     assert_eq!(code, 500, "{body}");
+}
+
+/// Who wants one object does not wait for a list that somebody else reads, but for the objects that are
+/// converted together with it.
+pub(super) async fn a_long_list_keeps_nobody_waiting(world: &mut World) {
+    let released = watch::Sender::new(false);
+    let release = released.subscribe();
+    let webhook = Webhook::start(move |asked| {
+        let mut release = release.clone();
+        Box::pin(async move {
+            let objects = asked.body["request"]["objects"].as_array().cloned();
+            let is_first = |object: &Value| object["metadata"]["name"] == "a";
+            if objects.unwrap_or_default().iter().any(is_first) {
+                let released = release.wait_for(|now| *now).await;
+                released.expect("it ends with the test");
+            }
+            Reply::json(&answer(&asked))
+        })
+    })
+    .await;
+    world
+        .define(&converted_foos("v1", webhook.client_config("/")))
+        .await;
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        let mut large = sized("v1", name, 1);
+        large["spec"]["color"] = "x".repeat(600 << 10).into();
+        assert_eq!(world.post(FOOS, &large).await.0, 201);
+    }
+    let before = webhook.asked().len();
+    let mut wire = world.server.plain(Protocol::Http1).await;
+    let headers: [(&str, &str); 0] = [];
+    let listing = wire.send(Method::GET, NEWER, &headers, "");
+    let getting = async {
+        while webhook.asked().len() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let (code, body) = world.get(&format!("{NEWER}/d")).await;
+        assert_eq!(
+            (code, &body["spec"]["dimensions"]["size"]),
+            (200, &json!(1))
+        );
+        assert_eq!(reviewed(&webhook, before), [2, 1], "the list still waits");
+        released.send_replace(true);
+    };
+    let (list, ()) = tokio::join!(listing, getting);
+    let list = list.json();
+    let listed = list["items"].as_array().unwrap().iter();
+    let listed = listed.map(|item| item["metadata"]["name"].as_str().unwrap());
+    assert_eq!(listed.collect::<Vec<_>>(), names);
+    // What was made for the get was not made again.
+    assert_eq!(reviewed(&webhook, before), [2, 1, 1]);
 }
 
 /// A webhook by its Service, and an admission webhook that is shown what it asked for.

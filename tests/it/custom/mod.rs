@@ -92,6 +92,7 @@ on_both!(
     conversions: [
         what_cannot_be_converted_is_told,
         the_stored_version_can_change,
+        a_long_list_keeps_nobody_waiting,
         services_and_admission,
     ],
     showing: [
