@@ -21,7 +21,9 @@ use super::frame::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
 use crate::metrics::Metrics;
-use crate::registry::{ApiError, Deleted, Patch, Registry, Resource, StoredName, Target};
+use crate::registry::{
+    ApiError, Deleted, Patch, ReadError, Registry, Resource, StoredName, Target,
+};
 
 pub(super) const NAME: &str = "namespace-controller";
 
@@ -32,6 +34,9 @@ const PAGE: usize = 500;
 
 /// How many deletes of a pass are under way at once, so that a store that commits in groups can.
 const DELETES_MAX: usize = 32;
+
+/// How many resources a pass is at at once.
+const RESOURCES_MAX: usize = 4;
 
 /// How soon a namespace that was not empty yet is looked at again. What holds it back may take its time.
 const PAUSES: Pauses = Pauses {
@@ -121,27 +126,44 @@ impl NamespaceController {
 
     /// One pass over a namespace.
     async fn empty(&self, name: &str, uid: &str) -> Findings {
-        let mut findings = Findings::default();
         let mut prefixes = BTreeSet::new();
         let mut resources = self.registry.resources();
         resources.retain(|r| r.namespaced && r.is_stored());
         // The second of two that share a prefix has nothing of its own.
         resources.retain(|r| prefixes.insert(r.storage_prefix.clone()));
-        let (pods, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(|r| is_pods(r));
-        for resource in &pods {
-            self.empty_of((name, uid), resource, &mut findings).await;
+        // Custom resources go as what they are stored as: that needs no webhook, which may have gone before.
+        let resources = resources.into_iter().map(|resource| {
+            let owner = self.registry.resource_at(&resource.storage_prefix);
+            owner.unwrap_or(resource)
+        });
+        let (pods, others): (Vec<_>, Vec<_>) = resources.partition(|r| is_pods(r));
+        let findings = self.empty_all((name, uid), pods).await;
+        match findings.remains() {
+            true => findings,
+            false => findings.and(self.empty_all((name, uid), others).await),
         }
-        if findings.remains() {
-            return findings;
-        }
-        for resource in &others {
-            self.empty_of((name, uid), resource, &mut findings).await;
-        }
-        findings
     }
 
-    /// One pass over the objects of `resource` in a namespace. What fails there keeps nobody from the
-    /// others.
+    /// One pass over the objects of some resources in a namespace. What fails, or waits for a webhook, keeps
+    /// nobody from the others.
+    async fn empty_all(
+        &self,
+        (namespace, uid): (&str, &str),
+        resources: Vec<Arc<Resource>>,
+    ) -> Findings {
+        let passes = resources.into_iter().map(|resource| async move {
+            let mut findings = Findings::default();
+            self.empty_of((namespace, uid), &resource, &mut findings)
+                .await;
+            findings
+        });
+        let passes = futures_util::stream::iter(passes).buffer_unordered(RESOURCES_MAX);
+        passes
+            .fold(Findings::default(), async |all, found| all.and(found))
+            .await
+    }
+
+    /// One pass over the objects of `resource` in a namespace.
     async fn empty_of(
         &self,
         (namespace, uid): (&str, &str),
@@ -178,6 +200,10 @@ impl NamespaceController {
                     }
                     Ok(_) => findings.deleted += 1,
                     Err(error) if error.is_not_found() => {}
+                    // Its webhook is not asked again before the next pass: it may take half a minute each time.
+                    Err(error @ ApiError::Read(ReadError::Unconvertible(_))) => {
+                        return findings.failed(error);
+                    }
                     Err(error) => findings.failed(error),
                 }
             }

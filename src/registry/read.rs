@@ -15,13 +15,22 @@ pub(super) async fn get(
     target: &Target,
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
+    let object = get_stored(registry, target, options).await?;
+    let object = custom::presented_one(&target.resource, object).await?;
+    subresources::shown(target, object)
+}
+
+/// The same in the stored form.
+async fn get_stored(
+    registry: &Registry,
+    target: &Target,
+    options: GetOptions,
+) -> Result<Arc<Object>, ApiError> {
     let namespace = target.namespace.as_deref();
     let key = Place::key_of(&target.resource, namespace, &target.name)?;
     let cache = registry.cache(&target.resource)?;
     let found = cache.get(&key, options).await?;
-    let object = found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
-    let object = custom::presented_one(&target.resource, object).await?;
-    subresources::shown(target, object)
+    found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
 }
 
 pub(super) async fn list(
@@ -167,7 +176,16 @@ pub(super) fn predicate(
 }
 
 impl Registry {
-    /// The same in the stored form: for who looks at metadata only, and must not depend on webhooks.
+    /// One object in the stored form: for who looks at metadata only, which is that of every version, and must
+    /// not depend on webhooks.
+    ///
+    /// # Errors
+    /// As of other gets, but for those of a conversion.
+    pub(crate) async fn get_stored(&self, target: &Target) -> Result<Arc<Object>, ApiError> {
+        get_stored(self, target, GetOptions::default()).await
+    }
+
+    /// A watch in the stored form, for the same.
     pub(crate) async fn watch_stored(
         &self,
         resource: &Arc<Resource>,

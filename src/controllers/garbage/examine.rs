@@ -10,7 +10,7 @@ use super::graph::{Dependent, Place, Uid, View, Work};
 use super::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use super::{ACCOUNT, GarbageCollector};
 use crate::api::{
-    DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
+    DeleteOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
 };
 use crate::controllers::frame;
 use crate::controllers::queue::Next;
@@ -106,7 +106,7 @@ impl GarbageCollector {
             return Ok(None);
         };
         let target = target(resource, &place.key);
-        match self.registry.get(&target, GetOptions::default()).await {
+        match self.registry.get_stored(&target).await {
             Ok(object) if *object.uid() == **uid => Ok(Some((target, object))),
             Ok(_) => Ok(None),
             Err(error) if error.is_not_found() => Ok(None),
@@ -226,7 +226,7 @@ impl GarbageCollector {
         let key = ObjectKey::new(namespace, &owner.name);
         let prefix: Arc<str> = kind.storage_prefix.as_str().into();
         let wanted = target(kind, &key);
-        let object = match self.registry.get(&wanted, GetOptions::default()).await {
+        let object = match self.registry.get_stored(&wanted).await {
             Ok(object) if *object.uid() == *owner.uid => object,
             Ok(_) => return Ok(Standing::Dangling),
             // A name that none can have is one that nothing has.
@@ -264,7 +264,7 @@ impl GarbageCollector {
         };
         let deleted = match self.registry.delete(target, &options).await {
             Err(ApiError::Conflict { .. }) => {
-                let now = self.registry.get(target, GetOptions::default()).await;
+                let now = self.registry.get_stored(target).await;
                 let now = match now {
                     Ok(object) if *object.uid() == *metadata.uid => object,
                     Err(error) if !error.is_not_found() => return Err(error),

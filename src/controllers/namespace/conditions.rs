@@ -86,6 +86,22 @@ impl Findings {
         self.first.get_or_insert(error);
     }
 
+    /// With what another part of the pass met.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.deleted += other.deleted;
+        for (name, count) in other.remaining {
+            *self.remaining.entry(name).or_default() += count;
+        }
+        for (finalizer, count) in other.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += count;
+        }
+        self.failures += other.failures;
+        let room = FAILURES_TOLD_MAX.saturating_sub(self.told.len());
+        self.told.extend(other.told.into_iter().take(room));
+        self.first = self.first.or(other.first);
+        self
+    }
+
     /// Whether objects remain.
     pub(super) fn remains(&self) -> bool {
         !self.remaining.is_empty()
@@ -190,11 +206,12 @@ mod tests {
 
     #[test]
     fn what_remains_is_told_until_it_is_gone() {
-        let mut findings = Findings::default();
+        let (mut findings, mut others) = (Findings::default(), Findings::default());
         let held = json!({"metadata": {"finalizers": ["a.b/c", "x.y/z"]}});
-        findings.pending("jobs", "batch", &held);
+        others.pending("jobs", "batch", &held);
         let held = json!({"metadata": {"finalizers": ["x.y/z"]}});
         findings.pending("jobs", "batch", &held);
+        let mut findings = findings.and(others);
         findings.failed(ApiError::Unprocessable("no".to_owned()));
         let conditions = findings.conditions(&Value::Null).unwrap();
         assert_eq!(conditions.as_array().unwrap().len(), 5);

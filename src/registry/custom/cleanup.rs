@@ -2,7 +2,7 @@
 //! left the definition goes. A finalizer holds it until then, so that whatever happens to this server
 //! another one, or this one after a restart, goes on.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +10,14 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
 use super::conditions::{self, ESTABLISHED, TERMINATING};
 use super::definition::Definition;
 use super::follow::definitions;
-use crate::api::{DeleteOptions, ListOptions, Preconditions, PropagationPolicy};
+use crate::api::{
+    DeleteOptions, ListOptions, Preconditions, PropagationPolicy, SelectionPredicate,
+};
 use crate::cacher::ReadError;
 use crate::registry::write::{Change, Current, Place};
 use crate::registry::{ApiError, Deleted, Registry, Target, metadata};
@@ -31,20 +33,66 @@ const DELETES_MAX: usize = 32;
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// The definitions that are being deleted; bounded by how many there are.
-#[derive(Debug, Default)]
+/// How many definitions are looked at at once. One that waits for a webhook keeps its place for half a minute.
+const PASSES_MAX: usize = 64;
+
+/// The definitions that are being deleted.
+#[derive(Debug)]
 pub(super) struct Cleanup {
-    names: Mutex<BTreeSet<String>>,
-    news: Notify,
+    /// Those that have a task, which are no more than there are; and whether one was begun once more since its
+    /// last pass began.
+    names: Mutex<BTreeMap<String, bool>>,
+    passes: Semaphore,
+}
+
+impl Default for Cleanup {
+    fn default() -> Self {
+        Self {
+            names: Mutex::default(),
+            passes: Semaphore::new(PASSES_MAX),
+        }
+    }
 }
 
 impl Cleanup {
-    /// Has the definition's objects deleted, and then itself.
-    pub(super) fn add(&self, name: &str) {
-        if self.names.lock().insert(name.to_owned()) {
-            self.news.notify_one();
-        }
+    /// Notes that the definition of this name is being deleted; whether nobody is at it.
+    fn begin(&self, name: &str) -> bool {
+        let mut names = self.names.lock();
+        names.insert(name.to_owned(), true).is_none()
     }
+
+    fn begin_pass(&self, name: &str) {
+        self.names.lock().insert(name.to_owned(), false);
+    }
+
+    /// Notes that a pass found nothing to do; whether that is all. Another definition of that name may have
+    /// come and begun to go since.
+    fn end(&self, name: &str) -> bool {
+        let mut names = self.names.lock();
+        let again = names.get(name).copied().unwrap_or_default();
+        if !again {
+            names.remove(name);
+        }
+        !again
+    }
+}
+
+/// Has a definition's objects deleted, and then itself, in a task of its own: its objects may be such that
+/// nobody can read, or delete, which is not the other definitions' business.
+pub(super) fn start(registry: &Arc<Registry>, name: &str) {
+    if !registry.definitions.cleanup.begin(name) {
+        return;
+    }
+    let (registry, name) = (registry.clone(), name.to_owned());
+    let token = registry.tasks.token();
+    registry
+        .tasks
+        .clone()
+        .spawn("custom-resource-cleanup", async move {
+            // What is left when the server stops is found again at the next start.
+            let cleaning = clean_up(&registry, &name);
+            token.run_until_cancelled(cleaning).await;
+        });
 }
 
 /// What the first delete makes of a definition before it is marked: something to wait for.
@@ -68,39 +116,26 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str) {
     conditions::set(object, TERMINATING, status, reason, message, &now);
 }
 
-/// Cleans up, until the registry's tasks are cancelled.
-pub(super) async fn run(registry: Arc<Registry>) {
-    let token = registry.tasks.token();
-    tokio::select! {
-        // Stopping comes first: what is left is found again at the next start.
-        biased;
-        () = token.cancelled() => {}
-        () = clean_all(&registry) => {}
-    }
-}
-
-async fn clean_all(registry: &Registry) {
+/// Passes over a definition, until there is nothing more to do about it.
+async fn clean_up(registry: &Registry, name: &str) {
     let cleanup = &registry.definitions.cleanup;
     let mut wait = RETRY_MIN;
     loop {
-        let names = cleanup.names.lock().clone();
-        let none = names.is_empty();
-        for name in names {
-            match clean(registry, &name).await {
-                Ok(true) => {
-                    cleanup.names.lock().remove(&name);
-                    wait = RETRY_MIN;
-                }
-                Ok(false) => {}
-                Err(error) => tracing::warn!(name, %error, "cannot clean up a definition yet"),
+        let turn = cleanup.passes.acquire().await;
+        cleanup.begin_pass(name);
+        let cleaned = clean(registry, name).await;
+        drop(turn.expect("nobody closes it"));
+        match cleaned {
+            Ok(true) if cleanup.end(name) => return,
+            Ok(true) => {
+                wait = RETRY_MIN;
+                continue;
             }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(name, %error, "cannot clean up a definition yet"),
         }
-        tokio::select! {
-            // News first: they make patience needless.
-            biased;
-            () = cleanup.news.notified() => wait = RETRY_MIN,
-            () = tokio::time::sleep(wait), if !none => wait = (wait * 2).min(RETRY_MAX),
-        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY_MAX);
     }
 }
 
@@ -201,7 +236,9 @@ async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Resu
     };
     let mut found = false;
     loop {
-        let list = registry.list(&resource, None, &options).await?;
+        // As they are stored: a name and a uid need no conversion.
+        let cache = registry.cache(&resource)?;
+        let list = cache.list(&SelectionPredicate::default(), &options).await?;
         found |= !list.items.is_empty();
         // What was listed while the definition was there is its own, and goes by its uid.
         if !is_being_cleaned(&registry.read_stored(place).await?.value, uid) {
@@ -241,5 +278,23 @@ async fn delete_one(registry: &Registry, target: Target, uid: String) -> Result<
         Ok(Deleted::Gone(_) | Deleted::Last(_) | Deleted::Pending(_) | Deleted::Unread) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A definition of the same name may come and go while the end of the one before is noted.
+    #[test]
+    fn who_goes_again_is_looked_at_again() {
+        let cleanup = Cleanup::default();
+        assert!(cleanup.begin("a"));
+        cleanup.begin_pass("a");
+        assert!(!cleanup.begin("a"), "somebody is at it");
+        assert!(!cleanup.end("a"), "who has to look once more");
+        cleanup.begin_pass("a");
+        assert!(cleanup.end("a"));
+        assert!(cleanup.begin("a"));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, NAMES_ACCEPTED, Taken, Verdict};
 use super::definition::{Definition, Names};
-use super::{Custom, Versions, checks, resources};
+use super::{Custom, Versions, checks, cleanup, resources};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::write::{Change, Place};
@@ -66,7 +66,7 @@ pub(super) async fn follow(registry: Arc<Registry>) {
     }
 }
 
-async fn run(registry: &Registry) {
+async fn run(registry: &Arc<Registry>) {
     let mut following = Following::default();
     loop {
         match watch(registry).await {
@@ -96,7 +96,7 @@ async fn watch(registry: &Registry) -> Result<CacheWatcher, ApiError> {
 
 impl Following {
     /// Follows one watch to its end.
-    async fn heed_all(&mut self, registry: &Registry, mut watcher: CacheWatcher) {
+    async fn heed_all(&mut self, registry: &Arc<Registry>, mut watcher: CacheWatcher) {
         let mut initial = Some(BTreeSet::new());
         loop {
             let items = match self.untold.is_empty() {
@@ -227,7 +227,7 @@ impl Following {
 
     /// Serves what is established. When this is through, nothing is written any more by what was served
     /// before.
-    async fn publish(&mut self, registry: &Registry) {
+    async fn publish(&mut self, registry: &Arc<Registry>) {
         let all = self.known.values().flat_map(|k| k.resources.clone());
         let now: Vec<Arc<Resource>> = all.collect();
         registry.serve_custom(resources::ordered(now.clone()));
@@ -239,7 +239,7 @@ impl Following {
             .iter()
             .filter(|(_, k)| k.definition.is_terminating());
         for (name, _) in terminating {
-            registry.definitions.cleanup.add(name);
+            cleanup::start(registry, name);
         }
     }
 

@@ -320,7 +320,6 @@ pub(super) fn begin_write(resource: &Resource) -> Result<Option<UnderWay>, ApiEr
 pub(super) fn start(registry: &Arc<Registry>) {
     let tasks = &registry.tasks;
     tasks.spawn("custom-resources", follow::follow(registry.clone()));
-    tasks.spawn("custom-resource-cleanup", cleanup::run(registry.clone()));
 }
 
 /// Waits until what storage defines is served.

@@ -281,7 +281,13 @@ mod tests {
         let (tasks, names) = (Tasks::new(), &definition.spec.names);
         let nobody = Arc::new(crate::registry::services::Services(Weak::new()));
         let client = WebhookClient::new(&tasks, nobody);
-        let versions = Arc::new(versions(&definition, names, &client, &tasks));
+        let versions = Arc::new(versions(
+            &definition,
+            names,
+            &client,
+            &tasks,
+            &Arc::default(),
+        ));
         let all = resources(&definition, &versions, names, &Types::builtins());
         let [v1, v2] = all.as_slice() else {
             panic!("{all:?}");

@@ -2,6 +2,7 @@
 //! HTTP meet them.
 
 mod conversions;
+mod hanging;
 mod lifecycle;
 mod reading;
 mod schemas;
@@ -94,6 +95,11 @@ on_both!(
         the_stored_version_can_change,
         a_long_list_keeps_nobody_waiting,
         services_and_admission,
+    ],
+    hanging: [
+        a_namespace_goes_without_its_webhook,
+        a_definition_goes_beside_one_whose_webhook_hangs,
+        garbage_is_found_without_a_webhook,
     ],
     showing: [
         kubectl_finds_waits_and_prints,

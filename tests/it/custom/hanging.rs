@@ -1,0 +1,162 @@
+//! Conversion webhooks that take a call and never answer: what goes need not be converted first, and what has
+//! to be keeps nothing else.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, sized};
+use super::*;
+use crate::harness::{Reply, Webhook};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// How long a review may take; what is over before that did not wait for one.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A conversion webhook that does its work until it hangs.
+struct Hanging {
+    webhook: Webhook,
+    hangs: watch::Sender<bool>,
+}
+
+impl Hanging {
+    async fn start() -> Self {
+        let hangs = watch::Sender::new(false);
+        let state = hangs.subscribe();
+        let webhook = Webhook::start(move |asked| {
+            let hangs = *state.borrow();
+            Box::pin(async move {
+                match hangs {
+                    true => std::future::pending().await,
+                    false => Reply::json(&answer(&asked)),
+                }
+            })
+        })
+        .await;
+        Self { webhook, hangs }
+    }
+
+    /// Defines foos that are stored as v1.
+    async fn define(&self, world: &mut World) {
+        let definition = converted_foos("v1", self.webhook.client_config("/"));
+        world.define(&definition).await;
+    }
+
+    /// Has foos stored as v2 from now on.
+    async fn store_as_v2(&self, world: &mut World) {
+        let definition = converted_foos("v2", self.webhook.client_config("/"));
+        let patch = json!({"spec": {"versions": definition["spec"]["versions"]}});
+        let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
+        assert_eq!(code, 200, "{body}");
+        for number in 0.. {
+            let asked = self.webhook.asked().len();
+            let probe = sized("v2", &format!("probe-{number}"), 1);
+            let (code, made) = world.post(NEWER, &probe).await;
+            assert_eq!(code, 201, "{made}");
+            if self.webhook.asked().len() == asked {
+                break;
+            }
+        }
+    }
+
+    /// From now on it does not answer.
+    fn hang(&self) -> usize {
+        self.hangs.send_replace(true);
+        self.webhook.asked().len()
+    }
+}
+
+/// Objects that are stored in another version than the one that discovery prefers.
+pub(super) async fn a_namespace_goes_without_its_webhook(world: &mut World) {
+    let hanging = Hanging::start().await;
+    hanging.define(world).await;
+    let (_, group) = world.get("/apis/example.com").await;
+    assert_eq!(group["preferredVersion"]["version"], "v2");
+    let namespace = json!({"metadata": {"name": "doomed"}});
+    assert_eq!(world.post("/api/v1/namespaces", &namespace).await.0, 201);
+    let foos = FOOS.replace("default", "doomed");
+    let (code, made) = world.post(&foos, &sized("v1", "a", 1)).await;
+    assert_eq!(code, 201, "{made}");
+    let asked = hanging.hang();
+    assert_eq!(world.delete("/api/v1/namespaces/doomed").await.0, 200);
+    let gone = |code, _: &Value| code == 404;
+    world.until("/api/v1/namespaces/doomed", gone).await;
+    assert_eq!(world.get(&format!("{foos}/a")).await.0, 404);
+    assert_eq!(
+        hanging.webhook.asked().len(),
+        asked,
+        "there is nothing to convert"
+    );
+}
+
+/// Objects that have to be converted before they can be deleted hold back their own definition only.
+pub(super) async fn a_definition_goes_beside_one_whose_webhook_hangs(world: &mut World) {
+    let hanging = Hanging::start().await;
+    hanging.define(world).await;
+    assert_eq!(world.post(FOOS, &sized("v1", "old", 1)).await.0, 201);
+    hanging.store_as_v2(world).await;
+    let bars = foos()
+        .to_string()
+        .replace("foo", "bar")
+        .replace("Foo", "Bar");
+    let bars: Value = serde_json::from_str(&bars.replace(r#""fo""#, r#""ba""#)).unwrap();
+    world.define(&bars).await;
+    let mut bar = foo("a", json!({}));
+    bar["kind"] = "Bar".into();
+    let (code, made) = world.post(&FOOS.replace("foos", "bars"), &bar).await;
+    assert_eq!(code, 201, "{made}");
+    let asked = hanging.hang();
+    let began = Instant::now();
+    assert_eq!(world.delete(DEFINITION).await.0, 200);
+    while hanging.webhook.asked().len() == asked {
+        assert!(began.elapsed() < PATIENCE, "its webhook is asked");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let bars = DEFINITION.replace("foos", "bars");
+    assert_eq!(world.delete(&bars).await.0, 200);
+    world.until(&bars, |code, _| code == 404).await;
+    let waited = began.elapsed();
+    assert!(
+        waited < REVIEW_TIMEOUT,
+        "it has not waited for the other: {waited:?}"
+    );
+    assert_eq!(world.get(DEFINITION).await.0, 200, "which is not through");
+    hanging.hangs.send_replace(false);
+    hanging.webhook.close_connections();
+    world.until(DEFINITION, |code, _| code == 404).await;
+}
+
+/// What an owner is in another version is nothing that its dependents need to know; and it holds back no other
+/// owner that waits for its own.
+pub(super) async fn garbage_is_found_without_a_webhook(world: &mut World) {
+    let hanging = Hanging::start().await;
+    hanging.define(world).await;
+    let (code, owner) = world.post(FOOS, &sized("v1", "owner", 1)).await;
+    assert_eq!(code, 201, "{owner}");
+    hanging.store_as_v2(world).await;
+    let asked = hanging.hang();
+    let owned = |name: &str, uid: &Value| {
+        json!({"metadata": {"name": name, "ownerReferences": [{"apiVersion": "example.com/v2",
+            "kind": "Foo", "name": "owner", "uid": uid}]}})
+    };
+    let kept = owned("kept", &owner["metadata"]["uid"]);
+    let stray = owned("stray", &"of-another-one".into());
+    let waits = json!({"metadata": {"name": "waits"}});
+    for map in [kept, stray, waits] {
+        assert_eq!(world.post(MAPS, &map).await.0, 201);
+    }
+    let gone = |code, _: &Value| code == 404;
+    world.until(&format!("{MAPS}/stray"), gone).await;
+    let path = format!("{MAPS}/waits");
+    let foreground = format!("{path}?propagationPolicy=Foreground");
+    assert_eq!(world.delete(&foreground).await.0, 200);
+    world.until(&path, gone).await;
+    assert_eq!(world.get(&format!("{MAPS}/kept")).await.0, 200);
+    assert_eq!(
+        hanging.webhook.asked().len(),
+        asked,
+        "there is nothing to convert"
+    );
+}
