@@ -57,7 +57,7 @@ impl SampleController {
     ) -> Result<Self, InformerStopped> {
         let foos = factory.informer::<Foo>();
         let deployments = factory.informer::<Deployment>();
-        let queue = Arc::new(WorkQueue::default());
+        let queue = Arc::new(WorkQueue::named("foos"));
         follow_foos(&foos, &queue)?;
         follow_deployments(&deployments, &queue)?;
         Ok(Self {
@@ -68,6 +68,11 @@ impl SampleController {
             queue,
             recorder,
         })
+    }
+
+    /// What it has to do.
+    pub(crate) fn queue(&self) -> Arc<WorkQueue<ObjectKey>> {
+        self.queue.clone()
     }
 
     /// Works until `stop`; what is in the works then is finished.

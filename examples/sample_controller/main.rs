@@ -14,10 +14,13 @@
 
 mod controller;
 mod foo;
+mod metrics;
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
@@ -31,6 +34,7 @@ use watchet::informer::{
 
 use controller::SampleController;
 use foo::Foo;
+use metrics::Counting;
 
 /// How long what is in the works may take at the end.
 const GRACE: Duration = Duration::from_secs(20);
@@ -56,6 +60,10 @@ struct Args {
     /// How long the others wait for a leader that says nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     lease_duration: u64,
+
+    /// Where metrics are served, e.g. 127.0.0.1:8080; not at all without it.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_address: Option<SocketAddr>,
 }
 
 impl Args {
@@ -107,11 +115,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>> {
     let client = args.client()?;
     let elector = LeaderElector::new(&client, args.election())?;
-    let led = elector
-        .run(stop, async |stop| {
-            control(&client, args.workers, stop).await
-        })
-        .await;
+    let counting = Counting::default();
+    let serve = async {
+        match args.metrics_address {
+            Some(address) => metrics::serve(address, counting.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let lead = elector.run(stop, async |stop| {
+        control(&client, args.workers, &counting, stop).await
+    });
+    // Biased: what is done counts. Those who wait to lead serve metrics, too.
+    let led = tokio::select! {
+        biased;
+        led = lead => led,
+        Err(error) = serve => return Err(error.into()),
+    };
     match led {
         LeaderEnded::Done(done) => done,
         LeaderEnded::NeverLed => Ok(()),
@@ -124,6 +143,7 @@ async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>>
 async fn control(
     client: &RestClient,
     workers: usize,
+    counting: &Counting,
     stop: CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
     match stop.run_until_cancelled(define_until_taken(client)).await {
@@ -132,9 +152,11 @@ async fn control(
     }
     let factory =
         SharedInformerFactory::new(client.clone()).with_default_resync(Duration::from_secs(30));
+    let factory = Arc::new(factory);
     // Its task is one of the factory's, and so is waited for in the end.
     let recorder = EventRecorder::new(client, "sample-controller", factory.tasks());
     let controller = SampleController::new(client, &factory, recorder)?;
+    counting.get_or_init(|| (factory.clone(), controller.queue()));
     factory.start();
     if let Some(synced) = stop
         .run_until_cancelled(factory.wait_for_cache_sync())

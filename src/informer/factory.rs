@@ -10,6 +10,7 @@ use k8s_openapi::Resource;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
+use super::metrics::Seen;
 use super::{
     ApiResource, HttpListerWatcher, InformerSynced, KubeObject, ListWatchOptions, ObjectScope,
     RestClient, SharedInformer,
@@ -75,6 +76,7 @@ trait AnyInformer: Send + Sync {
     /// Starts it, unless it was before. Whether it was not.
     fn start(&self, tasks: &Tasks) -> bool;
     fn synced(&self) -> InformerSynced;
+    fn seen(&self) -> Seen;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -85,6 +87,10 @@ impl<T: KubeObject> AnyInformer for SharedInformer<T> {
 
     fn synced(&self) -> InformerSynced {
         SharedInformer::synced(self)
+    }
+
+    fn seen(&self) -> Seen {
+        SharedInformer::seen(self)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -216,7 +222,17 @@ impl SharedInformerFactory {
             "" => resource.plural.clone(),
             group => format!("{}.{group}", resource.plural),
         };
-        SharedInformer::new(&name, source, resync.unwrap_or(self.default_resync))
+        let metrics = source.metrics();
+        let informer = SharedInformer::new(&name, source, resync.unwrap_or(self.default_resync));
+        informer.set_reflector_metrics(metrics);
+        informer
+    }
+
+    /// What is told of its informers in a scrape, in the order in which they were made.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        let informers = self.informers.lock();
+        let informers = informers.iter();
+        informers.map(|known| known.informer.seen()).collect()
     }
 
     /// Starts the informers that were not started yet. After [`Self::shutdown`] they would end at once.

@@ -22,6 +22,7 @@ mod key;
 pub mod kubelet;
 mod leader_election;
 mod lister;
+mod metrics;
 mod object;
 mod objects;
 mod recorder;
@@ -46,6 +47,7 @@ pub use leader_election::{
     InvalidLeaderElection, LeaderElectionConfig, LeaderElector, LeaderEnded,
 };
 pub use lister::{Lister, NamespaceLister, NotFound};
+pub use metrics::InformerMetrics;
 pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
 pub use objects::Objects;
 pub use recorder::EventRecorder;

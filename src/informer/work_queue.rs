@@ -10,7 +10,7 @@
 
 mod rate_limiter;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub use rate_limiter::{Exponential, MaxOf, RateLimiter, TokenBucket};
 
-use crate::metrics::WorkQueueMetrics;
+use crate::metrics::{Work, WorkQueueMetrics};
 
 /// The keys that a controller has to look at. Any task may add keys, and any number take them.
 ///
@@ -53,10 +53,10 @@ pub struct WorkQueue<K> {
 
 struct Keys<K> {
     ready: VecDeque<K>,
-    /// In `ready`, or to be put there when it is no longer busy. (client-go's "dirty".)
-    wanted: HashSet<K>,
+    /// In `ready`, or to be put there when it is no longer busy, and since when. (client-go's "dirty".)
+    wanted: HashMap<K, Instant>,
     /// Handed out and not yet given back. (client-go's "processing".)
-    busy: HashSet<K>,
+    busy: HashMap<K, Work>,
     /// By when they are added; the number tells apart those of one moment.
     later: BTreeMap<(Instant, u64), K>,
     /// Where in `later` a key is.
@@ -80,10 +80,11 @@ enum Ending {
 impl<K: Clone + Eq + Hash> Keys<K> {
     /// Whether that was news.
     fn add(&mut self, key: K) -> bool {
-        if self.ending != Ending::NotYet || !self.wanted.insert(key.clone()) {
+        if self.ending != Ending::NotYet || self.wanted.contains_key(&key) {
             return false;
         }
-        if !self.busy.contains(&key) {
+        self.wanted.insert(key.clone(), Instant::now());
+        if !self.busy.contains_key(&key) {
             self.ready.push_back(key);
         }
         true
@@ -115,10 +116,10 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         added
     }
 
-    fn take(&mut self) -> Option<K> {
+    fn take(&mut self, metrics: &WorkQueueMetrics) -> Option<K> {
         let key = self.ready.pop_front()?;
-        self.wanted.remove(&key);
-        self.busy.insert(key.clone());
+        let added = self.wanted.remove(&key).expect("what is ready is wanted");
+        self.busy.insert(key.clone(), metrics.begin(added));
         Some(key)
     }
 }
@@ -129,8 +130,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         Self {
             keys: Mutex::new(Keys {
                 ready: VecDeque::new(),
-                wanted: HashSet::new(),
-                busy: HashSet::new(),
+                wanted: HashMap::new(),
+                busy: HashMap::new(),
                 later: BTreeMap::new(),
                 when: HashMap::new(),
                 number: 0,
@@ -141,6 +142,21 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             news: Notify::new(),
             metrics,
         }
+    }
+
+    /// One that is called so where it is measured, with the limits that controllers of Kubernetes have: a
+    /// key waits from 5 ms to 1,000 s, and all together are retried 10 times a second, or 100 at once.
+    pub fn named(name: &'static str) -> Self {
+        let limiter = MaxOf::new([
+            Box::new(Exponential::default()) as Box<dyn RateLimiter>,
+            Box::new(TokenBucket::default()),
+        ]);
+        Self::new(limiter, Arc::new(WorkQueueMetrics::new(name)))
+    }
+
+    /// What it counts; [`InformerMetrics`](super::InformerMetrics) tells it.
+    pub fn metrics(&self) -> &Arc<WorkQueueMetrics> {
+        &self.metrics
     }
 
     /// Has `key` looked at soon, and again if it is being looked at just now. Nothing happens when it
@@ -195,7 +211,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             let later = {
                 let mut keys = self.keys.lock();
                 self.metrics.adds.add(keys.ripen(Instant::now()));
-                let taken = keys.take();
+                let taken = keys.take(&self.metrics);
                 self.tell(&keys);
                 match taken {
                     Some(key) => return Some(key),
@@ -223,8 +239,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Gives back a key that was looked at. When it was added meanwhile it comes again.
     pub fn done(&self, key: &K) {
         self.change(|keys| {
-            if keys.busy.remove(key) && keys.wanted.contains(key) {
-                keys.ready.push_back(key.clone());
+            if let Some(work) = keys.busy.remove(key) {
+                self.metrics.finish(work);
+                if keys.wanted.contains_key(key) {
+                    keys.ready.push_back(key.clone());
+                }
             }
             0
         });
@@ -293,15 +312,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 }
 
-/// With the limits that controllers of Kubernetes have: a key waits from 5 ms to 1,000 s, and all
-/// together are retried 10 times a second, or 100 at once.
+/// [`WorkQueue::named`], without a name.
 impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
     fn default() -> Self {
-        let limiter = MaxOf::new([
-            Box::new(Exponential::default()) as Box<dyn RateLimiter>,
-            Box::new(TokenBucket::default()),
-        ]);
-        Self::new(limiter, Arc::new(WorkQueueMetrics::new("")))
+        Self::named("")
     }
 }
 
@@ -310,7 +324,7 @@ impl<K: fmt::Debug> fmt::Debug for WorkQueue<K> {
         let keys = self.keys.lock();
         f.debug_struct("WorkQueue")
             .field("ready", &keys.ready)
-            .field("busy", &keys.busy)
+            .field("busy", &keys.busy.keys().collect::<Vec<_>>())
             .field("later", &keys.later)
             .finish_non_exhaustive()
     }

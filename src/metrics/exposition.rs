@@ -26,14 +26,14 @@ impl Format {
 
 /// What a family's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Counter,
     Gauge,
     Histogram,
 }
 
 impl Kind {
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -43,18 +43,18 @@ impl Kind {
 }
 
 /// A label and its value.
-pub(super) type Label<'a> = (&'static str, &'a str);
+pub(crate) type Label<'a> = (&'static str, &'a str);
 
 /// A text in the making.
 #[derive(Debug)]
-pub(super) struct Exposition {
+pub(crate) struct Exposition {
     format: Format,
     text: String,
 }
 
 /// A family in the making: it writes its header before its first sample, and nothing without one.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
+pub(crate) struct Family<'a> {
     exposition: &'a mut Exposition,
     name: &'a str,
     kind: Kind,
@@ -63,14 +63,14 @@ pub(super) struct Family<'a> {
 }
 
 impl Exposition {
-    pub(super) fn new(format: Format) -> Self {
+    pub(crate) fn new(format: Format) -> Self {
         Self {
             format,
             text: String::new(),
         }
     }
 
-    pub(super) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &'a str) -> Family<'a> {
+    pub(crate) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &'a str) -> Family<'a> {
         // OpenMetrics knows counters by this suffix. (One of upstream's gauges has it too.)
         debug_assert!(kind != Kind::Counter || name.ends_with("_total"), "{name}");
         Family {
@@ -82,7 +82,7 @@ impl Exposition {
         }
     }
 
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");
         }
@@ -96,14 +96,14 @@ impl Exposition {
 
 impl Family<'_> {
     /// A counter's or gauge's value.
-    pub(super) fn value(&mut self, labels: &[&[Label<'_>]], value: impl Display) {
+    pub(crate) fn value(&mut self, labels: &[&[Label<'_>]], value: impl Display) {
         self.begin();
         self.sample("", labels, None, value);
     }
 
     /// A histogram; nothing as long as nothing was observed, so that what never happens costs no
     /// twenty lines in each scrape.
-    pub(super) fn histogram(&mut self, labels: &[&[Label<'_>]], histogram: &Histogram) {
+    pub(crate) fn histogram(&mut self, labels: &[&[Label<'_>]], histogram: &Histogram) {
         if histogram.count() == 0 {
             return;
         }
@@ -114,7 +114,8 @@ impl Family<'_> {
             let bound = match (bound == f64::INFINITY, self.exposition.format) {
                 (true, _) => "+Inf".to_owned(),
                 (false, Format::Prometheus) => bound.to_string(),
-                (false, Format::OpenMetrics) => format!("{bound:?}"),
+                (false, Format::OpenMetrics) if bound.fract() == 0.0 => format!("{bound:.1}"),
+                (false, Format::OpenMetrics) => bound.to_string(),
             };
             self.sample("_bucket", labels, Some(&bound), cumulative);
         }

@@ -28,7 +28,9 @@ pub use resource::{
 pub use value::{Counter, Gauge, Held, Histogram};
 pub use work_queue::WorkQueueMetrics;
 
-use exposition::{Exposition, Kind};
+pub(crate) use exposition::{Exposition, Kind, Label};
+pub(crate) use work_queue::{Work, write as write_work_queues};
+
 use process::Process;
 use table::Seen;
 
@@ -125,7 +127,7 @@ impl Metrics {
             out.family("apiserver_storage_size_bytes", Kind::Gauge, help)
                 .value(&[&[("storage_cluster_id", "etcd-0")]], bytes);
         }
-        work_queue::write(&self.work_queues.lock(), &mut out);
+        write_work_queues(&self.work_queues.lock(), &mut out);
         self.process.write(&mut out);
         out.finish()
     }

@@ -74,7 +74,10 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     watches.initial_state_sent(RequestScope::Namespace, second);
     metrics.lease_keys().observe(10.0);
     metrics.storage_size(Some(4096));
-    metrics.work_queue("sweeper").adds.add(5);
+    let sweeper = metrics.work_queue("sweeper");
+    sweeper.adds.add(5);
+    let work = sweeper.begin(tokio::time::Instant::now());
+    sweeper.finish(work);
 }
 
 fn watch_of_pods() -> RequestLabels {

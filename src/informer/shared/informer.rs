@@ -10,7 +10,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,9 +22,10 @@ use super::processor::Processor;
 use super::registration::HandlerRegistration;
 use super::synced::{InformerSynced, NeverSynced, Progress};
 use crate::informer::controller::{Config, Controller, Resync, WatchErrorHandler, process_deltas};
+use crate::informer::metrics::Seen;
 use crate::informer::{
-    DeltaFifo, Deltas, IndexTaken, Indexers, KubeObject, Lister, Notification, Requeue,
-    ResourceEventHandler, ThreadSafeStore,
+    DeltaFifo, Deltas, IndexTaken, Indexers, KubeObject, Lister, Notification, ReflectorMetrics,
+    Requeue, ResourceEventHandler, ThreadSafeStore,
 };
 use crate::reflector::{Backoff, ListerWatcher, SourceError};
 use crate::tasks::Tasks;
@@ -88,11 +89,14 @@ struct Inner<T: KubeObject> {
     state: Mutex<State<T>>,
     resync_check_period: watch::Sender<Duration>,
     progress: Progress,
+    /// Once it runs.
+    queue: OnceLock<Weak<DeltaFifo<T>>>,
 }
 
 struct State<T: KubeObject> {
     processor: Processor<T>,
     life: Life<T>,
+    reflector: Option<Arc<ReflectorMetrics>>,
 }
 
 enum Life<T: KubeObject> {
@@ -172,9 +176,11 @@ impl<T: KubeObject> SharedInformer<T> {
             state: Mutex::new(State {
                 processor: Processor::default(),
                 life: Life::New(preparation),
+                reflector: None,
             }),
             resync_check_period: watch::Sender::default(),
             progress: Progress::default(),
+            queue: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -222,9 +228,11 @@ impl<T: KubeObject> SharedInformer<T> {
             Some(with_transform) => with_transform(queue),
             None => queue,
         };
+        let queue = Arc::new(queue);
+        inner.queue.get_or_init(|| Arc::downgrade(&queue));
         let due = self.clone();
         let controller = Controller::new(Config {
-            queue: Arc::new(queue),
+            queue,
             lister_watcher: source,
             process: |deltas: &Deltas<T>, is_in_initial_list| {
                 self.process(deltas, is_in_initial_list);
@@ -292,7 +300,9 @@ impl<T: KubeObject> SharedInformer<T> {
             drop(tasks.spawn("informer handler", run));
         };
         let mut state = self.inner.state.lock();
-        let State { processor, life } = &mut *state;
+        let State {
+            processor, life, ..
+        } = &mut *state;
         match life {
             Life::New(preparation) => preparation.listeners.push(Box::new(task)),
             Life::Running(tasks) => {
@@ -362,6 +372,28 @@ impl<T: KubeObject> SharedInformer<T> {
     ) -> Result<(), AlreadyStarted> {
         let handler: WatchErrorHandler = Arc::new(handler);
         self.prepare(|preparation| preparation.watch_error_handler = Some(handler))
+    }
+
+    /// Says where its source counts, so that [`InformerMetrics`](crate::informer::InformerMetrics) can tell
+    /// it: [`HttpListerWatcher::metrics`](crate::informer::HttpListerWatcher::metrics).
+    pub fn set_reflector_metrics(&self, metrics: Arc<ReflectorMetrics>) {
+        self.inner.state.lock().reflector = Some(metrics);
+    }
+
+    /// What is told of it in a scrape.
+    pub(in crate::informer) fn seen(&self) -> Seen {
+        // Before the lock, which is taken under that of the queue.
+        let queue = self.inner.queue.get().and_then(Weak::upgrade);
+        let queued = queue.map_or(0, |queue| queue.len());
+        let state = self.inner.state.lock();
+        Seen {
+            name: self.inner.resource.to_string(),
+            reflector: state.reflector.clone(),
+            synced: self.has_synced(),
+            objects: self.inner.indexer.list().len(),
+            queued,
+            handlers: state.processor.metrics(),
+        }
     }
 
     fn prepare(&self, prepare: impl FnOnce(&mut Preparation<T>)) -> Result<(), AlreadyStarted> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::listener::Listener;
+use super::listener::{HandlerMetrics, Listener};
 use super::registration::HandlerRegistration;
 use crate::informer::{KubeObject, Notification};
 
@@ -77,6 +77,13 @@ impl<T: KubeObject> Processor<T> {
 
     pub(super) fn listeners(&self) -> impl Iterator<Item = &Arc<Listener<T>>> {
         self.handlers.values().map(|handler| &handler.listener)
+    }
+
+    /// What each handler is measured by.
+    pub(super) fn metrics(&self) -> Vec<(String, Arc<HandlerMetrics>)> {
+        let handlers = self.handlers.iter();
+        let measured = handlers.map(|(id, h)| (id.to_string(), h.listener.metrics().clone()));
+        measured.collect()
     }
 
     /// The smallest period that is asked for; zero if none is.

@@ -1,5 +1,5 @@
-//! What a source counts of its lists and watches, under the names of client-go's reflector. Nobody
-//! renders it here: whoever runs informers tells it in whatever way the program tells its numbers.
+//! What a source counts of its lists and watches, under the names of client-go's reflector. How
+//! it is told is not known here; see [`InformerMetrics`](crate::informer::InformerMetrics).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

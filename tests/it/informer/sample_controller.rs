@@ -18,13 +18,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 use watchet::informer::{ApiResource, Patch, ResourceClient, RestClient, RestError};
 
 use super::outages::Host;
 use super::{NAMESPACE, client};
-use crate::harness::{PATIENCE, signal};
+use crate::harness::{PATIENCE, Scrape, signal};
+
 use crate::storage::etcd::EtcdProcess;
 use foo::{Foo, controller_of};
 
@@ -80,6 +83,7 @@ impl Program {
             .arg(kubeconfig)
             // Longer than the server is away, however slow the machine is.
             .args(["--lease-duration", "60"])
+            .args(["--metrics-address", "127.0.0.1:0"])
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap())
@@ -87,6 +91,24 @@ impl Program {
             .spawn();
         let child = child.expect("the program starts");
         Self { child, log }
+    }
+
+    /// What it says of itself, as Prometheus sees it.
+    async fn scrape(&self) -> Scrape {
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        let (_, address) = log
+            .split_once("metrics are at http://")
+            .expect("it said so");
+        let (address, _) = address.split_once("/metrics").unwrap();
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert!(head.contains("version=0.0.4"), "{head}");
+        Scrape::parse(text)
     }
 
     async fn terminate(mut self) {
@@ -349,6 +371,23 @@ async fn converges(args: &[&str]) {
         user.delete_foo("foo-0").await;
         wanted.remove("foo-0");
         user.until_converged(&wanted).await;
+        let told = program.scrape().await;
+        for name in ["foos.samplecontroller.k8s.io", "deployments.apps"] {
+            let of = |metric: &str| told.get(&format!("{metric}{{name=\"{name}\"}}"));
+            assert_eq!(of("informer_synced"), Some(1.0));
+            assert_eq!(
+                of("reflector_lists_total"),
+                Some(1.0),
+                "no kill costs a list"
+            );
+            assert!(of("reflector_watches_total") > Some(1.0), "{told:?}");
+        }
+        let foos = r#"informer_objects{name="foos.samplecontroller.k8s.io"}"#;
+        assert!(
+            told.get(foos)
+                .is_some_and(|foos| foos >= wanted.len() as f64)
+        );
+        assert!(told.get(r#"workqueue_work_duration_seconds_count{name="foos"}"#) > Some(9.0));
         server
     };
     let server = tokio::select! {
