@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::rest::RestClient;
+use super::rest::{RestClient, RestError};
 use lock::{LeaseLock, Lock};
 
 /// How much longer than the retry period may be waited at most, as a part of it, so that replicas that
@@ -64,9 +64,13 @@ impl LeaderElectionConfig {
     }
 
     fn check(&self) -> Result<(), InvalidLeaderElection> {
-        let wrong = if self.lease_duration <= self.renew_deadline {
+        let wrong = if i32::try_from(self.lease_duration.as_secs()).is_err() {
+            "leaseDuration must be fewer seconds, as many as a Lease can say"
+        } else if self.lease_duration <= self.renew_deadline {
             "leaseDuration must be greater than renewDeadline"
-        } else if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+        } else if self.renew_deadline <= self.retry_period
+            || self.renew_deadline <= self.retry_period.mul_f64(JITTER)
+        {
             "renewDeadline must be greater than retryPeriod*JitterFactor"
         } else if self.retry_period.is_zero() {
             "retryPeriod must be greater than zero"
@@ -212,7 +216,14 @@ impl<L: Lock> Election<L> {
         tracing::warn!(lease = self.config.name, "no longer the leader");
         leading.cancel();
         // What is done until then is done by the only leader.
-        match timeout_at(self.lasts_until(), work).await {
+        let ended = timeout_at(self.lasts_until(), work).await;
+        let leads = |known: &mut Option<String>| {
+            let leads = known.as_deref() == Some(&self.config.identity);
+            *known = known.take().filter(|_| !leads);
+            leads
+        };
+        self.leader.send_if_modified(leads);
+        match ended {
             Ok(_) | Err(_) => LeaderEnded::Lost,
         }
     }
@@ -253,9 +264,11 @@ impl<L: Lock> Election<L> {
         }
     }
 
-    /// One try, which takes no longer than it may.
+    /// One try, which takes no longer than it may. One that hangs must not take the whole deadline, within
+    /// which there has to be another: the programs of Kubernetes ask with half of it as their timeout, too.
     async fn tried(&mut self) -> bool {
-        let tried = timeout(self.config.renew_deadline, self.try_acquire_or_renew()).await;
+        let lasting = self.config.renew_deadline / 2;
+        let tried = timeout(lasting, self.try_acquire_or_renew()).await;
         let leads = tried.unwrap_or(false);
         let holder = self.holder().map(str::to_owned);
         self.leader.send_if_modified(|known| {
@@ -355,6 +368,20 @@ impl<L: Lock> Election<L> {
             return;
         }
         if self.config.release_on_cancel {
+            let deadline = self.config.renew_deadline;
+            match timeout(deadline, self.give_up()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given up"),
+                Err(_) => tracing::warn!("the lease could not be given up in time"),
+            }
+        }
+        self.leader.send_replace(None);
+    }
+
+    /// Writes that nobody holds it. Also when somebody has changed the Lease since it was read, as long as
+    /// it is this replica that holds it.
+    async fn give_up(&mut self) -> Result<(), RestError> {
+        while self.leads() {
             let lease = self.lease.clone().unwrap_or_default();
             let now = MicroTime(Timestamp::now());
             let spec = LeaseSpec {
@@ -365,14 +392,12 @@ impl<L: Lock> Election<L> {
                 lease_transitions: lease.spec.as_ref().and_then(|spec| spec.lease_transitions),
                 ..LeaseSpec::default()
             };
-            let released = self.lock.update(with_spec(lease, spec));
-            match timeout(self.config.renew_deadline, released).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given up"),
-                Err(_) => tracing::warn!("the lease could not be given up in time"),
-            }
+            self.lease = Some(match self.lock.update(with_spec(lease, spec)).await {
+                Err(error) if error.is_conflict() => self.lock.get().await?,
+                written => written?,
+            });
         }
-        self.leader.send_replace(None);
+        Ok(())
     }
 
     fn observe(&mut self, lease: Lease) {

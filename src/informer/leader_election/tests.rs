@@ -18,6 +18,10 @@ struct Kept {
     version: u64,
     away: bool,
     writes: usize,
+    /// So many requests that come next are never answered.
+    hanging: usize,
+    /// Somebody else changes the Lease before so many writes.
+    meddled: usize,
 }
 
 /// What one replica sees of it; one that is cut off sees nothing.
@@ -29,7 +33,12 @@ fn failure(code: u16, reason: &str) -> RestError {
 }
 
 impl View {
-    fn reached(&self) -> Result<(), RestError> {
+    async fn reached(&self) -> Result<(), RestError> {
+        let hangs = self.0.0.lock().hanging.checked_sub(1);
+        if let Some(left) = hangs {
+            self.0.0.lock().hanging = left;
+            std::future::pending::<()>().await;
+        }
         match *self.1.lock() || self.0.0.lock().away {
             true => Err(failure(503, "ServiceUnavailable")),
             false => Ok(()),
@@ -63,13 +72,13 @@ impl Place {
 
 impl Lock for View {
     async fn get(&mut self) -> Result<Lease, RestError> {
-        self.reached()?;
+        self.reached().await?;
         let lease = self.0.0.lock().lease.clone();
         lease.ok_or_else(|| failure(404, "NotFound"))
     }
 
     async fn create(&mut self, lease: Lease) -> Result<Lease, RestError> {
-        self.reached()?;
+        self.reached().await?;
         if self.0.0.lock().lease.is_some() {
             return Err(failure(409, "AlreadyExists"));
         }
@@ -77,7 +86,14 @@ impl Lock for View {
     }
 
     async fn update(&mut self, lease: Lease) -> Result<Lease, RestError> {
-        self.reached()?;
+        self.reached().await?;
+        let meddled = self.0.0.lock().meddled.checked_sub(1);
+        if let Some(left) = meddled {
+            let mut known = self.0.0.lock().lease.clone().unwrap();
+            known.metadata.labels = Some([("touched".into(), left.to_string())].into());
+            self.0.store(&known);
+            self.0.0.lock().meddled = left;
+        }
         let known = self.0.0.lock().lease.clone().unwrap_or_default();
         if known.metadata.resource_version != lease.metadata.resource_version {
             return Err(failure(409, "Conflict"));
@@ -256,6 +272,59 @@ async fn who_is_stopped_before_it_leads_never_led() {
     assert!(log.lock().is_empty());
 }
 
+/// A request that hangs once took the whole time in which the lease has to be renewed.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_hangs_is_tried_again_in_time() {
+    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    seconds(5).await;
+    place.0.lock().hanging = 1;
+    seconds(60).await;
+    assert_eq!(
+        (place.0.lock().hanging, &*log.lock()),
+        (0, &vec!["a leads 0".to_owned()])
+    );
+    stop.cancel();
+    assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
+}
+
+/// Whoever puts a label on the Lease does not keep the next leader waiting.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_up_also_when_somebody_has_touched_it() {
+    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    seconds(3).await;
+    place.0.lock().meddled = 3;
+    stop.cancel();
+    assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
+    assert_eq!(place.spec().holder_identity.as_deref(), Some(""));
+    assert_eq!(place.0.lock().meddled, 0);
+
+    // What somebody else holds by then is left alone.
+    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    seconds(3).await;
+    let mut lease = place.0.lock().lease.clone().unwrap();
+    lease.spec.as_mut().unwrap().holder_identity = Some("thief".into());
+    place.store(&lease);
+    stop.cancel();
+    assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
+    assert_eq!(place.spec().holder_identity.as_deref(), Some("thief"));
+}
+
+/// Who has lost the lease was told to lead for ever.
+#[tokio::test(start_paused = true)]
+async fn who_has_lost_the_lease_does_not_say_that_it_leads() {
+    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+    let elected = election(place.view(), "a");
+    let leader = elected.leader.subscribe();
+    let (_stop, a) = replica(&tasks, elected, &log, Instant::now());
+    seconds(5).await;
+    assert_eq!(leader.borrow().as_deref(), Some("a"));
+    place.0.lock().away = true;
+    assert_eq!(a.await.unwrap(), LeaderEnded::Lost);
+    assert_eq!(leader.borrow().as_deref(), None);
+}
+
 /// After its restart a replica of the same name goes on with the lease that it held.
 #[tokio::test(start_paused = true)]
 async fn the_same_identity_takes_up_its_own_lease() {
@@ -292,6 +361,14 @@ fn times_must_fit_together() {
     refused(
         |config| config.retry_period = config.renew_deadline,
         "renewDeadline must be greater",
+    );
+    refused(
+        |config| config.retry_period = Duration::MAX,
+        "renewDeadline must be greater",
+    );
+    refused(
+        |config| (config.lease_duration, config.renew_deadline) = (Duration::MAX, Duration::MAX),
+        "leaseDuration must be fewer",
     );
     refused(|config| config.identity.clear(), "Lock identity is empty");
 }
