@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::recent::Recent;
+use crate::api::names::{SUBDOMAIN_LENGTH_MAX, is_dns_subdomain};
 
 /// How many kinds of events are remembered.
 const REMEMBERED_MAX: usize = 4096;
@@ -214,9 +215,15 @@ fn same(event: &Event) -> Same {
     (Kind::of(event), message)
 }
 
-/// The name of an event about `object`, which no other has.
+/// The name of an event about `object`, which no other has. Some objects are called what no event can be,
+/// such as the role `system:node` or what has too long a name: theirs are told apart by chance alone, as by
+/// client-go.
 pub(super) fn event_name(object: &str, now: Timestamp) -> String {
-    format!("{object}.{:x}", now.as_nanosecond())
+    let name = format!("{object}.{:x}", now.as_nanosecond());
+    match name.len() <= SUBDOMAIN_LENGTH_MAX && is_dns_subdomain(&name) {
+        true => name,
+        false => uuid::Uuid::new_v4().to_string(),
+    }
 }
 
 /// `event` under a name of its own, which its first writing gave it unless that is long ago.

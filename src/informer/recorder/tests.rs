@@ -167,6 +167,19 @@ async fn events_are_created_patched_and_made_anew_when_they_are_gone() {
     assert_eq!(recorder.lost(), 2, "nobody writes any more");
 }
 
+/// Events about what RBAC allows were once refused by the server, and lost.
+#[test]
+fn events_have_names_whatever_their_object_is_called() {
+    let now = Timestamp::from_nanosecond(0x1f).unwrap();
+    assert_eq!(correlate::event_name("web-0", now), "web-0.1f");
+    let long = "a".repeat(253);
+    for object in ["system:node", "Admin", "", "-a", "a..b", long.as_str()] {
+        let name = correlate::event_name(object, now);
+        assert!(uuid::Uuid::parse_str(&name).is_ok(), "{object}: {name}");
+        assert_ne!(name, correlate::event_name(object, now));
+    }
+}
+
 #[tokio::test]
 async fn the_queue_is_bounded() {
     let fake = Fake::start([]).await;
