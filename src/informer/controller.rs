@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::shared::Progress;
 use super::{
-    Delta, DeltaFifo, Deltas, InformerSynced, KubeObject, Notification, PopError, Requeue,
+    Delta, DeltaFifo, Deltas, FOREVER, InformerSynced, KubeObject, Notification, PopError, Requeue,
     ThreadSafeStore,
 };
 use crate::api::ResourceVersion;
@@ -82,7 +82,7 @@ impl Resync {
             let wait = async {
                 match period {
                     Duration::ZERO => std::future::pending().await,
-                    period => tokio::time::sleep_until(last + period).await,
+                    period => tokio::time::sleep_until(last + period.min(FOREVER)).await,
                 }
             };
             let changed = async {

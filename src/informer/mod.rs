@@ -33,6 +33,10 @@ mod store;
 mod undelta_store;
 mod work_queue;
 
+/// Longer than any program runs: what is to be done later than that is done then. Clocks cannot be added to
+/// without an end.
+const FOREVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 86_400);
+
 pub use controller::{
     Config as ControllerConfig, Controller, ControllerState, Resync, WatchErrorHandler,
     process_deltas,

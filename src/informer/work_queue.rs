@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 pub use rate_limiter::{Exponential, MaxOf, RateLimiter, TokenBucket};
 
+use super::FOREVER;
 use crate::metrics::{Work, WorkQueueMetrics};
 
 /// The keys that a controller has to look at. Any task may add keys, and any number take them.
@@ -172,7 +173,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 return usize::from(keys.add(key));
             }
             if keys.ending == Ending::NotYet {
-                keys.add_at(key, Instant::now() + wait);
+                keys.add_at(key, Instant::now() + wait.min(FOREVER));
             }
             0
         });

@@ -71,8 +71,10 @@ async fn run(
 #[tokio::test(start_paused = true)]
 async fn it_resyncs_each_period_if_it_should() {
     let collection = Collection::new(&["a"]);
-    let (book, _) = run(&collection, Resync::never(), 3600).await;
-    assert_eq!(book, ["ns/a Replaced"]);
+    for never in [Resync::never(), Resync::every(Duration::MAX)] {
+        let (book, _) = run(&collection, never, 3600).await;
+        assert_eq!(book, ["ns/a Replaced"]);
+    }
     let (book, _) = run(&collection, Resync::every(Duration::from_secs(10)), 35).await;
     let sync = "ns/a Sync";
     assert_eq!(book, ["ns/a Replaced", sync, sync, sync]);

@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::DropGuard;
 
+use super::FOREVER;
 use crate::tasks::Tasks;
 
 pub use api_resource::{ApiResource, ObjectScope};
@@ -213,7 +214,7 @@ impl RestClient {
                 namespace: config.namespace.clone(),
                 credentials: Credentials::new(config).map_err(&refused)?,
                 user_agent,
-                timeout: config.timeout,
+                timeout: config.timeout.min(FOREVER),
                 _connections: connections,
             }),
         })

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::listener::{HandlerMetrics, Listener};
 use super::registration::HandlerRegistration;
-use crate::informer::{KubeObject, Notification};
+use crate::informer::{FOREVER, KubeObject, Notification};
 
 /// A handler that wants to be told of everything anew more often than this is told so often.
 pub(super) const RESYNC_MIN: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl<T: KubeObject> Processor<T> {
     pub(super) fn add(&mut self, listener: Arc<Listener<T>>, period: Duration) -> HandlerId {
         let id = self.next_id;
         self.next_id += 1;
-        let period = (!period.is_zero()).then(|| period.max(RESYNC_MIN));
+        let period = (!period.is_zero()).then(|| period.clamp(RESYNC_MIN, FOREVER));
         let handler = Handler {
             listener,
             resync: period.map(|period| Schedule {

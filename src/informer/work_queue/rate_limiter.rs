@@ -96,7 +96,13 @@ impl RateLimiter for TokenBucket {
         let earned = (now - self.counted).as_secs_f64() * self.per_second;
         self.counted = now;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
-        Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or_default()
+        match self.tokens < 0.0 {
+            // So long that no clock shows it is very long, and not at once.
+            true => {
+                Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
+            }
+            false => Duration::ZERO,
+        }
     }
 }
 
@@ -170,6 +176,13 @@ mod tests {
         let again: Vec<_> = (0..102).map(|_| millis(&mut bucket, 0)).collect();
         assert_eq!(again[..100], [0; 100]);
         assert_eq!(again[100..], [100, 200]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_that_is_hardly_filled_lets_nobody_through() {
+        let mut bucket = TokenBucket::new(1e-300, 1);
+        assert_eq!(bucket.when(0), Duration::ZERO);
+        assert_eq!(bucket.when(0), Duration::MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -175,6 +175,17 @@ async fn after_shutting_down_what_is_there_is_handed_out_and_nothing_is_added() 
     assert!(is_idle(&queue));
 }
 
+/// A clock that is asked for a time so late was once a panic.
+#[tokio::test(start_paused = true)]
+async fn a_key_may_wait_for_ever() {
+    let queue = queue();
+    queue.add_after("a", Duration::MAX);
+    let week = Duration::from_secs(7 * 86_400);
+    assert!(timeout(week, queue.get()).await.is_err());
+    queue.add_after("a", Duration::from_secs(1));
+    assert_eq!(get(&queue).await, "a");
+}
+
 #[tokio::test(start_paused = true)]
 async fn shutting_down_wakes_every_worker() {
     let queue = queue();

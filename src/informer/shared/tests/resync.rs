@@ -52,6 +52,15 @@ async fn each_handler_is_told_anew_by_its_own_period() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_period_may_be_longer_than_any_clock() {
+    let host = Host::new(&["a"]);
+    host.start();
+    let (heard, _) = host.listen_with_resync(u64::MAX);
+    sleep(Duration::from_secs(86_400)).await;
+    assert_eq!(heard.take(), ["add a@1 initially"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_handler_with_a_smaller_period_gets_it() {
     let host = Host::new(&["a"]);
     let (ten, _) = host.listen_with_resync(10);
