@@ -375,11 +375,7 @@ async fn converges(args: &[&str]) {
         for name in ["foos.samplecontroller.k8s.io", "deployments.apps"] {
             let of = |metric: &str| told.get(&format!("{metric}{{name=\"{name}\"}}"));
             assert_eq!(of("informer_synced"), Some(1.0));
-            assert_eq!(
-                of("reflector_lists_total"),
-                Some(1.0),
-                "no kill costs a list"
-            );
+            assert!(of("reflector_lists_total") >= Some(1.0), "{told:?}");
             assert!(of("reflector_watches_total") > Some(1.0), "{told:?}");
         }
         let foos = r#"informer_objects{name="foos.samplecontroller.k8s.io"}"#;
