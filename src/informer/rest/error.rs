@@ -202,11 +202,14 @@ fn causes(error: &dyn std::error::Error) -> String {
     while let Some(cause) = next {
         // A peer that is gone; what rustls has to say about that is a page in its manual.
         let io = cause.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof) {
+        let text = cause.to_string();
+        // HTTP/2 passes on no more than the words.
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
+            || text.starts_with("peer closed connection without sending TLS close_notify")
+        {
             said.push("unexpected EOF".to_owned());
             break;
         }
-        let text = cause.to_string();
         // Many of them repeat what they were caused by.
         if !said.iter().any(|before| before.contains(&text)) {
             said.push(text);
