@@ -57,7 +57,7 @@ pub use objects::Objects;
 pub use recorder::EventRecorder;
 pub use rest::{
     ApiResource, ClientCertificate, Discovery, ExecPlugin, Impersonate, InvalidRestConfig,
-    Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, ResourceClient,
+    Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, Pem, ResourceClient,
     RestClient, RestConfig, RestConfigError, RestError, Token, UnknownResource,
 };
 pub use shared::{

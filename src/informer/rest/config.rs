@@ -1,5 +1,6 @@
 //! `RestConfig`: where a server is, whom to trust there and who asks. It opens no connection and reads
-//! no file but those that it is made from; tokens in files are read by the client, again and again.
+//! no file but those that it is made from; tokens and certificates in files are read by the client, again
+//! and again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,12 +30,12 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// assert_eq!(config.server, "https://10.0.0.1:6443");
 /// assert_eq!(config.namespace, "shop");
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RestConfig {
     /// The server's URL: `https://10.0.0.1:6443`; a path is what all requests begin with.
     pub server: String,
-    /// Certificates in PEM that may have signed the server's; `None`: those that the system trusts.
-    pub certificate_authority: Option<Vec<u8>>,
+    /// Certificates that may have signed the server's; `None`: those that the system trusts.
+    pub certificate_authority: Option<Pem>,
     /// Whoever answers is trusted. The connection is encrypted, and that is all.
     pub insecure_skip_tls_verify: bool,
     /// The name in the server's certificate, when it is not that of the URL.
@@ -56,12 +57,55 @@ pub struct RestConfig {
 }
 
 /// A certificate with its key.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// PEM, the chain's first certificate first.
-    pub certificate: Vec<u8>,
-    /// PEM.
-    pub key: Vec<u8>,
+    /// The chain's first certificate first.
+    pub certificate: Pem,
+    /// Its key.
+    pub key: Pem,
+}
+
+/// Certificates or a key in PEM, or where they are.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Pem {
+    /// They do not change.
+    Text(Vec<u8>),
+    /// They are in this file, which somebody keeps fresh: it is read again every minute, and when a request
+    /// fails. Connections that are there go on; the requests that follow open others.
+    File(PathBuf),
+}
+
+impl Pem {
+    /// It, from the disk if need be.
+    ///
+    /// # Errors
+    /// The file cannot be read; in words.
+    pub(super) fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => std::fs::read(path).map_err(|error| format!("{path:?}: {error}")),
+        }
+    }
+
+    /// The same, waiting for the disk as for anything else.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) async fn read_again(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => {
+                let read = tokio::fs::read(path).await;
+                read.map_err(|error| format!("{path:?}: {error}"))
+            }
+        }
+    }
+}
+
+impl From<String> for Pem {
+    fn from(text: String) -> Self {
+        Self::Text(text.into_bytes())
+    }
 }
 
 /// A bearer token, or where it is.
@@ -88,9 +132,41 @@ pub struct Impersonate {
     pub extra: Vec<(String, Vec<String>)>,
 }
 
-impl std::fmt::Debug for ClientCertificate {
+impl std::fmt::Debug for RestConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ClientCertificate(..)")
+        let proxy_url = self.proxy_url.as_deref().map(without_password);
+        f.debug_struct("RestConfig")
+            .field("server", &self.server)
+            .field("certificate_authority", &self.certificate_authority)
+            .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
+            .field("tls_server_name", &self.tls_server_name)
+            .field("client_certificate", &self.client_certificate)
+            .field("token", &self.token)
+            .field("impersonate", &self.impersonate)
+            .field("proxy_url", &proxy_url)
+            .field("namespace", &self.namespace)
+            .field("user_agent", &self.user_agent)
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+/// A URL as people may see it.
+pub(super) fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // What is wrong with the rest does not matter here: all that may be a password goes.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://..@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
     }
 }
 
@@ -188,11 +264,12 @@ impl RestConfig {
         };
         // It is read at the first request; that there is none should be known before.
         read("token")?;
+        read("ca.crt")?;
         let namespace = String::from_utf8_lossy(&read("namespace")?)
             .trim()
             .to_owned();
         Ok(Self {
-            certificate_authority: Some(read("ca.crt")?),
+            certificate_authority: Some(Pem::File(directory.join("ca.crt"))),
             token: Some(Token::File(directory.join("token"))),
             namespace,
             ..Self::new(format!("https://{host}:{port}"))
@@ -215,7 +292,8 @@ mod tests {
         let config = RestConfig::in_cluster("::1", "6443", directory.path()).unwrap();
         assert_eq!(config.server, "https://[::1]:6443");
         assert_eq!(config.namespace, "shop");
-        assert_eq!(config.certificate_authority.as_deref(), Some(&b"CA"[..]));
+        let authority = Pem::File(directory.path().join("ca.crt"));
+        assert_eq!(config.certificate_authority, Some(authority));
         assert!(matches!(config.token, Some(Token::File(path)) if path.ends_with("token")));
     }
 
@@ -224,11 +302,15 @@ mod tests {
         let config = RestConfig {
             token: Some(Token::Fixed("s3cret".into())),
             client_certificate: Some(ClientCertificate {
-                certificate: b"s3cret".to_vec(),
-                key: b"s3cret".to_vec(),
+                certificate: Pem::Text(b"s3cret".to_vec()),
+                key: Pem::Text(b"s3cret".to_vec()),
             }),
+            proxy_url: Some("http://jane:s3cret@proxy:3128".into()),
             ..RestConfig::new("https://a")
         };
-        assert!(!format!("{config:?}").contains("s3cret"));
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("http://..@proxy:3128"), "{shown}");
+        assert_eq!(without_password("jane:s3c@ret@p"), "://..@p");
     }
 }

@@ -17,10 +17,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::config::RestConfig;
+use super::config::{RestConfig, without_password};
+use super::material::{Identity, Material, Sources};
 use super::tls;
 use crate::tasks::Tasks;
 
@@ -52,9 +54,20 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// As many pools as there are answers for. Go's client opens another connection then, too.
 #[derive(Debug)]
 pub(super) struct Pools {
-    connector: HttpsConnector<Dial>,
+    insecure: bool,
+    server_name: Option<ServerName<'static>>,
+    dial: Dial,
+    sources: Sources,
     tasks: Tasks,
-    lanes: Mutex<Vec<Lane>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What is trusted and shown by the connector's connections.
+    material: Material,
+    connector: HttpsConnector<Dial>,
+    lanes: Vec<Lane>,
 }
 
 #[derive(Debug)]
@@ -76,21 +89,85 @@ impl Pools {
     /// # Errors
     /// TLS or the proxy is not as it should be; in words.
     pub(super) fn new(config: &RestConfig, tasks: Tasks) -> Result<Self, String> {
+        let sources = Sources::of(config);
+        let material = sources.read()?;
+        let insecure = config.insecure_skip_tls_verify;
+        let server_name = tls::server_name(config)?;
+        let dial = Dial::new(config.proxy_url.as_deref())?;
+        let connector = connector(insecure, &server_name, &dial, &material)?;
+        let state = State {
+            material,
+            connector,
+            lanes: Vec::new(),
+        };
         Ok(Self {
-            connector: connector(config)?,
+            insecure,
+            server_name,
+            dial,
+            sources,
             tasks,
-            lanes: Mutex::default(),
+            state: Mutex::new(state),
         })
+    }
+
+    /// Has the connections that are opened from now on trust and show what is in the files now, if it was
+    /// not looked at lately, and show `issued` in any case. Those that are there only finish their answers.
+    ///
+    /// # Errors
+    /// What was issued cannot be used; in words.
+    pub(super) async fn refresh(&self, issued: Option<&Identity>) -> Result<(), String> {
+        let read = self.sources.read_again().await.transpose();
+        let read = read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "certificates cannot be read again: the last ones are kept");
+            None
+        });
+        if read.is_none() && issued.is_none() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let mut material = read.unwrap_or_else(|| state.material.clone());
+        if let Some(issued) = issued {
+            material.identity = Some(issued.clone());
+        }
+        if material == state.material {
+            return Ok(());
+        }
+        match connector(self.insecure, &self.server_name, &self.dial, &material) {
+            Ok(connector) => {
+                tracing::debug!("certificates have changed: new connections use them");
+                *state = State {
+                    material,
+                    connector,
+                    lanes: Vec::new(),
+                };
+                Ok(())
+            }
+            Err(why) if issued.is_some() => Err(why),
+            // One of two files is new, and the other will be soon.
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "new certificates cannot be used: the last ones are kept"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// A request failed; certificates that somebody has renewed since may be why.
+    pub(super) fn suspect(&self) {
+        self.sources.suspect();
     }
 
     /// A pool that has a place for one more answer.
     pub(super) fn place(&self) -> (Pool, Place) {
-        let mut lanes = self.lanes.lock();
+        let state = &mut *self.state.lock();
+        let (connector, lanes) = (&state.connector, &mut state.lanes);
         // One count is the lane's own.
         let free = |lane: &Lane| Arc::strong_count(&lane.place) <= STREAMS_MAX;
         let at = lanes.iter().position(free).unwrap_or_else(|| {
             lanes.push(Lane {
-                pool: pool(self.connector.clone(), &self.tasks),
+                pool: pool(connector.clone(), &self.tasks),
                 place: Arc::default(),
             });
             lanes.len() - 1
@@ -102,16 +179,20 @@ impl Pools {
     }
 }
 
-fn connector(config: &RestConfig) -> Result<HttpsConnector<Dial>, String> {
+fn connector(
+    insecure: bool,
+    server_name: &Option<ServerName<'static>>,
+    dial: &Dial,
+    material: &Material,
+) -> Result<HttpsConnector<Dial>, String> {
     let builder = HttpsConnectorBuilder::new()
-        .with_tls_config(tls::client_config(config)?)
+        .with_tls_config(tls::client_config(insecure, material)?)
         .https_or_http();
-    let builder = match tls::server_name(config)? {
+    let builder = match server_name.clone() {
         Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
         None => builder,
     };
-    let dial = Dial::new(config.proxy_url.as_deref())?;
-    Ok(builder.enable_all_versions().wrap_connector(dial))
+    Ok(builder.enable_all_versions().wrap_connector(dial.clone()))
 }
 
 fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
@@ -144,7 +225,7 @@ impl Dial {
         let Some(proxy) = proxy else {
             return Ok(Self::Direct(tcp));
         };
-        let refuse = |why: &str| format!("proxy-url {proxy:?} {why}");
+        let refuse = |why: &str| format!("proxy-url {:?} {why}", without_password(proxy));
         let uri: Uri = proxy.parse().map_err(|_| refuse("is no URL"))?;
         let user = uri.authority().and_then(|a| a.as_str().rsplit_once('@'));
         let user = user.map(|(user, _)| user.split_once(':').unwrap_or((user, "")));
@@ -222,15 +303,16 @@ mod tests {
     fn answers_that_go_on_do_not_stand_in_the_way_of_others() {
         let pools = Pools::new(&RestConfig::new("http://a"), Tasks::new()).unwrap();
         let mut held: Vec<Place> = (0..STREAMS_MAX).map(|_| pools.place().1).collect();
-        assert_eq!(pools.lanes.lock().len(), 1);
+        let lanes = || pools.state.lock().lanes.len();
+        assert_eq!(lanes(), 1);
         held.push(pools.place().1);
-        assert_eq!(pools.lanes.lock().len(), 2);
+        assert_eq!(lanes(), 2);
         // What is free again is used first.
         held.remove(0);
         let counts = || -> Vec<usize> {
-            let lanes = pools.lanes.lock();
+            let state = pools.state.lock();
+            let lanes = state.lanes.iter();
             lanes
-                .iter()
                 .map(|lane| Arc::strong_count(&lane.place) - 1)
                 .collect()
         };

@@ -1,5 +1,6 @@
 //! What says in each request who asks: the bearer token, read again from its file as somebody keeps it
-//! fresh there, and as whom it is asked. Certificates are shown by TLS.
+//! fresh there, and as whom it is asked. Certificates are shown by TLS; here they are only those that a
+//! program has issued.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use tokio::time::Instant;
 
 use super::config::{Impersonate, RestConfig, Token};
 use super::error::RestError;
-use super::exec::ExecToken;
+use super::exec::{ExecSource, Issued};
+use super::material::Identity;
 
 /// How old a token from a file may be. Those of pods are written anew long before they end.
 const TOKEN_AGE_MAX: Duration = Duration::from_secs(50);
@@ -27,7 +29,18 @@ pub(super) struct Credentials {
 #[derive(Debug)]
 enum Source {
     File(TokenFile),
-    Exec(ExecToken),
+    Exec(ExecSource),
+}
+
+/// What one request shows that another may not.
+#[derive(Debug, Default)]
+pub(super) struct Shown(Option<Issued>);
+
+impl Shown {
+    /// The certificate, if a program has issued one.
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        self.0.as_ref()?.identity.as_deref()
+    }
 }
 
 #[derive(Debug)]
@@ -60,7 +73,7 @@ impl Credentials {
                 }));
             }
             Some(Token::Exec(plugin)) => {
-                source = Some(Source::Exec(ExecToken::new(plugin.clone())));
+                source = Some(Source::Exec(ExecSource::new(plugin.clone())));
             }
         }
         if let Some(who) = &config.impersonate {
@@ -73,23 +86,32 @@ impl Credentials {
     ///
     /// # Errors
     /// The token's file cannot be read, and never could, or the program that says it does not.
-    pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<(), RestError> {
+    pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<Shown, RestError> {
         headers.extend(self.fixed.clone());
-        let token = match &self.source {
-            None => return Ok(()),
-            Some(Source::File(file)) => file.header().await?,
-            Some(Source::Exec(program)) => program.header().await?,
+        let shown = match &self.source {
+            None => return Ok(Shown::default()),
+            Some(Source::File(file)) => Issued::token(file.header().await?),
+            Some(Source::Exec(program)) => program.issued().await?,
         };
-        headers.insert(AUTHORIZATION, token);
-        Ok(())
+        if let Some(token) = &shown.header {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
+        Ok(Shown(Some(shown)))
     }
 
-    /// The server did not take them: those from elsewhere may be newer by now.
-    pub(super) fn refused(&self) {
+    /// The server did not take what was shown: those from elsewhere may be newer by now. What has taken its
+    /// place meanwhile is not meant.
+    pub(super) fn refused(&self, shown: &Shown) {
+        let Some(shown) = &shown.0 else { return };
         match &self.source {
             None => {}
-            Some(Source::File(file)) => drop(file.last.lock().take()),
-            Some(Source::Exec(program)) => program.refused(),
+            Some(Source::File(file)) => {
+                let mut last = file.last.lock();
+                let is_meant =
+                    |(header, _): &mut (HeaderValue, _)| Some(&*header) == shown.header.as_ref();
+                drop(last.take_if(is_meant));
+            }
+            Some(Source::Exec(program)) => program.refused(shown),
         }
     }
 }
@@ -189,8 +211,15 @@ mod tests {
         tokio::time::advance(TOKEN_AGE_MAX).await;
         assert_eq!(header(&credentials).await.unwrap(), "Bearer two");
         std::fs::write(&path, "three").unwrap();
-        credentials.refused();
+        let mut headers = HeaderMap::new();
+        let two = credentials.add(&mut headers).await.unwrap();
+        credentials.refused(&two);
         assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
+        // A request that was sent with the old one is answered only now.
+        std::fs::write(&path, "four").unwrap();
+        credentials.refused(&two);
+        assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
+        std::fs::write(&path, "three").unwrap();
         std::fs::remove_file(&path).unwrap();
         tokio::time::advance(TOKEN_AGE_MAX).await;
         assert_eq!(

@@ -1,8 +1,10 @@
 //! Programs that get credentials, as clouds have them (`client.authentication.k8s.io`, KEP-541): they are
-//! run when a token is needed and answer with one. Client certificates from them are not taken.
+//! run when some are needed, and answer with a token, a client certificate, or both. How these are shown
+//! is not known here.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,9 +16,10 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-use super::config::RestConfig;
+use super::config::{Pem, RestConfig};
 use super::credentials::bearer;
 use super::error::RestError;
+use super::material::Identity;
 
 /// The forms of the question that are known.
 const VERSIONS: [&str; 2] = [
@@ -24,8 +27,8 @@ const VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1beta1",
 ];
 
-/// A program that is run for a token.
-#[derive(Debug, Clone, PartialEq)]
+/// A program that is run for credentials.
+#[derive(Clone, PartialEq)]
 pub struct ExecPlugin {
     /// Its name, or where it is.
     pub command: PathBuf,
@@ -39,6 +42,16 @@ pub struct ExecPlugin {
     pub install_hint: String,
     /// What it is told of the cluster, if it wants to know.
     pub cluster: Option<Value>,
+}
+
+/// Not what it is given, which may be secret.
+impl std::fmt::Debug for ExecPlugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExecPlugin")
+            .field("command", &self.command)
+            .field("api_version", &self.api_version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ExecPlugin {
@@ -92,15 +105,23 @@ impl WrittenExec {
     }
 
     /// What it means in a file of `directory`, for the cluster of `config`.
-    pub(super) fn plugin(&self, directory: &Path, config: &RestConfig) -> ExecPlugin {
+    ///
+    /// # Errors
+    /// The CA, of which it is told, cannot be read; in words.
+    pub(super) fn plugin(
+        &self,
+        directory: &Path,
+        config: &RestConfig,
+    ) -> Result<ExecPlugin, String> {
         // A bare name is looked for where programs are; a path belongs to the file that it is in.
         let command = match self.command.components().count() {
             1 => self.command.clone(),
             _ => directory.join(&self.command),
         };
         let env = self.env.clone().unwrap_or_default();
+        let authority = config.certificate_authority.as_ref().map(Pem::read);
+        let authority = authority.transpose()?;
         let cluster = || {
-            let authority = config.certificate_authority.as_ref();
             let told = json!({
                 "server": config.server,
                 "tls-server-name": config.tls_server_name,
@@ -116,7 +137,7 @@ impl WrittenExec {
                 other => other,
             }
         };
-        ExecPlugin {
+        Ok(ExecPlugin {
             command,
             args: self.args.clone().unwrap_or_default(),
             env: env
@@ -126,23 +147,38 @@ impl WrittenExec {
             api_version: self.api_version.clone(),
             install_hint: self.install_hint.clone(),
             cluster: self.provide_cluster_info.then(cluster),
-        }
+        })
     }
 }
 
-/// The token of a program, until it ends.
+/// The credentials of a program, until they end.
 #[derive(Debug)]
-pub(super) struct ExecToken {
+pub(super) struct ExecSource {
     plugin: ExecPlugin,
     last: Mutex<Option<Issued>>,
     /// One run serves all who wait for it.
     running: Semaphore,
 }
 
-#[derive(Debug, Clone)]
-struct Issued {
-    header: HeaderValue,
+/// Credentials that last for a while.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Issued {
+    /// The header that shows the token, if there is one.
+    pub(super) header: Option<HeaderValue>,
+    /// The certificate, if there is one.
+    pub(super) identity: Option<Arc<Identity>>,
     until: Option<Timestamp>,
+}
+
+impl Issued {
+    /// Only a token, without an end.
+    pub(super) fn token(header: HeaderValue) -> Self {
+        Self {
+            header: Some(header),
+            identity: None,
+            until: None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -158,9 +194,10 @@ struct Status {
     token: Option<String>,
     expiration_timestamp: Option<Timestamp>,
     client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
 }
 
-impl ExecToken {
+impl ExecSource {
     pub(super) fn new(plugin: ExecPlugin) -> Self {
         Self {
             plugin,
@@ -169,38 +206,37 @@ impl ExecToken {
         }
     }
 
-    /// The header that shows it. Cancel safe: a program that is not waited for is killed.
+    /// What it has issued. Cancel safe: a program that is not waited for is killed.
     ///
     /// # Errors
-    /// The program gives none.
-    pub(super) async fn header(&self) -> Result<HeaderValue, RestError> {
-        if let Some(header) = self.known() {
-            return Ok(header);
+    /// The program gives nothing.
+    pub(super) async fn issued(&self) -> Result<Issued, RestError> {
+        if let Some(known) = self.known() {
+            return Ok(known);
         }
         let turn = self.running.acquire().await.expect("it is never closed");
-        // Whoever had the turn before may have left one.
-        if let Some(header) = self.known() {
-            return Ok(header);
+        // Whoever had the turn before may have left some.
+        if let Some(known) = self.known() {
+            return Ok(known);
         }
         let command = self.plugin.command.display();
         let issued = self.run().await;
         let issued = issued.map_err(|why| RestError::Credentials(format!("{command}: {why}")))?;
-        let header = issued.header.clone();
-        *self.last.lock() = Some(issued);
+        *self.last.lock() = Some(issued.clone());
         drop(turn);
-        Ok(header)
+        Ok(issued)
     }
 
-    fn known(&self) -> Option<HeaderValue> {
+    fn known(&self) -> Option<Issued> {
         let last = self.last.lock();
         let known = last.as_ref()?;
         let lasts = known.until.is_none_or(|until| Timestamp::now() < until);
-        lasts.then(|| known.header.clone())
+        lasts.then(|| known.clone())
     }
 
-    /// The server did not take it.
-    pub(super) fn refused(&self) {
-        *self.last.lock() = None;
+    /// The server did not take this.
+    pub(super) fn refused(&self, shown: &Issued) {
+        drop(self.last.lock().take_if(|last| last == shown));
     }
 
     async fn run(&self) -> Result<Issued, String> {
@@ -248,15 +284,27 @@ fn issued(output: &[u8], api_version: &str) -> Result<Issued, String> {
         ));
     }
     let status = credential.status.ok_or("it gave no status")?;
-    match status.token.filter(|token| !token.is_empty()) {
-        Some(token) => Ok(Issued {
-            header: bearer(&token).map_err(|why| format!("its token {why}"))?,
-            until: status.expiration_timestamp,
-        }),
-        None if status.client_certificate_data.is_some() => {
-            Err("it gave a client certificate; only tokens are taken from programs".to_owned())
-        }
-        None => Err("it gave no token".to_owned()),
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let header = filled(status.token).map(|token| bearer(&token));
+    let header = header.transpose();
+    let certificate = filled(status.client_certificate_data);
+    let identity = match (certificate, filled(status.client_key_data)) {
+        (Some(certificate), Some(key)) => Some(Arc::new(Identity {
+            certificate: certificate.into_bytes(),
+            key: key.into_bytes(),
+        })),
+        (None, None) => None,
+        (Some(_), None) => return Err("it gave a client certificate without its key".to_owned()),
+        (None, Some(_)) => return Err("it gave a client key without its certificate".to_owned()),
+    };
+    let issued = Issued {
+        header: header.map_err(|why| format!("its token {why}"))?,
+        identity,
+        until: status.expiration_timestamp,
+    };
+    match issued.header.is_none() && issued.identity.is_none() {
+        true => Err("it gave neither a token nor a client certificate".to_owned()),
+        false => Ok(issued),
     }
 }
 
@@ -266,8 +314,8 @@ mod tests {
 
     const V1: &str = "client.authentication.k8s.io/v1";
 
-    fn plugin(script: &str) -> ExecToken {
-        ExecToken::new(ExecPlugin {
+    fn plugin(script: &str) -> ExecSource {
+        ExecSource::new(ExecPlugin {
             command: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![("ANSWER".into(), "from-env".into())],
@@ -286,8 +334,9 @@ mod tests {
         )
     }
 
-    async fn shown(token: &ExecToken) -> String {
-        token.header().await.unwrap().to_str().unwrap().to_owned()
+    async fn shown(program: &ExecSource) -> String {
+        let header = program.issued().await.unwrap().header.unwrap();
+        header.to_str().unwrap().to_owned()
     }
 
     #[tokio::test]
@@ -300,7 +349,11 @@ mod tests {
             (one.as_str(), other.as_str()),
             ("Bearer from-env-1", "Bearer from-env-1")
         );
-        token.refused();
+        let first = token.issued().await.unwrap();
+        token.refused(&first);
+        assert_eq!(shown(&token).await, "Bearer from-env-2");
+        // A request that was sent with the old one is answered only now: the new one is as good as before.
+        token.refused(&first);
         assert_eq!(shown(&token).await, "Bearer from-env-2");
         let past = r#","expirationTimestamp":"2020-01-01T00:00:00Z""#;
         let short = plugin(&counting(&runs, past));
@@ -315,7 +368,7 @@ mod tests {
         let token = plugin(&format!(
             "printf %s \"$KUBERNETES_EXEC_INFO\" > {path}; exit 3"
         ));
-        let error = token.header().await.unwrap_err().to_string();
+        let error = token.issued().await.unwrap_err().to_string();
         assert!(error.contains("sh: it failed: exit status: 3"), "{error}");
         let asked: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
         assert_eq!(asked["apiVersion"], V1);
@@ -337,17 +390,21 @@ mod tests {
             ),
             (
                 r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{}}"#,
-                "no token",
+                "neither a token nor",
             ),
             (
                 r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"x"}}"#,
-                "only tokens",
+                "without its key",
+            ),
+            (
+                r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t","clientKeyData":"x"}}"#,
+                "without its certificate",
             ),
         ] {
             let error = issued(answer.as_bytes(), V1).unwrap_err();
             assert!(error.contains(complaint), "{error}");
         }
-        let missing = ExecToken::new(ExecPlugin {
+        let missing = ExecSource::new(ExecPlugin {
             command: "/nowhere/cloud".into(),
             args: Vec::new(),
             env: Vec::new(),
@@ -355,7 +412,7 @@ mod tests {
             install_hint: "get it there".into(),
             cluster: None,
         });
-        let error = missing.header().await.unwrap_err().to_string();
+        let error = missing.issued().await.unwrap_err().to_string();
         assert!(error.contains("/nowhere/cloud: No such file"), "{error}");
         assert!(error.ends_with(": get it there"), "{error}");
         assert!(missing.plugin.check().is_ok());

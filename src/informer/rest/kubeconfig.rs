@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
-use super::config::{ClientCertificate, Impersonate, RestConfig, Token};
+use super::config::{ClientCertificate, Impersonate, Pem, RestConfig, Token, without_password};
 use super::exec::WrittenExec;
 
 /// A kubeconfig cannot be used.
@@ -126,7 +126,7 @@ struct Context {
     namespace: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct Cluster {
     server: String,
@@ -159,6 +159,16 @@ struct User {
 #[derive(Debug, Clone, Deserialize)]
 struct AuthProvider {
     name: String,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let proxy_url = self.proxy_url.as_deref().map(without_password);
+        f.debug_struct("Cluster")
+            .field("server", &self.server)
+            .field("proxy_url", &proxy_url)
+            .finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for User {
@@ -304,29 +314,32 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The data, or what is in the file; data counts, as in every client.
-    fn bytes(
+    /// The data, or the file, which has to be there; data counts, as in every client.
+    fn pem(
         &self,
         what: &'static str,
         data: Option<&String>,
         path: Option<&PathBuf>,
-    ) -> Result<Option<Vec<u8>>, KubeconfigError> {
+    ) -> Result<Option<Pem>, KubeconfigError> {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let decoded = BASE64_STANDARD.decode(data);
-            return decoded.map(Some).map_err(|error| KubeconfigError::Invalid {
+            let text = decoded.map_err(|error| KubeconfigError::Invalid {
                 what,
                 detail: format!("is no base64: {error}"),
-            });
+            })?;
+            return Ok(Some(Pem::Text(text)));
         }
         let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
             return Ok(None);
         };
         let path = self.directory.join(path);
-        let read = std::fs::read(&path).map(Some);
-        read.map_err(|error| KubeconfigError::File {
-            path,
-            detail: error.to_string(),
-        })
+        match std::fs::read(&path) {
+            Ok(_) => Ok(Some(Pem::File(path))),
+            Err(error) => Err(KubeconfigError::File {
+                path,
+                detail: error.to_string(),
+            }),
+        }
     }
 }
 
@@ -342,7 +355,7 @@ impl Entry<Cluster> {
         } = &self.entry;
         let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Ok(RestConfig {
-            certificate_authority: self.bytes(
+            certificate_authority: self.pem(
                 "certificate-authority-data",
                 certificate_authority_data.as_ref(),
                 certificate_authority.as_ref(),
@@ -390,12 +403,12 @@ impl Entry<User> {
 
     fn identify(&self, name: &str, config: &mut RestConfig) -> Result<(), KubeconfigError> {
         let user = &self.entry;
-        let certificate = self.bytes(
+        let certificate = self.pem(
             "client-certificate-data",
             user.client_certificate_data.as_ref(),
             user.client_certificate.as_ref(),
         )?;
-        let key = self.bytes(
+        let key = self.pem(
             "client-key-data",
             user.client_key_data.as_ref(),
             user.client_key.as_ref(),
@@ -418,12 +431,11 @@ impl Entry<User> {
         };
         if let (None, Some(exec)) = (&config.token, &user.exec) {
             let plugin = exec.plugin(&self.directory, config);
-            plugin
-                .check()
-                .map_err(|detail| KubeconfigError::Unsupported {
-                    user: name.to_owned(),
-                    detail,
-                })?;
+            let checked = plugin.and_then(|plugin| plugin.check().map(|()| plugin));
+            let plugin = checked.map_err(|detail| KubeconfigError::Unsupported {
+                user: name.to_owned(),
+                detail,
+            })?;
             config.token = Some(Token::Exec(plugin));
         }
         config.impersonate = user.r#as.as_ref().map(|name| Impersonate {

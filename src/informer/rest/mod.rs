@@ -11,6 +11,7 @@ mod exec;
 #[cfg(test)]
 pub(in crate::informer) mod fake;
 mod kubeconfig;
+mod material;
 mod path;
 mod resource_client;
 mod tls;
@@ -31,7 +32,7 @@ use super::FOREVER;
 use crate::tasks::Tasks;
 
 pub use api_resource::{ApiResource, ObjectScope};
-pub use config::{ClientCertificate, Impersonate, RestConfig, RestConfigError, Token};
+pub use config::{ClientCertificate, Impersonate, Pem, RestConfig, RestConfigError, Token};
 pub use discovery::{Discovery, UnknownResource};
 pub use error::RestError;
 pub use exec::ExecPlugin;
@@ -40,7 +41,7 @@ pub(in crate::informer) use path::Path;
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
 
 use connect::{Place, Pools};
-use credentials::Credentials;
+use credentials::{Credentials, Shown};
 
 /// How large an answer may be. A list of 100,000 pods is some hundred MB; whoever has more asks for
 /// pages. What is larger is taken for an attack on the memory of this process.
@@ -270,25 +271,27 @@ impl RestClient {
         let method = call.method.clone();
         // A program that is run for a token may hang, too.
         let request = timeout_at(deadline, self.request(call)).await;
-        let request = request.map_err(|_| self.late())??;
+        let (request, shown) = request.map_err(|_| self.late())??;
         let (pool, place) = self.shared.pools.place();
         let response = timeout_at(deadline, pool.request(request)).await;
-        let response = response
-            .map_err(|_| self.late())?
-            .map_err(|error| RestError::sent(&self.shared.server, &error))?;
+        let response = response.map_err(|_| self.late())?.map_err(|error| {
+            self.shared.pools.suspect();
+            RestError::sent(&self.shared.server, &error)
+        })?;
         let (status, headers, body) = self.opened(response, place);
         if status.is_success() {
             return Ok(body);
         }
         if status == StatusCode::UNAUTHORIZED {
-            self.shared.credentials.refused();
+            self.shared.credentials.refused(&shown);
+            self.shared.pools.suspect();
         }
         let body = timeout_at(deadline, body.whole(FAILURE_BYTES_MAX)).await;
         let body = body.map_err(|_| self.late())??;
         Err(RestError::answered(&method, status, &headers, &body))
     }
 
-    async fn request(&self, call: Call<'_>) -> Result<Request<Full<Bytes>>, RestError> {
+    async fn request(&self, call: Call<'_>) -> Result<(Request<Full<Bytes>>, Shown), RestError> {
         let sent = !call.body.is_empty();
         let mut request = Request::builder()
             .method(call.method)
@@ -301,8 +304,10 @@ impl RestClient {
         if sent {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
         }
-        self.shared.credentials.add(headers).await?;
-        Ok(request)
+        let shown = self.shared.credentials.add(headers).await?;
+        let refreshed = self.shared.pools.refresh(shown.identity()).await;
+        refreshed.map_err(RestError::Credentials)?;
+        Ok((request, shown))
     }
 
     fn opened(&self, response: Response<Incoming>, place: Place) -> (StatusCode, HeaderMap, Body) {

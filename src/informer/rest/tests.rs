@@ -61,8 +61,8 @@ impl Authority {
     fn client(&self, name: &str) -> ClientCertificate {
         let (certificate, key) = self.sign(name);
         ClientCertificate {
-            certificate: certificate.pem().into_bytes(),
-            key: key.serialize_pem().into_bytes(),
+            certificate: certificate.pem().into(),
+            key: key.serialize_pem().into(),
         }
     }
 }
@@ -91,7 +91,7 @@ async fn a_server_is_trusted_by_its_own_ca_and_by_its_name() {
     )
     .await;
     let config = |ca: &Authority, name: Option<&str>, insecure: bool| RestConfig {
-        certificate_authority: (!insecure).then(|| ca.pem.clone().into_bytes()),
+        certificate_authority: (!insecure).then(|| ca.pem.clone().into()),
         tls_server_name: name.map(str::to_owned),
         insecure_skip_tls_verify: insecure,
         ..RestConfig::new(format!("https://{}", fake.address))
@@ -120,7 +120,7 @@ async fn a_client_shows_its_certificate() {
     let (ours, clients) = (Authority::new(), Authority::new());
     let fake = Fake::start_with([found()], Some(ours.server("127.0.0.1", Some(&clients)))).await;
     let config = |certificate| RestConfig {
-        certificate_authority: Some(ours.pem.clone().into_bytes()),
+        certificate_authority: Some(ours.pem.clone().into()),
         client_certificate: certificate,
         ..RestConfig::new(format!("https://{}", fake.address))
     };
@@ -132,6 +132,111 @@ async fn a_client_shows_its_certificate() {
         let error = maps(&config(stranger)).get("a").await.unwrap_err();
         assert!(error.status().is_none(), "{error:?}");
     }
+}
+
+/// Certificates once were what they had been when the client was made.
+#[tokio::test]
+async fn certificates_in_files_follow_their_rotation() {
+    let (old, new, clients) = (Authority::new(), Authority::new(), Authority::new());
+    let settings = new.server("127.0.0.1", Some(&clients));
+    let fake = Fake::start_with([found(), found()], Some(settings)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let write = |authority: &Authority, client: &ClientCertificate| {
+        std::fs::write(file("ca"), &authority.pem).unwrap();
+        std::fs::write(file("crt"), client.certificate.read().unwrap()).unwrap();
+        std::fs::write(file("key"), client.key.read().unwrap()).unwrap();
+    };
+    let jane = clients.client("jane");
+    write(&old, &jane);
+    let maps = maps(&RestConfig {
+        certificate_authority: Some(Pem::File(file("ca"))),
+        client_certificate: Some(ClientCertificate {
+            certificate: Pem::File(file("crt")),
+            key: Pem::File(file("key")),
+        }),
+        ..RestConfig::new(format!("https://{}", fake.address))
+    });
+    maps.get("a").await.unwrap_err();
+    write(&new, &old.client("jane"));
+    maps.get("a").await.unwrap_err();
+    // In the middle of it: the key is not of that certificate, and what was good is kept.
+    std::fs::write(file("crt"), jane.certificate.read().unwrap()).unwrap();
+    maps.get("a").await.unwrap_err();
+    write(&new, &jane);
+    maps.get("a").await.unwrap();
+    std::fs::remove_file(file("key")).unwrap();
+    maps.get("a").await.unwrap();
+    assert_eq!(fake.lines().len(), 2);
+}
+
+#[tokio::test]
+async fn a_program_may_give_a_certificate() {
+    let (ours, clients) = (Authority::new(), Authority::new());
+    let settings = ours.server("127.0.0.1", Some(&clients));
+    let fake = Fake::start_with([found(), found(), found()], Some(settings)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (answer, runs) = (
+        directory.path().join("answer"),
+        directory.path().join("runs"),
+    );
+    let give = |client: &ClientCertificate, until: &str| {
+        let text = |pem: &Pem| String::from_utf8(pem.read().unwrap()).unwrap();
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {
+                "clientCertificateData": text(&client.certificate),
+                "clientKeyData": text(&client.key),
+                "expirationTimestamp": until,
+            },
+        });
+        std::fs::write(&answer, credential.to_string()).unwrap();
+    };
+    let script = format!("echo x >> {}; cat {}", runs.display(), answer.display());
+    let ran = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    let maps = maps(&RestConfig {
+        certificate_authority: Some(ours.pem.clone().into()),
+        token: Some(Token::Exec(ExecPlugin {
+            command: "sh".into(),
+            args: vec!["-c".into(), script],
+            env: Vec::new(),
+            api_version: "client.authentication.k8s.io/v1".into(),
+            install_hint: String::new(),
+            cluster: None,
+        })),
+        ..RestConfig::new(format!("https://{}", fake.address))
+    });
+    // One that has ended is not shown again, whatever the server thinks of it.
+    give(&ours.client("stranger"), "2020-01-01T00:00:00Z");
+    maps.get("a").await.unwrap_err();
+    give(&clients.client("jane"), "2999-01-01T00:00:00Z");
+    for _ in 0..3 {
+        maps.get("a").await.unwrap();
+        assert_eq!(ran(), 2);
+    }
+    assert_eq!(fake.asked()[0].header("authorization"), "");
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_program_that_cannot_be_used_is_told() {
+    let answer = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"x","clientKeyData":"y"}}"#;
+    let maps = maps(&RestConfig {
+        token: Some(Token::Exec(ExecPlugin {
+            command: "echo".into(),
+            args: vec![answer.into()],
+            env: Vec::new(),
+            api_version: "client.authentication.k8s.io/v1".into(),
+            install_hint: String::new(),
+            cluster: None,
+        })),
+        ..RestConfig::new("https://127.0.0.1:1")
+    });
+    let error = maps.get("a").await.unwrap_err();
+    assert!(matches!(error, RestError::Credentials(_)), "{error:?}");
+    assert!(
+        error.to_string().contains("client key is not PEM"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! How a client trusts a server over TLS and shows who it is: rustls' settings from a [`RestConfig`].
+//! How a client trusts a server over TLS and shows who it is: rustls' settings from what there is in PEM.
 //! Connections are made elsewhere.
 
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::config::{ClientCertificate, RestConfig};
+use super::config::RestConfig;
+use super::material::{Identity, Material};
 
-/// The settings of all connections by `config`.
+/// The settings of connections that trust and show `material`; or trust anybody.
 ///
 /// # Errors
 /// A certificate or key cannot be used; in words.
-pub(super) fn client_config(config: &RestConfig) -> Result<ClientConfig, String> {
+pub(super) fn client_config(insecure: bool, material: &Material) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let builder = match config.insecure_skip_tls_verify {
+    let builder = match insecure {
         // As every client: whoever says both may have meant either, and one of them is dangerous.
-        true if config.certificate_authority.is_some() => {
+        true if material.authority.is_some() => {
             return Err(
                 "a CA is given, and the server's certificate is not to be verified: say one".into(),
             );
@@ -30,11 +31,11 @@ pub(super) fn client_config(config: &RestConfig) -> Result<ClientConfig, String>
         true => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
-        false => builder.with_root_certificates(roots(config.certificate_authority.as_deref())?),
+        false => builder.with_root_certificates(roots(material.authority.as_deref())?),
     };
-    match &config.client_certificate {
+    match &material.identity {
         None => Ok(builder.with_no_client_auth()),
-        Some(ClientCertificate { certificate, key }) => {
+        Some(Identity { certificate, key }) => {
             let chain = CertificateDer::pem_slice_iter(certificate)
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(|error| format!("the client certificate is not PEM: {error}"))?;
@@ -137,27 +138,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_trusted_is_named() {
-        let with = |change: fn(&mut RestConfig)| {
-            let mut config = RestConfig::new("https://a");
-            change(&mut config);
-            client_config(&config).unwrap_err()
+        let with = |insecure, change: fn(&mut Material)| {
+            let mut material = Material::default();
+            change(&mut material);
+            client_config(insecure, &material).unwrap_err()
         };
         for (error, complaint) in [
             (
-                with(|config| config.certificate_authority = Some(b"none".to_vec())),
+                with(false, |material| {
+                    material.authority = Some(b"none".to_vec())
+                }),
                 "no certificate in PEM",
             ),
             (
-                with(|config| {
-                    config.certificate_authority = Some(b"x".to_vec());
-                    config.insecure_skip_tls_verify = true;
-                }),
+                with(true, |material| material.authority = Some(b"x".to_vec())),
                 "say one",
             ),
             (
-                with(|config| {
-                    config.insecure_skip_tls_verify = true;
-                    config.client_certificate = Some(ClientCertificate {
+                with(true, |material| {
+                    material.identity = Some(Identity {
                         certificate: Vec::new(),
                         key: b"none".to_vec(),
                     });

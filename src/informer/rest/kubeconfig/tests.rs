@@ -56,15 +56,16 @@ fn a_context_is_followed_to_its_data_and_files() {
     let kubeconfig = Kubeconfig::load(&[directory.path().join("config")]).unwrap();
     let config = RestConfig::from_kubeconfig(&kubeconfig, None).unwrap();
     assert_eq!(config.server, "https://10.0.0.1:6443");
-    assert_eq!(config.certificate_authority.as_deref(), Some(&b"CA"[..]));
+    let text = |text: &[u8]| Pem::Text(text.to_vec());
+    assert_eq!(config.certificate_authority, Some(text(b"CA")));
     assert_eq!(config.tls_server_name.as_deref(), Some("w"));
     assert_eq!(config.proxy_url.as_deref(), Some("socks5://p:1080"));
     assert_eq!(config.namespace, "shop");
     assert!(matches!(config.token, Some(Token::Fixed(token)) if token == "T"));
     let certificate = config.client_certificate.unwrap();
     assert_eq!(
-        (&certificate.certificate[..], &certificate.key[..]),
-        (&b"C"[..], &b"K"[..])
+        (certificate.certificate, certificate.key),
+        (text(b"C"), text(b"K"))
     );
 
     let config = RestConfig::from_kubeconfig(&kubeconfig, Some("two")).unwrap();
@@ -72,9 +73,10 @@ fn a_context_is_followed_to_its_data_and_files() {
     let token = directory.path().join("token");
     assert!(matches!(config.token, Some(Token::File(path)) if path == token));
     let certificate = config.client_certificate.unwrap();
+    let file = |name: &str| Pem::File(directory.path().join(name));
     assert_eq!(
-        (&certificate.certificate[..], &certificate.key[..]),
-        (&b"C2"[..], &b"K2"[..])
+        (certificate.certificate, certificate.key),
+        (file("crt"), file("key"))
     );
 
     let config = RestConfig::from_kubeconfig(&kubeconfig, Some("anonymous")).unwrap();
@@ -176,6 +178,7 @@ fn of_several_files_the_first_counts() {
         "the second file's x is left out as a whole"
     );
     assert!(matches!(config.token, Some(Token::Fixed(token)) if token == "first"));
-    assert_eq!(config.certificate_authority.as_deref(), Some(&b"two's"[..]));
+    let authority = Pem::File(two.path().join("ca"));
+    assert_eq!(config.certificate_authority, Some(authority));
     assert!(Kubeconfig::load(&[] as &[&Path]).unwrap().is_empty());
 }

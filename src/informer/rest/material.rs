@@ -1,0 +1,162 @@
+//! What TLS needs and somebody may renew while a client runs: the CA, and the client's certificate with its
+//! key. How connections use it, and when, is not known here.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::config::{ClientCertificate, Pem, RestConfig};
+
+/// How long files are left alone. Certificates that are kept fresh are so long before they end.
+const AGE_MAX: Duration = Duration::from_secs(60);
+
+/// What is trusted and shown, in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Material {
+    /// `None`: what the system trusts.
+    pub(super) authority: Option<Vec<u8>>,
+    /// Who asks.
+    pub(super) identity: Option<Identity>,
+}
+
+/// A client's certificate with its key, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) certificate: Vec<u8>,
+    pub(super) key: Vec<u8>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(..)")
+    }
+}
+
+/// Where the material of a client is.
+#[derive(Debug)]
+pub(super) struct Sources {
+    authority: Option<Pem>,
+    certificate: Option<ClientCertificate>,
+    /// When the files were read last; `None`: they have to be read again.
+    read: Mutex<Option<Instant>>,
+}
+
+impl Sources {
+    /// Those of `config`.
+    pub(super) fn of(config: &RestConfig) -> Self {
+        Self {
+            authority: config.certificate_authority.clone(),
+            certificate: config.client_certificate.clone(),
+            read: Mutex::default(),
+        }
+    }
+
+    /// All of it, for the beginning: it waits for the disk.
+    ///
+    /// # Errors
+    /// A file cannot be read; in words.
+    pub(super) fn read(&self) -> Result<Material, String> {
+        let [authority, certificate, key] = self.parts();
+        let read = |pem: Option<&Pem>| pem.map(Pem::read).transpose();
+        *self.read.lock() = Some(Instant::now());
+        Ok(Material::new(
+            read(authority)?,
+            read(certificate)?,
+            read(key)?,
+        ))
+    }
+
+    /// All of it as it is now; `None` when that was looked at not long ago, or is in no file.
+    ///
+    /// # Errors
+    /// A file cannot be read; in words.
+    pub(super) async fn read_again(&self) -> Option<Result<Material, String>> {
+        let parts = self.parts();
+        if !parts.iter().any(|pem| matches!(pem, Some(Pem::File(_)))) {
+            return None;
+        }
+        {
+            let mut read = self.read.lock();
+            if read.is_some_and(|read| read.elapsed() < AGE_MAX) {
+                return None;
+            }
+            // Now, so that others do not look meanwhile, nor at once if this fails.
+            *read = Some(Instant::now());
+        }
+        let mut texts = [None, None, None];
+        for (text, pem) in texts.iter_mut().zip(parts) {
+            if let Some(pem) = pem {
+                match pem.read_again().await {
+                    Ok(read) => *text = Some(read),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }
+        let [authority, certificate, key] = texts;
+        Some(Ok(Material::new(authority, certificate, key)))
+    }
+
+    /// Something went wrong for which old files may be the reason.
+    pub(super) fn suspect(&self) {
+        *self.read.lock() = None;
+    }
+
+    fn parts(&self) -> [Option<&Pem>; 3] {
+        let certificate = self.certificate.as_ref();
+        [
+            self.authority.as_ref(),
+            certificate.map(|shown| &shown.certificate),
+            certificate.map(|shown| &shown.key),
+        ]
+    }
+}
+
+impl Material {
+    fn new(authority: Option<Vec<u8>>, certificate: Option<Vec<u8>>, key: Option<Vec<u8>>) -> Self {
+        let identity = certificate.zip(key);
+        Self {
+            authority,
+            identity: identity.map(|(certificate, key)| Identity { certificate, key }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn files_are_read_again_when_that_is_long_ago_or_they_are_suspected() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca");
+        let sources = Sources::of(&RestConfig {
+            certificate_authority: Some(Pem::File(path.clone())),
+            ..RestConfig::new("https://a")
+        });
+        assert!(sources.read().unwrap_err().contains("/ca\": No such file"));
+        std::fs::write(&path, "one").unwrap();
+        assert_eq!(sources.read().unwrap().authority.unwrap(), b"one");
+        std::fs::write(&path, "two").unwrap();
+        assert_eq!(sources.read_again().await, None, "it is not old yet");
+        tokio::time::advance(AGE_MAX).await;
+        let again = sources.read_again().await.unwrap().unwrap();
+        assert_eq!(again.authority.unwrap(), b"two");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(sources.read_again().await, None);
+        sources.suspect();
+        assert!(sources.read_again().await.unwrap().is_err());
+        assert_eq!(sources.read_again().await, None, "it was looked at");
+    }
+
+    #[tokio::test]
+    async fn what_is_in_no_file_is_as_it_is() {
+        let sources = Sources::of(&RestConfig {
+            certificate_authority: Some(Pem::Text(b"one".to_vec())),
+            ..RestConfig::new("https://a")
+        });
+        sources.suspect();
+        assert_eq!(sources.read_again().await, None);
+    }
+}
