@@ -1,13 +1,17 @@
 //! Which informers are the same, what is asked for them, and when they run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use tokio::time::sleep;
 
 use super::*;
 use crate::informer::rest::fake::{End, Fake, Reply};
-use crate::informer::{DynamicObject, PartialObjectMetadata, RestConfig};
+use crate::informer::{
+    DynamicObject, PartialObjectMetadata, ResourceEventHandlerFuncs, RestConfig,
+};
 
 /// A client of a server that is never asked.
 fn nowhere() -> RestClient {
@@ -107,6 +111,49 @@ async fn start_runs_those_that_do_not_run_yet() {
     assert_eq!(fake.lines().len(), 4, "{:?}", fake.lines());
     factory.shutdown(Duration::from_secs(30)).await.unwrap();
     assert!(maps.is_stopped());
+}
+
+/// Has the informer's handler count how often it is told of an object anew.
+fn resyncs<T: KubeObject>(informer: &SharedInformer<T>) -> Arc<AtomicUsize> {
+    let count = Arc::<AtomicUsize>::default();
+    let told = count.clone();
+    let handler = ResourceEventHandlerFuncs::<T>::new().on_update(move |old, new| {
+        assert!(Arc::ptr_eq(&old, &new));
+        told.fetch_add(1, Ordering::Relaxed);
+    });
+    informer.add_event_handler(handler).unwrap();
+    count
+}
+
+#[tokio::test]
+async fn each_resource_is_resynced_by_its_own_period_or_by_that_of_all() {
+    let list = r#"{"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [
+        {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}]}"#;
+    let watch = || Reply::pieces(200, Vec::new(), End::Never);
+    let replies = [Reply::new(200, list), watch()];
+    let fake = Fake::start(replies.iter().cloned()).await;
+    let options = ListWatchOptions {
+        watch_list: false,
+        ..ListWatchOptions::default()
+    };
+    let factory = SharedInformerFactory::new(fake.client())
+        .with_default_resync(Duration::from_secs(1))
+        .with_resync(ApiResource::of::<ConfigMap>(), Duration::ZERO)
+        .with_options(options);
+    let never = resyncs(&factory.informer::<ConfigMap>());
+    factory.start();
+    factory.wait_for_cache_sync().await.unwrap();
+    // One after the other, as the script does not say who asks.
+    while fake.lines().len() < 2 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    replies.into_iter().for_each(|reply| fake.then(reply));
+    let by_default = resyncs(&factory.informer::<Node>());
+    factory.start();
+    while by_default.load(Ordering::Relaxed) < 2 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(never.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -21,7 +21,11 @@ use super::listener::Listener;
 use super::processor::Processor;
 use super::registration::HandlerRegistration;
 use super::synced::{InformerSynced, NeverSynced, Progress};
-use crate::informer::controller::{Config, Controller, Resync, WatchErrorHandler, process_deltas};
+use super::{AlreadyStarted, InformerStopped};
+use crate::api::ResourceVersion;
+use crate::informer::controller::{
+    Config, Controller, ControllerState, Resync, WatchErrorHandler, process_deltas,
+};
 use crate::informer::metrics::Seen;
 use crate::informer::{
     DeltaFifo, Deltas, IndexTaken, Indexers, KubeObject, Lister, Notification, ReflectorMetrics,
@@ -90,7 +94,13 @@ struct Inner<T: KubeObject> {
     resync_check_period: watch::Sender<Duration>,
     progress: Progress,
     /// Once it runs.
-    queue: OnceLock<Weak<DeltaFifo<T>>>,
+    run: OnceLock<Run<T>>,
+}
+
+/// What is looked at while it runs, and after that.
+struct Run<T: KubeObject> {
+    queue: Weak<DeltaFifo<T>>,
+    controller: ControllerState,
 }
 
 struct State<T: KubeObject> {
@@ -129,16 +139,6 @@ struct Started<T: KubeObject> {
     watch_error_handler: Option<WatchErrorHandler>,
     tasks: Tasks,
 }
-
-/// It was started already: what is asked for has to be there before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the informer has already started")]
-pub struct AlreadyStarted;
-
-/// It was stopped: a handler would hear nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the informer has stopped")]
-pub struct InformerStopped;
 
 impl<T: KubeObject> SharedInformer<T> {
     /// An informer of `source`, which does nothing until it is started. `resource` is what it is called
@@ -180,7 +180,7 @@ impl<T: KubeObject> SharedInformer<T> {
             }),
             resync_check_period: watch::Sender::default(),
             progress: Progress::default(),
-            queue: OnceLock::new(),
+            run: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -229,7 +229,7 @@ impl<T: KubeObject> SharedInformer<T> {
             None => queue,
         };
         let queue = Arc::new(queue);
-        inner.queue.get_or_init(|| Arc::downgrade(&queue));
+        let known = Arc::downgrade(&queue);
         let due = self.clone();
         let controller = Controller::new(Config {
             queue,
@@ -245,7 +245,12 @@ impl<T: KubeObject> SharedInformer<T> {
             watch_error_handler: started.watch_error_handler,
             backoff,
         });
-        let synced = controller.state().synced();
+        let state = controller.state();
+        let synced = state.synced();
+        inner.run.get_or_init(|| Run {
+            queue: known,
+            controller: state,
+        });
         let mark = async {
             if synced.wait().await.is_ok() {
                 self.mark_synced();
@@ -383,7 +388,7 @@ impl<T: KubeObject> SharedInformer<T> {
     /// What is told of it in a scrape.
     pub(in crate::informer) fn seen(&self) -> Seen {
         // Before the lock, which is taken under that of the queue.
-        let queue = self.inner.queue.get().and_then(Weak::upgrade);
+        let queue = self.inner.run.get().and_then(|run| run.queue.upgrade());
         let queued = queue.map_or(0, |queue| queue.len());
         let state = self.inner.state.lock();
         Seen {
@@ -427,6 +432,13 @@ impl<T: KubeObject> SharedInformer<T> {
     /// What it is called.
     pub fn resource(&self) -> &str {
         &self.inner.resource
+    }
+
+    /// Up to where its source has been followed: the version of the last list, change or bookmark. The copy
+    /// may be a little behind. `None` before the first list.
+    pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
+        let run = self.inner.run.get()?;
+        run.controller.last_sync_resource_version()
     }
 
     /// Whether the copy has all that there was at first.

@@ -13,8 +13,18 @@ mod synced;
 pub(super) mod tests;
 
 pub use handler::{Notification, ResourceEventHandler, ResourceEventHandlerFuncs};
-pub use informer::{AlreadyStarted, InformerStopped, SharedInformer};
+pub use informer::SharedInformer;
 pub use listener::HandlerMetrics;
 pub use registration::HandlerRegistration;
 pub(super) use synced::Progress;
 pub use synced::{InformerSynced, NeverSynced, wait_for_cache_sync};
+
+/// It was started already: what is asked for has to be there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the informer has already started")]
+pub struct AlreadyStarted;
+
+/// It was stopped: a handler would hear nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the informer has stopped")]
+pub struct InformerStopped;

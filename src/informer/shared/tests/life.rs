@@ -37,6 +37,30 @@ async fn it_has_synced_when_the_first_list_was_processed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_tells_up_to_which_version_its_source_was_followed() {
+    let host = Host::new(&["a"]);
+    let version = || {
+        host.informer
+            .last_sync_resource_version()
+            .map(|version| version.get())
+    };
+    assert_eq!(version(), None);
+    host.start();
+    settle().await;
+    assert_eq!(version(), Some(host.collection.version()));
+    host.collection.put("b");
+    settle().await;
+    assert_eq!(version(), Some(host.collection.version()));
+    host.tasks.cancel();
+    settle().await;
+    assert_eq!(
+        version(),
+        Some(host.collection.version()),
+        "it is known also when it is stopped"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_empty_list_is_synced_at_once() {
     let host = Host::new(&[]);
     let (heard, registration) = host.listen();
