@@ -15,7 +15,7 @@ use watchet::informer::{ResourceClient, RestClient, RestConfig};
 use crate::harness::{PATIENCE, Server, command, signal};
 
 /// A running `watchet tail`.
-struct Tail {
+pub(crate) struct Tail {
     child: Child,
     /// What changed.
     out: Lines<BufReader<ChildStdout>>,
@@ -43,7 +43,7 @@ impl Tail {
     }
 
     /// One that has seen what there is.
-    async fn synced(kubeconfig: &Path, args: &[&str]) -> Self {
+    pub(crate) async fn synced(kubeconfig: &Path, args: &[&str]) -> Self {
         let mut tail = Self::start(kubeconfig, args);
         tail.said("synced, ").await;
         tail
@@ -60,7 +60,7 @@ impl Tail {
         rest.to_owned()
     }
 
-    async fn json(&mut self) -> Value {
+    pub(crate) async fn json(&mut self) -> Value {
         let line = timeout(PATIENCE, self.out.next_line()).await;
         let line = line.expect("a line in time").expect("it can be read");
         serde_json::from_str(&line.expect("it goes on")).expect("a line is JSON")
@@ -83,9 +83,18 @@ impl Tail {
     }
 
     /// Presses Ctrl-C.
-    async fn interrupt(mut self) {
+    pub(crate) async fn interrupt(mut self) {
         signal(self.child.id().expect("it runs"), "INT");
         assert!(self.ended().await.success());
+    }
+
+    /// The most memory that it ever had, in bytes.
+    pub(crate) fn memory_peak(&self) -> usize {
+        let pid = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+        kib.expect("it is told").parse::<usize>().unwrap() << 10
     }
 
     async fn ended(&mut self) -> ExitStatus {

@@ -1,21 +1,27 @@
 //! A burst: 50,000 changes as fast as storage takes them, which the server tells as fast as it can, to
-//! an informer with a quick handler, a slow one and one that hangs.
+//! an informer with a quick handler, a slow one and one that hangs; and to a process of its own whose lines
+//! nobody reads, as only there can be seen how much memory an informer takes. The embedded store has no
+//! other writers than its server, so that a burst on it is as fast, and as long, as requests are.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Txn, TxnOp};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use tokio::sync::watch;
-use watchet::informer::{Deleted, ResourceEventHandler};
+use tokio::time::Instant;
+use watchet::informer::{Deleted, ResourceClient, ResourceEventHandler};
 use watchet::tasks::Tasks;
 
 use super::tally::Tally;
-use super::{client, held, informer_of, listed, maps, until};
+use super::{Versions, client, delete, held, informer_of, listed, maps, put, until};
 use crate::harness::{PATIENCE, Server};
 use crate::storage::etcd::EtcdProcess;
+use crate::tail::Tail;
 
 const CHANGES: usize = 50_000;
 const KEYS: usize = 500;
@@ -23,6 +29,10 @@ const KEYS: usize = 500;
 const AT_ONCE: usize = 125;
 /// What an informer keeps for a handler at most: so many notifications, or one for each object.
 const PENDING_MAX: i64 = 1024;
+/// So long is what objects say, of which a process that nobody listens to may keep `PENDING_MAX` times
+/// two, each in some pieces: a few megabytes. All the changes would be hundreds of them.
+const TEXT_BYTES: usize = 1_000;
+const MEMORY_MAX: usize = 64 << 20;
 
 /// A handler that hangs in its first call until it is let go.
 struct Hangs {
@@ -45,9 +55,23 @@ impl ResourceEventHandler<ConfigMap> for Hangs {
     }
 }
 
-/// Puts objects into etcd, as another API server on it would.
+/// Who puts objects into the storage.
+enum Into {
+    /// Another API server on the same etcd.
+    Etcd(Client),
+    /// Clients of this one.
+    Server(ResourceClient<ConfigMap>),
+}
+
+/// What is done to an object.
+enum Operation {
+    /// With this uid and text.
+    Put(usize, String),
+    Delete,
+}
+
 struct Writer {
-    etcd: Client,
+    into: Into,
     random: fastrand::Rng,
     /// Uids by name.
     there: BTreeMap<usize, usize>,
@@ -55,27 +79,26 @@ struct Writer {
 }
 
 impl Writer {
-    fn operation(&mut self, key: usize) -> Option<TxnOp> {
-        let path = format!("/registry/configmaps/default/a{key}");
+    fn new(into: Into) -> Self {
+        Self {
+            into,
+            random: fastrand::Rng::with_seed(5),
+            there: BTreeMap::new(),
+            changes: 0,
+        }
+    }
+
+    fn operation(&mut self, key: usize) -> Option<(String, Operation)> {
+        let name = format!("a{key}");
         self.changes += 1;
         if self.random.u8(..4) == 0 {
             let there = self.there.remove(&key).is_some();
             self.changes -= usize::from(!there);
-            return there.then(|| TxnOp::delete(path, None));
+            return there.then_some((name, Operation::Delete));
         }
         let uid = *self.there.entry(key).or_insert(self.changes);
-        let map = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": format!("a{key}"),
-                "namespace": "default",
-                "uid": format!("u{uid}"),
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-            },
-            "data": {"n": self.changes.to_string()},
-        });
-        Some(TxnOp::put(path, map.to_string(), None))
+        let text = format!("{:0>TEXT_BYTES$}", self.changes);
+        Some((name, Operation::Put(uid, text)))
     }
 
     async fn write(&mut self, changes: usize) {
@@ -84,27 +107,107 @@ impl Writer {
             let first = self.random.usize(..KEYS);
             let keys = (first..first + AT_ONCE).map(|key| key % KEYS);
             let operations: Vec<_> = keys.filter_map(|key| self.operation(key)).collect();
-            self.etcd
-                .txn(Txn::new().and_then(operations))
-                .await
-                .unwrap();
+            match &mut self.into {
+                Into::Etcd(etcd) => {
+                    let operations = operations.into_iter().map(in_etcd).collect::<Vec<_>>();
+                    let written = etcd.txn(Txn::new().and_then(operations)).await;
+                    written.unwrap();
+                }
+                Into::Server(maps) => {
+                    let all = operations
+                        .iter()
+                        .map(async |(name, operation)| match operation {
+                            Operation::Put(_, text) => put(maps, name, text).await,
+                            Operation::Delete => delete(maps, name).await,
+                        });
+                    join_all(all).await;
+                }
+            }
         }
     }
 }
 
+fn in_etcd((name, operation): (String, Operation)) -> TxnOp {
+    let path = format!("/registry/configmaps/default/{name}");
+    let Operation::Put(uid, text) = operation else {
+        return TxnOp::delete(path, None);
+    };
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": format!("u{uid}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "data": {"text": text},
+    });
+    TxnOp::put(path, map.to_string(), None)
+}
+
+/// A process that follows, whose lines are read only at the end.
+struct Unread {
+    tail: Tail,
+    /// What there is, as far as its lines tell.
+    view: Versions,
+    memory: usize,
+}
+
+impl Unread {
+    async fn start(kubeconfig: &Path) -> Self {
+        let tail = Tail::synced(kubeconfig, &["configmaps", "-o", "json"]).await;
+        Self {
+            memory: tail.memory_peak(),
+            view: listed(&maps(&client(kubeconfig))).await,
+            tail,
+        }
+    }
+
+    /// Reads what was not read until it adds up to `expected`.
+    async fn read(mut self, expected: &Versions) {
+        let taken = self.tail.memory_peak() - self.memory;
+        println!("{taken} bytes were taken");
+        assert!(taken < MEMORY_MAX, "{taken} bytes");
+        let begun = Instant::now();
+        while self.view != *expected {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", self.view.len());
+            let told = self.tail.json().await;
+            let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            let (_, name) = told["key"].as_str().unwrap().split_once('/').unwrap();
+            let before = match told["type"].as_str().unwrap() {
+                "DELETED" => self.view.remove(name),
+                _ => self
+                    .view
+                    .insert(name.to_owned(), text(&told["resourceVersion"])),
+            };
+            assert_eq!(before.is_none(), told["type"] == "ADDED", "{told}");
+        }
+        self.tail.interrupt().await;
+    }
+}
+
 #[tokio::test]
-async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do() {
+async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let server = Server::start(&["--storage=etcd", &servers]).await;
-    let mut writer = Writer {
-        etcd: Client::connect([etcd.url()], None).await.unwrap(),
-        random: fastrand::Rng::with_seed(5),
-        there: BTreeMap::new(),
-        changes: 0,
-    };
+    let into = Into::Etcd(Client::connect([etcd.url()], None).await.unwrap());
+    burst(server, into, CHANGES).await;
+}
+
+#[tokio::test]
+async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do_embedded() {
+    let server = Server::start(&[]).await;
+    let into = Into::Server(maps(&client(&server.kubeconfig())));
+    burst(server, into, CHANGES / 10).await;
+}
+
+async fn burst(server: Server, into: Into, changes: usize) {
+    let mut writer = Writer::new(into);
     writer.write(KEYS).await;
 
+    let unread = Unread::start(&server.kubeconfig()).await;
     let client = client(&server.kubeconfig());
     let informer = informer_of(&client);
     let (quick, slow) = (Tally::default(), Tally::slow(Duration::from_millis(1)));
@@ -136,7 +239,7 @@ async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     tokio::select! {
-        () = writer.write(CHANGES) => {}
+        () = writer.write(changes) => {}
         () = async { loop { watched().await } } => {}
     }
     let expected = listed(&maps(&client)).await;
@@ -154,6 +257,7 @@ async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do() {
         writer.changes
     );
     assert_eq!(told[2], 0, "it hangs");
+    unread.read(&expected).await;
 
     let_go.send_replace(true);
     until("the slow handlers", || {
