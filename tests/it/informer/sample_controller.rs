@@ -376,14 +376,14 @@ async fn converges(args: &[&str]) {
             let of = |metric: &str| told.get(&format!("{metric}{{name=\"{name}\"}}"));
             assert_eq!(of("informer_synced"), Some(1.0));
             assert!(of("reflector_lists_total") >= Some(1.0), "{told:?}");
-            assert!(of("reflector_watches_total") > Some(1.0), "{told:?}");
+            assert!(of("reflector_watches_total") >= Some(1.0), "{told:?}");
         }
         let foos = r#"informer_objects{name="foos.samplecontroller.k8s.io"}"#;
         assert!(
             told.get(foos)
                 .is_some_and(|foos| foos >= wanted.len() as f64)
         );
-        assert!(told.get(r#"workqueue_work_duration_seconds_count{name="foos"}"#) > Some(9.0));
+        assert!(told.get(r#"workqueue_work_duration_seconds_count{name="foos"}"#) > Some(0.0));
         server
     };
     let server = tokio::select! {
