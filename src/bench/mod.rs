@@ -1,5 +1,6 @@
 //! `watchet bench`: the load generator and its report, against any Kubernetes API server. It is a
-//! client: it knows the words of `api` and nothing of how a server works, and it measures from outside.
+//! client: it knows the words of `api`, and of `informer` what a kubeconfig says; it knows nothing of how a
+//! server works, and it measures from outside.
 //!
 //! # Shape
 //!
@@ -20,7 +21,6 @@
 
 // In reading order: what is asked for, where it goes, what is sent, what is measured, the loads.
 mod args;
-mod kubeconfig;
 mod target;
 
 mod client;

@@ -1,28 +1,30 @@
 //! The server that is loaded: its address, how it is trusted and who asks, checked once and shared by
 //! all connections. It opens none.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderValue};
 use http::uri::{InvalidUri, Scheme, Uri};
+use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::ServerName;
 
 use super::args::{Protocol, TargetArgs};
-use super::kubeconfig::{self, Access, KubeconfigError};
+use crate::informer::{
+    InvalidRestConfig, Kubeconfig, KubeconfigError, RestConfig, RestConfigError, Token,
+};
 
 /// The target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TargetError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Config(#[from] RestConfigError),
     #[error("no server is named: give --kubeconfig or --server")]
     None,
+    #[error("the kubeconfig {0}, and the figures would be of that too: give --server and --token")]
+    Indirect(&'static str),
     #[error("server {url:?} is no URL: {source}")]
     Url { url: String, source: InvalidUri },
     #[error("server {url:?} must begin with https:// or http:// and name a host")]
@@ -31,10 +33,10 @@ pub(super) enum TargetError {
     Path { url: String },
     #[error("the name {name:?} cannot be in a certificate")]
     Name { name: String },
-    #[error("a certificate or key of the target is not PEM: {0}")]
-    Pem(#[from] rustls_pki_types::pem::Error),
-    #[error("a certificate or key of the target cannot be used: {0}")]
-    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Tls(#[from] InvalidRestConfig),
+    #[error("the token cannot be read: {0}")]
+    TokenFile(String),
     #[error("the token cannot be sent: {0}")]
     Token(#[from] InvalidHeaderValue),
 }
@@ -68,27 +70,32 @@ impl Target {
     /// # Errors
     /// Something is missing or cannot be used.
     pub(super) fn open(args: &TargetArgs) -> Result<Self, TargetError> {
-        let access = match &args.server {
-            Some(server) => Access {
-                server: server.clone(),
-                insecure: args.insecure,
-                token: args.token.clone(),
-                ..Access::default()
+        let config = match &args.server {
+            Some(server) => RestConfig {
+                insecure_skip_tls_verify: args.insecure,
+                token: args.token.clone().map(Token::Fixed),
+                ..RestConfig::new(server)
             },
             None => {
-                let path = args.kubeconfig.clone().or_else(environment);
-                kubeconfig::read(&path.ok_or(TargetError::None)?, args.context.as_deref())?
+                let kubeconfig = match &args.kubeconfig {
+                    Some(path) => Kubeconfig::load(&[path])?,
+                    None => Kubeconfig::load_default()?,
+                };
+                if kubeconfig.is_empty() {
+                    return Err(TargetError::None);
+                }
+                RestConfig::from_kubeconfig(&kubeconfig, args.context.as_deref())?
             }
         };
-        Self::new(access, args.http)
+        Self::new(&config, args.http)
     }
 
-    /// What `access` says, by `protocol`.
+    /// What `config` says, by `protocol`.
     ///
     /// # Errors
     /// It cannot be used.
-    pub(super) fn new(access: Access, protocol: Protocol) -> Result<Self, TargetError> {
-        let url = access.server.as_str();
+    pub(super) fn new(config: &RestConfig, protocol: Protocol) -> Result<Self, TargetError> {
+        let url = config.server.as_str();
         let url = url.strip_suffix('/').unwrap_or(url).to_owned();
         let uri: Uri = match url.parse() {
             Ok(uri) => uri,
@@ -107,13 +114,19 @@ impl Target {
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let plain_host = host.trim_matches(['[', ']']).to_owned();
         let mut headers = HeaderMap::new();
-        if let Some(token) = &access.token {
+        if config.proxy_url.is_some() {
+            return Err(TargetError::Indirect("names a proxy"));
+        }
+        if config.impersonate.is_some() {
+            return Err(TargetError::Indirect("asks as somebody else"));
+        }
+        if let Some(token) = token(config)? {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
         let tls = match encrypted {
-            true => Some(tls(&access, &plain_host, protocol)?),
+            true => Some(tls(config, &plain_host, protocol)?),
             false => None,
         };
         Ok(Self {
@@ -128,39 +141,25 @@ impl Target {
     }
 }
 
-fn environment() -> Option<PathBuf> {
-    let variable = std::env::var("KUBECONFIG").ok();
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    kubeconfig::default_path(variable.as_deref(), home.as_deref())
+/// The bearer token, as it is now: a run is short.
+fn token(config: &RestConfig) -> Result<Option<String>, TargetError> {
+    match &config.token {
+        None => Ok(None),
+        Some(Token::Fixed(token)) => Ok(Some(token.clone())),
+        Some(Token::File(path)) => match std::fs::read_to_string(path) {
+            Ok(token) => Ok(Some(token.trim().to_owned())),
+            Err(error) => Err(TargetError::TokenFile(format!("{path:?}: {error}"))),
+        },
+        Some(Token::Exec(_)) => Err(TargetError::Indirect("has a program give the credentials")),
+    }
 }
 
-fn tls(access: &Access, host: &str, protocol: Protocol) -> Result<Tls, TargetError> {
-    let name = access.server_name.as_deref().unwrap_or(host);
+fn tls(config: &RestConfig, host: &str, protocol: Protocol) -> Result<Tls, TargetError> {
+    let name = config.tls_server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned()).map_err(|_| TargetError::Name {
         name: name.to_owned(),
     })?;
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()?;
-    let builder = if access.insecure {
-        let any = Arc::new(AnyCertificate(provider));
-        builder.dangerous().with_custom_certificate_verifier(any)
-    } else {
-        let mut roots = RootCertStore::empty();
-        if let Some(pem) = &access.authority {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate?)?;
-            }
-        }
-        builder.with_root_certificates(roots)
-    };
-    let mut config = match &access.certificate {
-        Some((chain, key)) => {
-            let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>()?;
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?
-        }
-        None => builder.with_no_client_auth(),
-    };
+    let mut config = config.tls_client()?;
     config.alpn_protocols = vec![match protocol {
         Protocol::Http1 => b"http/1.1".to_vec(),
         Protocol::Http2 => b"h2".to_vec(),
@@ -173,60 +172,17 @@ fn tls(access: &Access, host: &str, protocol: Protocol) -> Result<Tls, TargetErr
     })
 }
 
-/// Takes any certificate, as `--insecure` asks for. Signatures are verified all the same: they cost
-/// what they cost a real client.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(server: &str, expected: Result<(&str, u16, &str, bool), &str>) {
-        let access = Access {
-            server: server.into(),
-            insecure: true,
-            token: Some("t".into()),
-            ..Access::default()
+        let config = RestConfig {
+            insecure_skip_tls_verify: true,
+            token: Some(Token::Fixed("t".into())),
+            ..RestConfig::new(server)
         };
-        match (Target::new(access, Protocol::Http2), expected) {
+        match (Target::new(&config, Protocol::Http2), expected) {
             (Ok(target), Ok((host, port, authority, encrypted))) => {
                 assert_eq!((target.host.as_str(), target.port), (host, port));
                 assert_eq!(target.authority, authority);
@@ -253,5 +209,21 @@ mod tests {
         check("ftp://a", Err("must begin with"));
         check("localhost:8080", Err("must begin with"));
         check("https://", Err("is no URL"));
+    }
+    #[test]
+    fn what_stands_between_is_refused() {
+        let refused = |change: fn(&mut RestConfig)| {
+            let mut config = RestConfig::new("http://a");
+            change(&mut config);
+            Target::new(&config, Protocol::Http2)
+                .unwrap_err()
+                .to_string()
+        };
+        let proxy = refused(|config| config.proxy_url = Some("http://b".into()));
+        assert!(proxy.contains("names a proxy"), "{proxy}");
+        let other = refused(|config| config.impersonate = Some(Default::default()));
+        assert!(other.contains("as somebody else"), "{other}");
+        let gone = refused(|config| config.token = Some(Token::File("/nowhere".into())));
+        assert!(gone.contains("/nowhere"), "{gone}");
     }
 }

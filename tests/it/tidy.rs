@@ -41,7 +41,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("testing", &["server", "api"]),
     ("informer", &["reflector", "api"]),
     ("tail", &["informer", "reflector", "api"]),
-    ("bench", &["api"]),
+    ("bench", &["informer", "api"]),
     ("tasks", &[]),
     ("metrics", &[]),
 ];

@@ -9,8 +9,25 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
+use super::InvalidRestConfig;
 use super::config::RestConfig;
-use super::material::{Identity, Material};
+use super::material::{Identity, Material, Sources};
+
+impl RestConfig {
+    /// How connections are encrypted that somebody else opens: whom they trust and what they show, from files
+    /// as they are now.
+    ///
+    /// # Errors
+    /// A certificate or key cannot be read or used.
+    pub(crate) fn tls_client(&self) -> Result<ClientConfig, InvalidRestConfig> {
+        let material = Sources::of(self).read();
+        let config = material.and_then(|read| client_config(self.insecure_skip_tls_verify, &read));
+        config.map_err(|detail| InvalidRestConfig {
+            server: self.server.clone(),
+            detail,
+        })
+    }
+}
 
 /// The settings of connections that trust and show `material`; or trust anybody.
 ///
