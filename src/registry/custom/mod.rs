@@ -146,7 +146,8 @@ pub(super) async fn current(
         let mut value = current.value.clone();
         custom.versions.settle(&mut value);
         let as_it_is = value == current.value && value["apiVersion"] == custom.versions.stored_as();
-        let raw = std::mem::replace(&mut current.value, converted(resource, value).await?);
+        let converted = by_today(&custom.versions, converted(resource, value)).await?;
+        let raw = std::mem::replace(&mut current.value, converted);
         current.raw = Some(raw).filter(|_| !as_it_is);
     }
     Ok(current)
@@ -180,7 +181,8 @@ pub(super) async fn stored_form(
     match &resource.custom {
         Some(custom) if !custom.stores => {
             let to = custom.versions.stored_as();
-            let converted = custom.versions.convert(vec![object.clone()], to).await?;
+            let converting = custom.versions.convert(vec![object.clone()], to);
+            let converted = by_today(&custom.versions, converting).await?;
             Ok(Some(one(converted)))
         }
         _ => Ok(None),
@@ -209,7 +211,7 @@ pub(super) async fn presented(
         return Ok(objects);
     };
     let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
-    Ok(versions.present(resource, objects).await?)
+    by_today(versions, versions.present(resource, objects)).await
 }
 
 /// [`presented`], of one.
@@ -224,7 +226,29 @@ pub(super) async fn presented_one(
         return Ok(object);
     };
     let objects = vec![(EventType::Added, object)];
-    Ok(one(versions.present(resource, objects).await?))
+    let presented = by_today(versions, versions.present(resource, objects)).await?;
+    Ok(one(presented))
+}
+
+/// What comes of a conversion while its definition says who converts. Who waits for one that hangs has not
+/// long to wait when it is replaced.
+///
+/// # Errors
+/// The conversion's; [`ApiError::NotServed`] when the definition says something else by now.
+async fn by_today<T>(
+    versions: &Versions,
+    converting: impl Future<Output = Result<T, ConversionError>>,
+) -> Result<T, ApiError> {
+    let converted = tokio::select! {
+        // What is there first: most of it is kept, and right at the time that it was asked for.
+        biased;
+        converted = converting => converted,
+        () = versions.outdated().cancelled() => return Err(ApiError::NotServed),
+    };
+    match converted {
+        Err(_) if versions.outdated().is_cancelled() => Err(ApiError::NotServed),
+        converted => Ok(converted?),
+    }
 }
 
 fn asking_a_webhook(resource: &Resource) -> Option<&Arc<Versions>> {

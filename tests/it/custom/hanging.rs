@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, sized};
+use super::under_way::sending;
+use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, converter, sized};
 use super::*;
 use crate::harness::{Reply, Webhook};
 
@@ -159,4 +160,39 @@ pub(super) async fn garbage_is_found_without_a_webhook(world: &mut World) {
         asked,
         "there is nothing to convert"
     );
+}
+
+/// Who waits for a webhook is served by the one that takes its place.
+pub(super) async fn a_webhook_that_is_replaced_keeps_nobody(world: &mut World) {
+    let hanging = Hanging::start().await;
+    hanging.define(world).await;
+    assert_eq!(world.post(FOOS, &sized("v1", "a", 1)).await.0, 201);
+    let asked = hanging.hang();
+    let (path, body) = (format!("{NEWER}/a"), sized("v2", "b", 2));
+    let getting = sending(world, Method::GET, &path, "application/json", &Value::Null).await;
+    let creating = sending(world, Method::POST, NEWER, "application/json", &body).await;
+    let began = Instant::now();
+    let replacing = async {
+        while hanging.webhook.asked().len() < asked + 2 {
+            assert!(began.elapsed() < PATIENCE, "both wait for it");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let converter = converter().await;
+        let definition = converted_foos("v1", converter.client_config("/"));
+        let patch = json!({"spec": {"conversion": definition["spec"]["conversion"]}});
+        let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
+        assert_eq!(code, 200, "{body}");
+        converter
+    };
+    let (got, created, _converter) = tokio::join!(getting, creating, replacing);
+    let waited = began.elapsed();
+    assert!(
+        waited < REVIEW_TIMEOUT,
+        "nobody waits for the old one: {waited:?}"
+    );
+    for (answer, code, size) in [(got, 200, 1), (created, 201, 2)] {
+        let object = answer.json();
+        assert_eq!(answer.status.as_u16(), code, "{object}");
+        assert_eq!(object["spec"]["dimensions"]["size"], size, "{object}");
+    }
 }

@@ -100,6 +100,7 @@ on_both!(
         a_namespace_goes_without_its_webhook,
         a_definition_goes_beside_one_whose_webhook_hangs,
         garbage_is_found_without_a_webhook,
+        a_webhook_that_is_replaced_keeps_nobody,
     ],
     showing: [
         kubectl_finds_waits_and_prints,

@@ -83,7 +83,7 @@ impl Holder {
 }
 
 /// Sends a request on a connection of its own, when it is awaited.
-async fn sending<'b>(
+pub(super) async fn sending<'b>(
     world: &World,
     method: Method,
     path: &'b str,
@@ -93,7 +93,11 @@ async fn sending<'b>(
     let mut wire = world.server.plain(Protocol::Http1).await;
     async move {
         let headers = [("content-type", media)];
-        wire.send(method, path, &headers, &body.to_string()).await
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        wire.send(method, path, &headers, &body).await
     }
 }
 
