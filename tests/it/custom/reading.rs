@@ -1,22 +1,34 @@
 //! What is stored outlives what its definition said when it was written: how it reads later, and what
 //! becomes of those who are reading it then.
 
-use tokio::time::{Duration, Instant};
+use http::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::{Duration, Instant, timeout};
 
 use super::*;
+use crate::harness::{full, request};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
 /// What a watch tells until it ends, and how long that took.
 async fn watched(wire: &mut Wire, path: &str) -> (Vec<Value>, Duration) {
     let began = Instant::now();
-    let headers: [(&str, &str); 0] = [];
-    let told = wire.send(Method::GET, path, &headers, "").await.body;
+    let watch = wire.open(request(Method::GET, path, &[], full(""))).await;
+    (told(watch.expect("an answer")).await, began.elapsed())
+}
+
+/// What a watch that is open tells until it ends.
+async fn told(watch: Response<Incoming>) -> Vec<Value> {
+    let told = timeout(PATIENCE, watch.into_body().collect()).await;
+    let told = told.expect("a body in time").expect("a whole body");
+    let told = told.to_bytes();
     let lines = told
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
-    let events = lines.map(|line| serde_json::from_slice(line).unwrap());
-    (events.collect(), began.elapsed())
+    lines
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
 }
 
 fn kinds(events: &[Value]) -> Vec<(&str, &str)> {
@@ -189,8 +201,11 @@ pub(super) async fn a_watch_sees_its_definition_go(world: &mut World) {
     let at = made["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{older}?watch=1&timeoutSeconds=60&resourceVersion={at}");
     let mut wire = world.server.plain(Protocol::Http1).await;
-    let ((events, took), (code, _)) =
-        tokio::join!(watched(&mut wire, &path), world.delete(DEFINITION));
+    let watch = wire.open(request(Method::GET, &path, &[], full(""))).await;
+    let began = Instant::now();
+    let (events, (code, _)) =
+        tokio::join!(told(watch.expect("an answer")), world.delete(DEFINITION));
+    let took = began.elapsed();
     assert_eq!(code, 200);
     assert_eq!(kinds(&events), [("DELETED", "a")], "{events:?}");
     assert_eq!(events[0]["object"]["apiVersion"], "example.com/v1alpha1");
