@@ -298,7 +298,9 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
-        create::create(self, resource, namespace, body, options).await
+        let created = create::create(self, resource, namespace, body, options).await?;
+        custom::settled(self, resource, &created).await;
+        Ok(created)
     }
 
     /// A POST to a subresource, or of a question, which stores no object of that kind. `credentials` are
@@ -325,7 +327,9 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
-        update::update(self, target, body, options).await
+        let (updated, created) = update::update(self, target, body, options).await?;
+        custom::settled(self, &target.resource, &updated).await;
+        Ok((updated, created))
     }
 
     /// Patches an object.
@@ -335,7 +339,9 @@ impl Registry {
         patch: &Patch,
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
-        patch::patch(self, target, patch, options).await
+        let patched = patch::patch(self, target, patch, options).await?;
+        custom::settled(self, &target.resource, &patched).await;
+        Ok(patched)
     }
 
     /// Makes an object what the manager of the options wants of it (server-side apply); also says whether
@@ -346,7 +352,9 @@ impl Registry {
         config: &Value,
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
-        apply::apply(self, target, config, options).await
+        let (applied, created) = apply::apply(self, target, config, options).await?;
+        custom::settled(self, &target.resource, &applied).await;
+        Ok((applied, created))
     }
 
     /// Deletes an object, or starts to.
@@ -355,7 +363,11 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        delete::delete(self, target, options).await
+        let deleted = delete::delete(self, target, options).await?;
+        if let Deleted::Gone(last) | Deleted::Last(last) | Deleted::Pending(last) = &deleted {
+            custom::settled(self, &target.resource, last).await;
+        }
+        Ok(deleted)
     }
 
     /// Deletes what a list selects, one by one; returns the objects.

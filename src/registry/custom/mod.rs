@@ -11,7 +11,8 @@
 //! # Invariants
 //!
 //! 1. What is served is made from definitions as storage has them: never from a request's body.
-//! 2. Whoever reads from this server that a definition is established can use what it defines here.
+//! 2. Whoever reads from this server that a definition is established can use what it defines here; and who
+//!    was answered that it is written finds what it says in force.
 //! 3. A definition goes after its objects: one of that name that comes later finds none.
 //! 4. What is written is decided by the definition that is served when it is stored (`writes`, which says how
 //!    far that goes with several servers).
@@ -59,6 +60,9 @@ pub(super) use self::writes::UnderWay;
 /// How long a server that starts waits for the definitions that storage has; as long as a cache that
 /// fills itself may take.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long whoever wrote a definition waits for it to be served.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a custom resource is besides what every resource is.
 #[derive(Debug)]
@@ -367,6 +371,22 @@ pub(super) async fn served_up_to(
         .await?;
     // Of an etcd that cannot tell what is not told yet, what is there is all that is known.
     wait_until_served(registry, changed.unwrap_or_default()).await
+}
+
+/// After a write of `object`: when it is a definition, waits until that is what is served, so that who wrote it
+/// finds its next request answered by it. What is written is written, served in time or not; other servers hear
+/// of it when their watches tell them.
+pub(super) async fn settled(registry: &Registry, resource: &Resource, object: &Object) {
+    if !is_definitions(resource) {
+        return;
+    }
+    let at = object.resource_version();
+    let mut served = registry.definitions.served.subscribe();
+    let there = served.wait_for(|served| served.is_some_and(|served| served >= at));
+    if tokio::time::timeout(SETTLED_WITHIN, there).await.is_err() {
+        let name = object.key().name();
+        tracing::warn!(name, %at, "a definition is not served yet as it was written");
+    }
 }
 
 async fn wait_until_served(registry: &Registry, version: ResourceVersion) -> Result<(), ApiError> {

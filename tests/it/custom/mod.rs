@@ -82,6 +82,7 @@ on_both!(
         a_write_under_way_is_stored_in_the_version_of_today,
         a_create_under_way_does_not_outlive_its_definition,
         a_create_under_way_is_refused_when_its_definition_goes,
+        what_a_definition_says_holds_once_it_is_answered,
     ],
     typed: [kube_speaks_every_version, kube_watches_every_version],
     webhooks: [

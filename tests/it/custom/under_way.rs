@@ -270,3 +270,26 @@ pub(super) async fn a_create_under_way_is_refused_when_its_definition_goes(world
     );
     world.until(DEFINITION, |code, _| code == 404).await;
 }
+
+/// Who is answered that a definition is written finds its next request decided by it.
+pub(super) async fn what_a_definition_says_holds_once_it_is_answered(world: &mut World) {
+    let text = json!({"type": "string"});
+    let of = |field: &str| foos_with(json!({ field: text }));
+    let (code, body) = world.post(DEFINITIONS, &of("f0")).await;
+    assert_eq!(code, 201, "{body}");
+    for number in 0..20 {
+        let spec = json!({format!("f{number}"): "x"});
+        let (code, made) = world
+            .post(FOOS, &foo(&format!("a{number}"), spec.clone()))
+            .await;
+        assert_eq!((code, &made["spec"]), (201, &spec), "{made}");
+        let next = of(&format!("f{}", number + 1));
+        let patch = json!([{"op": "replace", "path": "/spec/versions",
+            "value": next["spec"]["versions"]}]);
+        let (code, body) = world.patch(DEFINITION, "json", &patch).await;
+        assert_eq!(code, 200, "{body}");
+    }
+    assert_eq!(world.delete(DEFINITION).await.0, 200);
+    let (code, body) = world.post(FOOS, &foo("late", json!({}))).await;
+    assert!(matches!(code, 404 | 405), "{body}");
+}
