@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 pub(super) struct TailArgs {
     #[arg(
         value_name = "RESOURCE",
-        help = "What to follow, as kubectl names it: po, pods, deployments.apps, foos.v1.example.com"
+        help = "What to follow, as kubectl names it: po, pods, deployments.apps, foos.v1.example.com, cm/settings"
     )]
     pub resource: String,
     /// Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config, else the pod's account]
@@ -39,6 +39,24 @@ pub(super) struct TailArgs {
         hide_possible_values = true
     )]
     pub output: Option<Form>,
+}
+
+impl TailArgs {
+    /// The resource, and the one object of it that is meant, if one is named.
+    pub(super) fn named(&self) -> (&str, Option<&str>) {
+        match self.resource.split_once('/') {
+            Some((resource, name)) => (resource, Some(name)),
+            None => (&self.resource, None),
+        }
+    }
+
+    /// Which fields the objects have that are meant.
+    pub(super) fn fields(&self) -> Option<String> {
+        let name = self.named().1.map(|name| format!("metadata.name={name}"));
+        let selectors = [self.field_selector.clone(), name];
+        let selectors: Vec<_> = selectors.into_iter().flatten().collect();
+        (!selectors.is_empty()).then(|| selectors.join(","))
+    }
 }
 
 /// How a change is printed.

@@ -44,6 +44,8 @@ enum TailError {
     Client(#[from] InvalidRestConfig),
     #[error(transparent)]
     Unknown(#[from] UnknownResource),
+    #[error("a resource cannot be retrieved by name across all namespaces")]
+    NamedEverywhere,
     #[error("{0} cannot be followed: the server does not watch it")]
     Unwatched(ApiResource),
     #[error(transparent)]
@@ -134,8 +136,8 @@ async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
     let teller = Teller::new();
     teller.tell(&headline(&objects));
     let options = ListWatchOptions {
+        fields: args.fields(),
         labels: args.selector,
-        fields: args.field_selector,
         ..ListWatchOptions::default()
     };
     let source = HttpListerWatcher::new(objects.clone(), options);
@@ -205,8 +207,13 @@ async fn find(
     client: &RestClient,
     args: &TailArgs,
 ) -> Result<ResourceClient<DynamicObject>, TailError> {
+    let (resource, name) = args.named();
+    // kubectl's words.
+    if name.is_some() && args.all_namespaces {
+        return Err(TailError::NamedEverywhere);
+    }
     let discovery = client.discover().await?;
-    let resource = discovery.resolve(&args.resource)?;
+    let resource = discovery.resolve(resource)?;
     if !discovery.resources().any(|followed| *followed == resource) {
         return Err(TailError::Unwatched(resource));
     }
@@ -218,7 +225,7 @@ async fn find(
     };
     let few = ListParams {
         labels: args.selector.clone(),
-        fields: args.field_selector.clone(),
+        fields: args.fields(),
         limit: Some(1),
         ..ListParams::default()
     };

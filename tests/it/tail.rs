@@ -243,6 +243,24 @@ async fn objects_come_and_go_as_they_are_selected() {
 }
 
 #[tokio::test]
+async fn one_object_can_be_named() {
+    let server = Server::start(&[]).await;
+    let objects = maps(&server);
+    let mut tail = Tail::synced(&server.kubeconfig(), &["cm/b"]).await;
+    for name in ["a", "b", "bb"] {
+        objects.create(&map(name, &[])).await.unwrap();
+    }
+    set(&objects, "b", json!({"data": {"k": "v"}})).await;
+    assert_eq!(tail.line().await, "+ default/b");
+    assert_eq!(
+        tail.line().await,
+        r#"~ default/b  data: (none) -> {"k":"v"}"#
+    );
+    tail.interrupt().await;
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_wide_line_says_who_wrote_and_which_version() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
@@ -363,6 +381,7 @@ async fn what_cannot_be_followed_is_told_at_once() {
             "the server does not watch it",
         ),
         (&ours, &["pods", "-l", "a=b=c"], 1, "a=b=c"),
+        (&ours, &["pods/a", "-A"], 1, "by name across all namespaces"),
         (
             &ours,
             &["pods", "--field-selector", "spec.nope=1"],
