@@ -156,7 +156,7 @@ mod tests {
                 .map(|n| json!({"name": n.to_string()}))
                 .collect()
         };
-        let begun = std::time::Instant::now();
+        let begun = tokio::time::Instant::now();
         let changes = between(&json!({"l": list(0)}), &json!({"l": list(3)}));
         assert_eq!(changes.len(), 6);
         assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());

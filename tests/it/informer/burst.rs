@@ -58,7 +58,7 @@ impl ResourceEventHandler<ConfigMap> for Hangs {
 /// Who puts objects into the storage.
 enum Into {
     /// Another API server on the same etcd.
-    Etcd(Client),
+    Etcd(Box<Client>),
     /// Clients of this one.
     Server(ResourceClient<ConfigMap>),
 }
@@ -194,7 +194,8 @@ async fn a_burst_ends_in_the_state_of_a_list_whatever_handlers_do_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let server = Server::start(&["--storage=etcd", &servers]).await;
-    let into = Into::Etcd(Client::connect([etcd.url()], None).await.unwrap());
+    let client = Client::connect([etcd.url()], None).await.unwrap();
+    let into = Into::Etcd(Box::new(client));
     burst(server, into, CHANGES).await;
 }
 
