@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::element::{Element, Malformed};
 use super::set::Set;
-use super::typed::{Atom, Items, Members, Type, items, members, same, zip};
+use super::typed::{Atom, Items, Members, Type, items, members, zip};
 
 /// The fields in which two objects differ; each is in one of the sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn values(
     right: Option<&Value>,
     ty: Type,
 ) -> Result<(Change, Comparison), Malformed> {
-    let whole = || Ok((leaf(left, right), Comparison::default()));
+    let whole = || Ok((leaf(left, right, ty), Comparison::default()));
     match ty.atom(left, right) {
         Atom::Leaf => whole(),
         Atom::List(list) => match (items(left), items(right)) {
@@ -70,9 +70,9 @@ fn presence(left: Option<&Value>, right: Option<&Value>) -> Change {
     }
 }
 
-fn leaf(left: Option<&Value>, right: Option<&Value>) -> Change {
+fn leaf(left: Option<&Value>, right: Option<&Value>, ty: Type) -> Change {
     match (left, right) {
-        (Some(left), Some(right)) if !same(left, right) => Change::Modified,
+        (Some(left), Some(right)) if !ty.same(left, right) => Change::Modified,
         _ => presence(left, right),
     }
 }
@@ -109,7 +109,8 @@ fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Mal
             }
             // Duplicates are one leaf together.
             (2.., 2..) => {
-                let equal = l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same(l, r));
+                let equal =
+                    l.len() == r.len() && l.iter().zip(r).all(|(l, r)| list.item.same(l, r));
                 let change = if equal {
                     Change::None
                 } else {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Fields, ListKind, Shape, TypeRef};
+use crate::schema::{Fields, ListKind, Quantity, Scalar, Shape, TypeRef};
 
 use super::element::{Element, Malformed, canonical};
 
@@ -78,6 +78,31 @@ impl<'a> Type<'a> {
         }
     }
 
+    /// Whether two values of it are the same: `1` and `1.0` are, and `1` and `1000m` of a quantity, which
+    /// others may have stored in one form or another.
+    pub(super) fn same(self, left: &Value, right: &Value) -> bool {
+        let Self::Known(known) = self else {
+            return same(left, right);
+        };
+        match (known.shape(), left, right) {
+            (Shape::Scalar(Scalar::Quantity), ..) => {
+                let amounts = (Quantity::read(left), Quantity::read(right));
+                left == right || amounts.0.is_some() && amounts.0 == amounts.1
+            }
+            (Shape::List { item, .. }, Value::Array(l), Value::Array(r)) => {
+                let item = Self::Known(item);
+                l.len() == r.len() && l.iter().zip(r).all(|(l, r)| item.same(l, r))
+            }
+            (Shape::Map { value, .. }, Value::Object(l), Value::Object(r)) => {
+                Members::Map(value).are_same(l, r)
+            }
+            (Shape::Object { fields, open, .. }, Value::Object(l), Value::Object(r)) => {
+                Members::Object { fields, open }.are_same(l, r)
+            }
+            _ => same(left, right),
+        }
+    }
+
     /// Whether it is only known from its value.
     pub(super) fn is_deduced(self) -> bool {
         match self {
@@ -106,6 +131,13 @@ impl<'a> Members<'a> {
                 None => (Type::Deduced, false),
             },
         }
+    }
+
+    fn are_same(self, left: &Map<String, Value>, right: &Map<String, Value>) -> bool {
+        let same = |((name, l), (other, r)): ((&String, &Value), (&String, &Value))| {
+            name == other && self.get(name).0.same(l, r)
+        };
+        left.len() == right.len() && left.iter().zip(right).all(same)
     }
 
     /// Whether a member of this name may be there.
@@ -241,8 +273,8 @@ pub(super) fn zip<'v>(
     }
 }
 
-/// Whether two values are the same; `1` and `1.0` are.
-pub(super) fn same(left: &Value, right: &Value) -> bool {
+/// Whether two values of which no type is known are the same; `1` and `1.0` are.
+fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(l), Value::Number(r)) => l == r || canonical(l) == canonical(r),
         (Value::Array(l), Value::Array(r)) => {

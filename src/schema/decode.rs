@@ -255,11 +255,7 @@ impl<'a> Reader<'a, '_> {
 
 /// A quantity as Kubernetes writes it again, whoever wrote it how: clients compare texts.
 fn canonical(value: Value) -> Value {
-    let parsed = match &value {
-        Value::String(text) => Quantity::parse(text.trim()),
-        Value::Number(number) => Quantity::parse(&number.to_string()),
-        _ => None,
-    };
+    let parsed = Quantity::read(&value);
     parsed.map_or(value, |quantity| quantity.to_string().into())
 }
 

@@ -41,6 +41,41 @@ fn what_others_have_is_a_conflict() {
     assert_eq!(world.managers(), ["a Apply: .spec.replicas"]);
 }
 
+/// What an older server stored, or another one, is written in another form, and is no other amount.
+#[test]
+fn one_amount_in_two_forms_is_no_conflict() {
+    let mut world = World::of("v1", "ResourceQuota");
+    let quota = |cpu: &str, memory: &str| json!({"spec": {"hard": {"cpu": cpu, "memory": memory}}});
+    world.update("old", quota("1000m", "1024Mi"));
+    world.apply("a", quota("1", "1Gi"));
+    assert_eq!(world.body(), quota("1", "1Gi"));
+    assert_eq!(
+        world.managers(),
+        [
+            "a Apply: .spec.hard.cpu .spec.hard.memory",
+            "old Update: .spec.hard .spec.hard.cpu .spec.hard.memory"
+        ]
+    );
+    let other = told(world.try_apply("b", quota("1001m", "1Gi"), false));
+    assert!(
+        other.contains(".spec.hard.cpu") && !other.contains("memory"),
+        "{other}"
+    );
+    // As little is it a change for who writes the whole.
+    world.update("c", quota("1.0", "1048576Ki"));
+    assert!(world.managers().iter().all(|entry| !entry.starts_with('c')));
+    // Below what has one manager, too.
+    let mut world = World::of("v1", "Pod");
+    let divided = |divisor: &str| {
+        let field = json!({"resource": "limits.cpu", "divisor": divisor});
+        json!({"spec": {"containers": [{"name": "c",
+            "env": [{"name": "e", "valueFrom": {"resourceFieldRef": field}}]}]}})
+    };
+    world.update("old", divided("1000m"));
+    world.apply("a", divided("1"));
+    told(world.try_apply("b", divided("2"), false));
+}
+
 #[test]
 fn several_conflicts_are_told_by_their_managers() {
     let mut world = config_map();

@@ -69,7 +69,9 @@ pub(in crate::registry) fn service_class(spec: &Fields) -> &'static str {
         let resources = container.get("resources");
         let amount = |kind: &str, of: &str| {
             let text = resources?.get(kind)?.get(of)?.as_str()?;
-            Quantity::parse(text).filter(|q| !q.is_zero() && !q.is_negative())
+            Quantity::parse(text)
+                .ok()
+                .filter(|q| !q.is_zero() && !q.is_negative())
         };
         for of in ["cpu", "memory"] {
             let (request, limit) = (amount("requests", of), amount("limits", of));

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::schema::quantity::{QUANTITY_FORM, Quantity};
 use crate::schema::types::{Scalar, Shape, TypeRef};
 
 /// How Go's decoder calls a value that it cannot use; of a number it says which it is only when it
@@ -105,31 +106,7 @@ fn bad_time(text: &str, layout: &str) -> Option<Option<String>> {
     })
 }
 
-pub(super) const QUANTITY_FORM: &str = "quantities must match the regular expression \
-                             '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-const QUANTITY_SUFFIXES: &[&str] = &[
-    "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
-];
-
 fn bad_quantity(text: &str) -> Option<Option<String>> {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let digits = unsigned.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number = &unsigned[..unsigned.len() - digits.len()];
-    let dots = number.matches('.').count();
-    if number.is_empty() || dots > 1 || number == "." {
-        return Some(Some(QUANTITY_FORM.to_owned()));
-    }
-    let exponent = digits.strip_prefix(['e', 'E']).map(|power| {
-        let power = power.strip_prefix(['+', '-']).unwrap_or(power);
-        !power.is_empty() && power.bytes().all(|b| b.is_ascii_digit())
-    });
-    if QUANTITY_SUFFIXES.contains(&digits) || exponent == Some(true) {
-        return None;
-    }
-    let letters = digits.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
-    let power = letters.strip_prefix(['+', '-']).unwrap_or(letters);
-    match power.bytes().all(|b| b.is_ascii_digit()) {
-        true => Some(Some("unable to parse quantity's suffix".to_owned())),
-        false => Some(Some(QUANTITY_FORM.to_owned())),
-    }
+    let bad = Quantity::parse(text.trim()).err()?;
+    Some(Some(bad.to_string()))
 }

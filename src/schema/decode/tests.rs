@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::schema::quantity::QUANTITY_FORM;
 
 fn deployment(body: &str) -> Decoded {
     let types = Types::builtins();
@@ -130,9 +131,9 @@ fn values_that_do_not_fit_are_named_as_by_go() {
     ] {
         assert_eq!(deployment(&quantity(good)).misfit, None, "{good}");
     }
-    check(&quantity("\"much\""), misfit::QUANTITY_FORM);
-    check(&quantity("\"\""), misfit::QUANTITY_FORM);
-    check(&quantity("true"), misfit::QUANTITY_FORM);
+    check(&quantity("\"much\""), QUANTITY_FORM);
+    check(&quantity("\"\""), QUANTITY_FORM);
+    check(&quantity("true"), QUANTITY_FORM);
     check(&quantity("\"1ii\""), "unable to parse quantity's suffix");
     check(
         r#"{"metadata": {"creationTimestamp": "today"}}"#,

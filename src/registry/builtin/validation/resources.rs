@@ -8,11 +8,7 @@ use crate::schema::Quantity;
 
 /// The quantity of a member; texts and numbers are both.
 pub(super) fn quantity(fields: &Fields, member: &str) -> Option<Quantity> {
-    match fields.get(member)? {
-        serde_json::Value::String(text) => Quantity::parse(text.trim()),
-        serde_json::Value::Number(number) => Quantity::parse(&number.to_string()),
-        _ => None,
-    }
+    Quantity::read(fields.get(member)?)
 }
 
 /// `limits` and `requests` of a container.
@@ -65,9 +61,7 @@ pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut 
                 quantity(amounts, name)
             });
             if kind == "requests" {
-                let all = of_containers.fold(None, |sum: Option<Quantity>, one| {
-                    Some(sum.map_or(one, |sum| sum + one))
-                });
+                let all = of_containers.reduce(|sum, one| sum + one);
                 if let Some(all) = all.filter(|all| *all > own) {
                     let why = format!(
                         "must be greater than or equal to aggregate container requests of {all}"
@@ -95,7 +89,7 @@ fn amounts(amounts: &Fields, at: &Path<'_>, causes: &mut Causes) {
             causes.invalid(&at, &**name, "must be a standard resource for containers");
         }
         amount(amounts, name, &at, causes);
-        let whole = quantity(amounts, name).is_none_or(Quantity::is_whole);
+        let whole = quantity(amounts, name).is_none_or(|amount| amount.is_whole());
         if name.contains('/') && !whole {
             let shown = quantity(amounts, name).map_or(String::new(), |q| q.to_string());
             causes.invalid(&at, shown, "must be an integer");
