@@ -32,7 +32,8 @@ fn least(collection: &str) -> Value {
 
 /// The spec of a request for a certificate.
 fn request(signer: &str) -> Value {
-    let key = rcgen::KeyPair::generate().expect("a key");
+    // As strong as they get.
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512).expect("a key");
     let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]);
     let request = parameters.expect("a name").serialize_request(&key);
     let pem = request

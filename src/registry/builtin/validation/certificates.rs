@@ -2,10 +2,23 @@
 
 use std::collections::HashSet;
 
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
+    ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
+    ECDSA_P521_SHA512_ASN1, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, UnparsedPublicKey, VerificationAlgorithm,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use x509_parser::error::X509Error;
+use x509_parser::oid_registry::{
+    OID_EC_P256, OID_NIST_EC_P384, OID_NIST_EC_P521, OID_PKCS1_SHA256WITHRSA,
+    OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384,
+    OID_SIG_ECDSA_WITH_SHA512, Oid,
+};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+use x509_parser::x509::AlgorithmIdentifier;
 
 use super::super::fields::{Fields, list, number, object, text};
 use super::Causes;
@@ -69,7 +82,60 @@ fn check_request(encoded: &str) -> Result<(), String> {
     let block = block.filter(|block| block.label == "CERTIFICATE REQUEST");
     let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let (_, request) = X509CertificationRequest::from_der(&block.contents).map_err(|e| told(&e))?;
-    request.verify_signature().map_err(|error| told(&error))
+    verify(&request).map_err(|error| told(&error))
+}
+
+/// Checks by whose key a request is signed. The parser's own check knows fewer curves with fewer hashes than Go,
+/// and no RSA keys of 1024 bits.
+fn verify(request: &X509CertificationRequest<'_>) -> Result<(), X509Error> {
+    let info = &request.certification_request_info;
+    let key = &info.subject_pki;
+    let Some(algorithm) = algorithm(&request.signature_algorithm.algorithm, &key.algorithm) else {
+        return request.verify_signature();
+    };
+    UnparsedPublicKey::new(algorithm, &key.subject_public_key.data)
+        .verify(info.raw, &request.signature_value.data)
+        .map_err(|_| X509Error::SignatureVerificationError)
+}
+
+/// How to verify what was signed so with such a key; `None` leaves it to the parser.
+fn algorithm(
+    signature: &Oid<'_>,
+    key: &AlgorithmIdentifier<'_>,
+) -> Option<&'static dyn VerificationAlgorithm> {
+    if *signature == OID_PKCS1_SHA256WITHRSA {
+        return Some(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY);
+    }
+    if *signature == OID_PKCS1_SHA512WITHRSA {
+        return Some(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY);
+    }
+    let curve = key.parameters.as_ref()?.as_oid().ok()?;
+    let curves = [OID_EC_P256, OID_NIST_EC_P384, OID_NIST_EC_P521];
+    let hashes = [
+        OID_SIG_ECDSA_WITH_SHA256,
+        OID_SIG_ECDSA_WITH_SHA384,
+        OID_SIG_ECDSA_WITH_SHA512,
+    ];
+    let curve = curves.iter().position(|known| *known == curve)?;
+    let hash = hashes.iter().position(|known| known == signature)?;
+    let known: [[&'static dyn VerificationAlgorithm; 3]; 3] = [
+        [
+            &ECDSA_P256_SHA256_ASN1,
+            &ECDSA_P256_SHA384_ASN1,
+            &ECDSA_P256_SHA512_ASN1,
+        ],
+        [
+            &ECDSA_P384_SHA256_ASN1,
+            &ECDSA_P384_SHA384_ASN1,
+            &ECDSA_P384_SHA512_ASN1,
+        ],
+        [
+            &ECDSA_P521_SHA256_ASN1,
+            &ECDSA_P521_SHA384_ASN1,
+            &ECDSA_P521_SHA512_ASN1,
+        ],
+    ];
+    Some(known[curve][hash])
 }
 
 /// Who is to sign: a domain, and a name that it knows.
@@ -245,6 +311,72 @@ mod tests {
         json!({"request": STANDARD.encode(request), "usages": ["client auth"],
             "signerName": "example.com/signer"})
     }
+
+    /// With a key of 521 bits they were refused, and with some hashes others too.
+    #[test]
+    fn a_request_is_signed_with_any_key_that_go_knows() {
+        let with = |pem: &str| {
+            let mut spec = good();
+            spec["request"] = STANDARD.encode(pem).into();
+            of_new(spec)
+        };
+        for algorithm in [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_ECDSA_P521_SHA256,
+            &rcgen::PKCS_ECDSA_P521_SHA384,
+            &rcgen::PKCS_ECDSA_P521_SHA512,
+            &rcgen::PKCS_ED25519,
+        ] {
+            let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
+            let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+            let request = parameters.serialize_request(&key).unwrap();
+            assert_eq!(with(&request.pem().unwrap()), [""; 0], "{algorithm:?}");
+            // The last bytes are the signature's.
+            let mut forged = request.der().to_vec();
+            *forged.last_mut().unwrap() ^= 1;
+            let forged = STANDARD.encode(forged);
+            let forged = format!(
+                "-----BEGIN CERTIFICATE REQUEST-----\n{forged}\n-----END CERTIFICATE REQUEST-----\n"
+            );
+            let told = with(&forged);
+            assert!(told[0].contains("signature"), "{algorithm:?}: {told:?}");
+        }
+        for made_by_openssl in [RSA_1024, P256_SHA512, P384_SHA512] {
+            assert_eq!(with(made_by_openssl), [""; 0]);
+        }
+    }
+
+    const RSA_1024: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----
+MIIBSzCBtQIBADAMMQowCAYDVQQDDAFhMIGfMA0GCSqGSIb3DQEBAQUAA4GNADCB
+iQKBgQDOJ7k3UmNIVqKVsI7aMUpGBinjG3OhHSxwXwTXu6wouDsEA9Md6f9N6XFy
+q/N+0PXAkPL/Op9c2WQlZLew8fp4Q66Q1ejQC+nL+Q9ukX0v6vX903zmDzb4FSll
+tqtH0in9T7ziXZVUs+VrE0+RTg6iAhXXQxjGivENj/6W/t6ccwIDAQABoAAwDQYJ
+KoZIhvcNAQELBQADgYEAs+k94N4YVCmoJR3PL2F69yr3LpyM2aa4ftPC7wDahFKF
+RQVKhbKxD65qEWh6qL4NFkbBumsVcQYd27CLCQ52lrlv5pUcThAr07VBhXK4un2u
+BAsU6Mh9dPkWj7SHyUQOFLQ/TdJPaEBOcOTJUBQryeORj4Xtz+bglaiIBYRnRys=
+-----END CERTIFICATE REQUEST-----
+";
+    const P256_SHA512: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----
+MIHGMG4CAQAwDDEKMAgGA1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IA
+BD0LNB60a5Lan7qkxBZbP1coN4TYPsdq/dGXop6I1oQmEhfUs38v+9rq62aLGzjr
+mGf1KBkJxcejdjzpTtixvIugADAKBggqhkjOPQQDBANIADBFAiAuTfmFsEb807ya
+9/OD6B8HW6CcDdx+pZL3R/4MlsO1SQIhANkvMCI2Pw4iGi0BlRXaoe5fWjI1TR+G
+RQoxytTX0ein
+-----END CERTIFICATE REQUEST-----
+";
+    const P384_SHA512: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----
+MIIBBDCBiwIBADAMMQowCAYDVQQDDAFhMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE
+a5XG7wA0EUtbDDLUtqwdfCZa59w7R5I7tIba0U2yRVt0uMD9k8d02Atmq+q1WZZ1
+5JenIPHON4MnA+Lzcrfy/yjIIC+u1m7jVQhvBv8aNrikYNlZadLXSWVKT+SfJTHl
+oAAwCgYIKoZIzj0EAwQDaAAwZQIxANc/84ENoJAp/Fw4k6i3N9M+Pb1GuMQDDUF9
+miCAIymTTqqxXvauW19QmLCUSw9DJQIwRmIJQ5m+KnVICYz525FNJhqXxSFazjFV
+dLp6MBj99ujgopWAXLoY77ue5kHqrm1g
+-----END CERTIFICATE REQUEST-----
+";
 
     #[test]
     fn a_request_is_signed_and_says_what_for() {
