@@ -5,13 +5,15 @@
 //! # The rule
 //!
 //! A problem is *old* when the stored object, validated today as its own successor, has the same one, of
-//! the same reason and in the same words, and what is at its field has not changed. In metadata the words
-//! alone count, and not at which index: they tell the finalizer or the label that is meant, and lists of
-//! them get shorter.
+//! the same reason and in the same words, and what is at its field has not changed. Where nothing is, the
+//! item of a list that lacks it must be the same. In metadata the words alone count, and not at which index:
+//! they tell the finalizer that is meant, and lists of them get shorter. Of a label they tell the value and not
+//! whose it is: a problem of a label that this write sets is new.
 
 use serde_json::Value;
 
 use super::error::Causes;
+use super::{metadata, names};
 use crate::api::StatusCause;
 
 /// Those of the `causes` against `object` that are not old; `before` is what was wrong with `stored`.
@@ -28,7 +30,11 @@ pub(super) fn without_old(
         return causes;
     }
     let mut before = before.into_vec();
+    let of_new_labels = of_new_labels(stored, object);
     causes.retain(|cause| {
+        if of_new_labels.contains(cause) {
+            return true;
+        }
         let old = before.iter().position(|old| is_same(old, cause));
         match old {
             // That there are more is about no field.
@@ -44,6 +50,19 @@ pub(super) fn without_old(
         }
     });
     causes
+}
+
+/// What is wrong with the labels that are not as they were.
+fn of_new_labels(stored: &Value, object: &Value) -> Vec<StatusCause> {
+    let labels = |object: &Value| metadata::of(object)["labels"].as_object().cloned();
+    let (old, mut new) = (
+        labels(stored).unwrap_or_default(),
+        labels(object).unwrap_or_default(),
+    );
+    new.retain(|key, value| old.get(key) != Some(value));
+    let mut causes = Causes::default();
+    names::label_problems(&new, &mut causes);
+    causes.into_vec()
 }
 
 fn differs_in_metadata_only(stored: &Value, object: &Value) -> bool {
@@ -70,30 +89,51 @@ fn is_same(old: &StatusCause, new: &StatusCause) -> bool {
 
 /// Whether `field` is the same in both, or in neither.
 fn is_unchanged(field: &str, stored: &Value, object: &Value) -> bool {
-    is_in_metadata(field) || part(field, stored) == part(field, object)
+    if is_in_metadata(field) {
+        return true;
+    }
+    let (old, new) = (Part::at(field, stored), Part::at(field, object));
+    old.value == new.value && (!old.value.is_null() || old.item == new.item)
 }
 
-/// What is at `a.b[0].c`, or `a.b[key].c`; null if there is nothing.
-fn part<'a>(field: &str, object: &'a Value) -> &'a Value {
-    const NOTHING: &Value = &Value::Null;
-    let mut at = object;
-    let mut rest = field;
-    while !rest.is_empty() {
-        let (segment, after) = match rest.strip_prefix('[') {
-            Some(bracketed) => bracketed.split_once(']').unwrap_or((bracketed, "")),
-            None => {
-                let plain = rest.trim_start_matches('.');
-                plain.split_at(plain.find(['.', '[']).unwrap_or(plain.len()))
-            }
+/// What is in one place of an object.
+struct Part<'a> {
+    /// Null if nothing is there.
+    value: &'a Value,
+    /// The item of a list that it is in, of several the inmost.
+    item: Option<&'a Value>,
+}
+
+impl<'a> Part<'a> {
+    /// What is at `a.b[0].c`, or `a.b[key].c`.
+    fn at(field: &str, object: &'a Value) -> Self {
+        const NOTHING: &Value = &Value::Null;
+        let mut part = Self {
+            value: object,
+            item: None,
         };
-        at = match at {
-            Value::Array(items) => segment.parse().ok().and_then(|i: usize| items.get(i)),
-            other => other.get(segment),
+        let mut rest = field;
+        while !rest.is_empty() {
+            let (segment, after) = match rest.strip_prefix('[') {
+                Some(bracketed) => bracketed.split_once(']').unwrap_or((bracketed, "")),
+                None => {
+                    let plain = rest.trim_start_matches('.');
+                    plain.split_at(plain.find(['.', '[']).unwrap_or(plain.len()))
+                }
+            };
+            part.value = match part.value {
+                Value::Array(items) => {
+                    let item = segment.parse().ok().and_then(|at: usize| items.get(at));
+                    part.item = Some(item.unwrap_or(NOTHING));
+                    item
+                }
+                other => other.get(segment),
+            }
+            .unwrap_or(NOTHING);
+            rest = after;
         }
-        .unwrap_or(NOTHING);
-        rest = after;
+        part
     }
-    at
 }
 
 #[cfg(test)]
@@ -125,7 +165,7 @@ mod tests {
             ("none.of[it]", Value::Null),
             ("", object.clone()),
         ] {
-            assert_eq!(*part(field, &object), expect, "{field}");
+            assert_eq!(*Part::at(field, &object).value, expect, "{field}");
         }
     }
 
@@ -145,6 +185,44 @@ mod tests {
         assert_eq!(left(&old, &[("spec.b", "x")], &stored, &same), 1);
         let twice = [("spec.a", "x"), ("spec.a", "x")];
         assert_eq!(left(&old, &twice, &stored, &same), 1, "one excuses one");
+    }
+
+    /// The words of a cause tell the value alone: another label with it was excused by the one that had it.
+    #[test]
+    fn a_new_label_is_not_excused_by_an_old_one() {
+        let labelled = |labels: Value| json!({"metadata": {"labels": labels}});
+        let told = |object: &Value| {
+            let mut causes = Causes::default();
+            let labels = object["metadata"]["labels"].as_object().unwrap();
+            names::label_problems(labels, &mut causes);
+            causes
+        };
+        let stored = labelled(json!({"a": "not good"}));
+        let left = |labels: Value| {
+            let object = labelled(labels);
+            without_old(told(&object), &stored, &object, told(&stored)).len()
+        };
+        assert_eq!(left(json!({"a": "not good", "b": "fine"})), 0);
+        assert_eq!(left(json!({"b": "not good"})), 1);
+        assert_eq!(left(json!({"a": "not good at all"})), 1);
+        assert_eq!(left(json!({"b": "fine"})), 0);
+    }
+
+    /// Nothing is where something is required in both, and not of the same item.
+    #[test]
+    fn what_a_new_item_lacks_is_not_excused_by_what_an_old_one_lacked() {
+        let stored = json!({"spec": {"list": [{"name": "a"}, {"image": "x"}]}});
+        let lacks = [("spec.list[1].name", "")];
+        let of = |items: Value| json!({"spec": {"list": items, "other": 1}});
+        let same = of(json!([{"name": "a"}, {"image": "x"}]));
+        assert_eq!(left(&lacks, &lacks, &stored, &same), 0);
+        let another = of(json!([{"name": "a"}, {"image": "y"}]));
+        assert_eq!(left(&lacks, &lacks, &stored, &another), 1);
+        // Outside of lists it is what it was, whatever is around it.
+        let stored = json!({"spec": {"replicas": 1}});
+        let scaled = json!({"spec": {"replicas": 2}});
+        let selector = [("spec.selector", "")];
+        assert_eq!(left(&selector, &selector, &stored, &scaled), 0);
     }
 
     #[test]
