@@ -86,7 +86,9 @@ impl From<InvalidPath> for WireError {
     fn from(error: InvalidPath) -> Self {
         match error {
             InvalidPath::NoSuchPath => Self::NoSuchPath,
-            InvalidPath::Encoding(_) => Self::BadRequest(error.to_string()),
+            InvalidPath::Encoding(_) | InvalidPath::Segment { .. } => {
+                Self::BadRequest(error.to_string())
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use axum::http::Method;
 
 use super::query::{Query, flag};
+use crate::registry::path_segment_problems;
 
 /// What is to be done, in the words of authorization rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,6 +87,16 @@ pub enum InvalidPath {
     /// 404
     #[error("the server could not find the requested resource")]
     NoSuchPath,
+    /// 400: it can be part of no key.
+    #[error("{what} parameter invalid: {text:?}: {problem}")]
+    Segment {
+        /// `Name` or `Namespace`.
+        what: &'static str,
+        /// As it is meant.
+        text: String,
+        /// Why not.
+        problem: String,
+    },
 }
 
 /// Of a path to a subresource in a group and a namespace, which is as long as they get.
@@ -98,7 +109,8 @@ impl RequestInfo {
     /// Reads a method, a raw path and a raw query.
     ///
     /// # Errors
-    /// [`InvalidPath`] when the path is badly encoded or has too many or empty segments.
+    /// [`InvalidPath`] when the path is badly encoded or has too many or empty segments, or a name or a
+    /// namespace that cannot be part of a key.
     pub fn parse(method: &Method, path: &str, query: Option<&str>) -> Result<Self, InvalidPath> {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -106,13 +118,15 @@ impl RequestInfo {
         for segment in path.split('/') {
             segments.push(percent_decode(segment)?);
         }
-        let words: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
+        // An escaped slash is one, as upstream.
+        let words = segments.iter().flat_map(|segment| segment.split('/'));
+        let words: Vec<&str> = words.collect();
         let (group, version, rest) = match words[..] {
             ["api", version, _, ..] => ("", version, &words[2..]),
             ["apis", group, version, _, ..] => (group, version, &words[3..]),
             _ => {
-                let segments = segments.into_iter().map(Cow::into_owned);
-                return Ok(Self::NonResource(segments.collect()));
+                let words = words.into_iter().map(str::to_owned);
+                return Ok(Self::NonResource(words.collect()));
             }
         };
         let (legacy_watch, rest) = match rest {
@@ -146,6 +160,11 @@ impl RequestInfo {
         {
             return Err(InvalidPath::NoSuchPath);
         }
+        for (what, text) in [("Name", name), ("Namespace", namespace)] {
+            if let Some(text) = text {
+                check_segment(what, text)?;
+            }
+        }
         Ok(Self::Resource(ResourceRequest {
             verb: verb(method, name.is_some(), legacy_watch, query),
             group: group.to_owned(),
@@ -176,6 +195,18 @@ fn verb(method: &Method, named: bool, legacy_watch: bool, query: Option<&str>) -
         Method::DELETE => Some(Verb::DeleteCollection),
         _ => None,
     }
+}
+
+fn check_segment(what: &'static str, text: &str) -> Result<(), InvalidPath> {
+    let problems = path_segment_problems(text);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(InvalidPath::Segment {
+        what,
+        text: text.to_owned(),
+        problem: problems.join(";"),
+    })
 }
 
 /// One segment with its `%XX` decoded; `+` stands for itself, unlike in a query.
@@ -308,6 +339,27 @@ mod tests {
         check("DELETE", "/apis//v1/namespaces/ns/pods", gone);
         check("GET", "/apis/apps//deployments", gone);
         check("GET", "/api//pods", gone);
+        for ns in ["..", "%2e%2E", "%2E."] {
+            let path = format!("/api/v1/namespaces/{ns}/pods");
+            let bad = r#"Namespace parameter invalid: "..": may not be '..'"#;
+            check("GET", &path, bad);
+            check("POST", &path, bad);
+            check("GET", &format!("{path}?watch=1"), bad);
+            check("DELETE", &format!("{path}/a"), bad);
+        }
+        let dot = r#"Name parameter invalid: ".": may not be '.'"#;
+        check("GET", "/api/v1/namespaces/.", dot);
+        check("PUT", "/api/v1/namespaces/ns/pods/.", dot);
+        let percent = r#"Name parameter invalid: "a%b": may not contain '%'"#;
+        check("GET", "/api/v1/namespaces/ns/pods/a%25b", percent);
+        // An escaped slash parts.
+        check("GET", "/api/v1/namespaces/a%2Fpods", "list /v1 a pods - -");
+        check(
+            "GET",
+            "/api/v1/nodes/a%2Fstatus",
+            "get /v1 - nodes a status",
+        );
+        check("GET", "/api/v1/nodes/%2F", gone);
         let bad = r#"invalid path segment "%zz": it is not percent-encoded UTF-8"#;
         check("GET", "/api/v1/pods/%zz", bad);
         let bad = r#"invalid path segment "%ff": it is not percent-encoded UTF-8"#;

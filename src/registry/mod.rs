@@ -68,6 +68,7 @@ use serde_json::Value;
 pub use allocation::ServiceRanges;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
+pub(crate) use names::path_segment_problems;
 pub(crate) use read::StoredName;
 pub use resource::Resource;
 pub use service_accounts::{

@@ -86,7 +86,7 @@ impl NameRule {
 }
 
 /// Why `name` cannot be a segment of a storage path, whatever its resource says of names.
-pub(super) fn path_segment_problems(name: &str) -> Vec<String> {
+pub(crate) fn path_segment_problems(name: &str) -> Vec<String> {
     if matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
     }
