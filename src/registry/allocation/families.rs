@@ -284,4 +284,31 @@ mod tests {
         let why = "must be 'SingleStack' to release the secondary cluster IP";
         assert!(told[0].ends_with(why), "{told:?}");
     }
+    /// As upstream: a service that requires what the cluster has no longer is refused until it says that one
+    /// family will do; one that prefers it is left alone.
+    #[test]
+    fn a_service_of_two_families_in_a_cluster_that_has_one_by_now() {
+        let of = |policy: &str| {
+            json!({"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9", "fd00::9"],
+                "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": policy})
+        };
+        assert_eq!(
+            filled(V4, Some(of(REQUIRED)), of(REQUIRED)).unwrap_err(),
+            [
+                "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not \
+                 configured for dual-stack services",
+                "spec.ipFamilies[1]: Invalid value: \"IPv6\": not configured on this cluster",
+            ]
+        );
+        let (families, _, addresses) = filled(V4, Some(of(REQUIRED)), of(SINGLE)).unwrap();
+        assert_eq!(
+            (families, addresses),
+            (json!(["IPv4"]), json!(["10.96.0.9"]))
+        );
+        let (families, _, addresses) = filled(V4, Some(of(PREFERRED)), of(PREFERRED)).unwrap();
+        assert_eq!(
+            (families, addresses),
+            (json!(["IPv4", "IPv6"]), json!(["10.96.0.9", "fd00::9"]))
+        );
+    }
 }
