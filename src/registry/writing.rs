@@ -66,7 +66,7 @@ impl<'a> Writing<'a> {
         metadata::wipe_system_fields(&mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         builtin::default(resource, &mut object);
-        custom::fill(resource, &mut object);
+        custom::fill(resource, &mut object)?;
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
             self.manage(None, &mut object);
@@ -77,7 +77,7 @@ impl<'a> Writing<'a> {
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
-        custom::fill(resource, &mut object);
+        custom::fill(resource, &mut object)?;
         Ok(object)
     }
 
@@ -203,7 +203,7 @@ impl<'a> Writing<'a> {
     ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
         builtin::default(resource, &mut object);
-        custom::fill(resource, &mut object);
+        custom::fill(resource, &mut object)?;
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
             self.manage(Some(&current.value), &mut object);
@@ -212,7 +212,7 @@ impl<'a> Writing<'a> {
             .mutated(Operation::Update, object, Some(current))
             .await?;
         builtin::default(resource, &mut object);
-        custom::fill(resource, &mut object);
+        custom::fill(resource, &mut object)?;
         let subresource = self.target.subresource.as_deref();
         let entries = object["metadata"]["managedFields"].take();
         strategy::keep_from_stored(resource, subresource, &current.value, &mut object);

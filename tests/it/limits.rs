@@ -16,7 +16,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 
 on_both!(|server| (server) => [
-    bodies, patches, questions, refusals_in_each_media_type, who_manages_fields_gives_way
+    bodies, patches, questions, refusals_in_each_media_type, who_manages_fields_gives_way,
+    paths_that_are_no_keys, amounts_without_end, definitions_that_make_much_of_little
 ]);
 
 fn map(name: &str, text: &str) -> Value {
@@ -284,4 +285,149 @@ async fn who_manages_fields_gives_way(server: &Server) {
     let made = wire.post(MAPS, &keys(60_000)).await;
     assert_eq!(made.status, 201);
     assert!(made.json()["metadata"]["managedFields"].is_null());
+}
+
+/// A name or a namespace that can be part of no key is refused before anybody looks for it, whatever is asked.
+async fn paths_that_are_no_keys(server: &Server) {
+    let body = map("a", "x").to_string();
+    for (part, problem) in [
+        ("..", "may not be '..'"),
+        (".", "may not be '.'"),
+        ("%2e%2E", "may not be '..'"),
+        ("a%25b", "may not contain '%'"),
+    ] {
+        let maps = format!("/api/v1/namespaces/{part}/configmaps");
+        let one = format!("{maps}/a");
+        let watched = format!("{maps}?watch=1");
+        let old_watched = format!("/api/v1/watch/namespaces/{part}/configmaps");
+        let named = format!("{MAPS}/{part}");
+        for (method, path) in [
+            (Method::GET, &maps),
+            (Method::GET, &watched),
+            (Method::GET, &old_watched),
+            (Method::POST, &maps),
+            (Method::DELETE, &maps),
+            (Method::GET, &one),
+            (Method::PUT, &one),
+            (Method::DELETE, &one),
+            (Method::GET, &named),
+            (Method::PUT, &named),
+            (Method::DELETE, &named),
+        ] {
+            let (code, message) = told(server, method.clone(), path, JSON, &body).await;
+            assert!(
+                code == 400 && message.ends_with(problem),
+                "{method} {path}: {code} {message}"
+            );
+        }
+        let apply = "application/apply-patch+yaml";
+        let path = format!("{named}?fieldManager=a");
+        let (code, message) = told(server, Method::PATCH, &path, apply, &body).await;
+        assert!(
+            code == 400 && message.ends_with(problem),
+            "{path}: {message}"
+        );
+    }
+    // An escaped slash parts like any other; and these could be keys, but are nobody's.
+    for path in [
+        "/api/v1/namespaces/a%2Fb/configmaps",
+        "/api/v1/namespaces//configmaps",
+        "/api/v1/namespaces/default/configmaps/a%2Fb",
+        "/api/v1/namespaces/UPPER/configmaps/a",
+        "/api/v1/namespaces/a%20b/configmaps/a",
+    ] {
+        let (code, message) = told(server, Method::GET, path, JSON, "").await;
+        assert_eq!(code, 404, "{path}: {message}");
+    }
+    for namespace in ["UPPER", "a%20b", "%00"] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let (code, message) = told(server, Method::POST, &path, JSON, &body).await;
+        assert_eq!(code, 404, "{path}: {message}");
+    }
+}
+
+/// Amounts larger than any integer are kept as they are, and what is finer than a billionth is rounded up.
+async fn amounts_without_end(server: &Server) {
+    let mut wire = wire(server).await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let long = "9".repeat(100_000);
+    let hard = [
+        (
+            "requests.cpu",
+            "123456789012345678901",
+            "123456789012345678901",
+        ),
+        ("limits.cpu", "1e2000000000", "100e1999999998"),
+        ("requests.memory", "99999999999Gi", "9223372036854775807"),
+        ("limits.memory", "1000E", "1e21"),
+        ("limits.ephemeral-storage", "0.1234567891", "123456790n"),
+        ("requests.storage", &long, &long),
+    ];
+    let given: serde_json::Map<_, _> = hard
+        .iter()
+        .map(|(name, sent, _)| ((*name).to_owned(), Value::from(*sent)))
+        .collect();
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": given}});
+    let path = format!("{quotas}?dryRun=All");
+    let answer = wire.post(&path, &quota).await.json();
+    assert_eq!(answer["kind"], "ResourceQuota", "{answer}");
+    for (name, _, canonical) in hard {
+        assert_eq!(answer["spec"]["hard"][name], canonical, "{name}");
+    }
+}
+
+/// A definition and a small object of it: messages and defaults that would take all memory.
+async fn definitions_that_make_much_of_little(server: &Server) {
+    let mut wire = wire(server).await;
+    let item = json!({"type": "object", "properties": {
+        "a": {"type": "string", "default": "x".repeat(1_000)}}});
+    let rule = json!({"rule": "self == 'y'",
+        "messageExpression": "'a'.replace('', self).replace('', self).replace('', self)"});
+    let spec = json!({"type": "object", "properties": {
+        "text": {"type": "string", "x-kubernetes-validations": [rule]},
+        "items": {"type": "object", "additionalProperties": item},
+    }});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    let definition = json!({"metadata": {"name": "muches.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "muches", "singular": "much", "kind": "Much", "listKind": "MuchList"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(wire.post(definitions, &definition).await.status, 201);
+    let path = "/apis/example.com/v1/namespaces/default/muches";
+    let begun = tokio::time::Instant::now();
+    while wire.get(path).await.status != 200 {
+        assert!(
+            begun.elapsed() < crate::harness::PATIENCE,
+            "it is never served"
+        );
+    }
+    let much = |spec: Value| {
+        json!({"apiVersion": "example.com/v1", "kind": "Much", "metadata": {"name": "m"},
+            "spec": spec})
+        .to_string()
+    };
+    let text = much(json!({"text": "x".repeat(3_000)}));
+    let (code, message) = told(server, Method::POST, path, JSON, &text).await;
+    assert!(
+        code == 422 && message.contains("failed rule"),
+        "{code} {message}"
+    );
+    let items: serde_json::Map<_, _> = (0..100_000).map(|n| (n.to_string(), json!({}))).collect();
+    let items = much(json!({ "items": items }));
+    let (code, message) = told(server, Method::POST, path, JSON, &items).await;
+    assert!(
+        code == 413 && message.contains("defaults"),
+        "{code} {message}"
+    );
+    let (code, message) = told(
+        server,
+        Method::POST,
+        path,
+        JSON,
+        &much(json!({"text": "y"})),
+    )
+    .await;
+    assert_eq!(code, 201, "{message}");
 }

@@ -267,13 +267,18 @@ fn one<T>(mut all: Vec<T>) -> T {
 
 /// Fills in what a definition or a custom resource's schema says of an object about to be written, and
 /// drops what that does not know.
-pub(super) fn fill(resource: &Resource, object: &mut Value) {
+///
+/// # Errors
+/// 413 when what a schema says is too much.
+pub(super) fn fill(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
     if let Some(custom) = &resource.custom {
-        custom.structure.fill(object);
+        let filled = custom.structure.fill_all(object);
+        filled.map_err(|too_many| ApiError::TooLarge(too_many.to_string()))?;
     }
     if is_definitions(resource) {
         definition::fill_in(object);
     }
+    Ok(())
 }
 
 /// What a schema, or what definitions are, does not allow of an object; `old` is what it replaces.

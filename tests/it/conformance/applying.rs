@@ -359,3 +359,25 @@ pub(crate) async fn events_of_both_groups_are_applied(site: &Site) {
     let now = apply(site, path, &other).await.ok(200);
     assert_eq!(now["note"], "o");
 }
+
+/// An older server, or another one, may have stored the text as it was sent.
+pub(crate) async fn one_amount_in_two_forms_is_no_conflict(site: &Site) {
+    let quota = |cpu: &str| {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"cpu": cpu}}})
+    };
+    let mut stored = quota("1000m");
+    stored["metadata"]["uid"] = "u".into();
+    stored["metadata"]["managedFields"] = json!([{
+        "manager": "old", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:hard": {"f:cpu": {}}}},
+    }]);
+    let key = "/resourcequotas/default/q";
+    site.store(key, &stored.to_string()).await;
+    let path = "/api/v1/namespaces/default/resourcequotas/q?fieldManager=a";
+    let applied = apply(site, path, &quota("1")).await.ok(200);
+    assert_eq!(applied["spec"]["hard"]["cpu"], "1");
+    assert_eq!(managers(&applied), ["a Apply -", "old Update -"]);
+    let other = apply(site, path, &quota("1001m")).await;
+    other.failure(409, "Conflict");
+}

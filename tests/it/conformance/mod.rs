@@ -171,6 +171,7 @@ macro_rules! conformance_suite {
                 ],
                 applying: [
                     every_write_says_who_manages_its_fields,
+                    one_amount_in_two_forms_is_no_conflict,
                     wc_053_a_write_that_changes_only_times_is_none,
                     wc_213_an_apply_has_a_manager_and_conflicts_are_told,
                     an_apply_that_cannot_be_is_refused,

@@ -242,7 +242,8 @@ fn called<'a>(name: &str, operands: &[Estimate<'a>], args: &[IdedExpr]) -> Estim
             made.cost += made.items;
         }
         "replace" | "join" | "format" => {
-            made.bytes = operands.iter().map(|one| one.bytes.max(1.0)).product();
+            // Nothing is between each two letters too, and at the ends.
+            made.bytes = operands.iter().map(|one| one.bytes + 1.0).product();
             made.cost += made.bytes / 10.0;
         }
         "split" | "findAll" => made.items = made.bytes,

@@ -5,12 +5,40 @@ use serde_json::{Map, Value};
 
 use super::{Additional, Schema};
 
+/// How many bytes of defaults an object may be given, names counted: more than any store takes of one. A small
+/// map of empty items, each of which lacks much, would take all memory otherwise.
+const DEFAULTS_BYTES_MAX: usize = 4 << 20;
+
+/// A schema has more defaults for an object than one may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of its schema make it larger than {DEFAULTS_BYTES_MAX} bytes")]
+pub(in crate::registry) struct TooManyDefaults;
+
 impl Schema {
-    /// Fills in defaults and drops what the schema does not know; whether anything changed on the way.
+    /// Fills in defaults, as far as an object may have them, and drops what the schema does not know; whether
+    /// anything changed on the way.
     pub(in crate::registry) fn fill(&self, object: &mut Value) -> bool {
-        let defaulted = self.default_in(object);
+        let mut left = DEFAULTS_BYTES_MAX;
+        let defaulted = self.default_in(object, &mut left);
         let conformed = self.conform(object);
         defaulted || conformed
+    }
+
+    /// The same of an object that is about to be written, and so must have all of them.
+    ///
+    /// # Errors
+    /// They are too many.
+    pub(in crate::registry::custom) fn fill_all(
+        &self,
+        object: &mut Value,
+    ) -> Result<(), TooManyDefaults> {
+        let mut left = DEFAULTS_BYTES_MAX;
+        self.default_in(object, &mut left);
+        if left == 0 {
+            return Err(TooManyDefaults);
+        }
+        self.conform(object);
+        Ok(())
     }
 
     /// Drops what the schema does not know, and nulls; whether there was any.
@@ -58,22 +86,22 @@ impl Schema {
     }
 
     /// Fills in defaults, from the outside in: what is filled in may lack members itself.
-    fn default_in(&self, value: &mut Value) -> bool {
+    fn default_in(&self, value: &mut Value, left: &mut usize) -> bool {
         match value {
             Value::Object(members) => {
-                let mut filled = self.default_members(members);
+                let mut filled = self.default_members(members, left);
                 for (name, value) in members.iter_mut() {
                     if let Some(schema) = self.member(name) {
-                        filled |= schema.default_null(value);
-                        filled |= schema.default_in(value);
+                        filled |= schema.default_null(value, left);
+                        filled |= schema.default_in(value, left);
                     }
                 }
                 filled
             }
             Value::Array(items) => match &self.items {
                 Some(schema) => any(items, |item| {
-                    let null = schema.default_null(item);
-                    schema.default_in(item) || null
+                    let null = schema.default_null(item, left);
+                    schema.default_in(item, left) || null
                 }),
                 None => false,
             },
@@ -81,11 +109,12 @@ impl Schema {
         }
     }
 
-    fn default_members(&self, members: &mut Map<String, Value>) -> bool {
+    fn default_members(&self, members: &mut Map<String, Value>, left: &mut usize) -> bool {
         let mut filled = false;
         for (name, schema) in &self.properties {
             if let Some(default) = &schema.default
                 && !members.contains_key(name)
+                && take(left, name.len() + size(default))
             {
                 members.insert(name.clone(), default.clone());
                 filled = true;
@@ -95,8 +124,9 @@ impl Schema {
     }
 
     /// A null where there may be none counts as missing.
-    fn default_null(&self, value: &mut Value) -> bool {
+    fn default_null(&self, value: &mut Value, left: &mut usize) -> bool {
         let default = self.default.as_ref().filter(|_| self.is_stray(value));
+        let default = default.filter(|default| take(left, size(default)));
         if let Some(default) = default {
             *value = default.clone();
         }
@@ -131,6 +161,26 @@ impl Schema {
             },
             _ => false,
         }
+    }
+}
+
+/// Takes so many bytes of what is left; once there are not so many, there are none.
+fn take(left: &mut usize, bytes: usize) -> bool {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or(0);
+    *left > 0
+}
+
+/// Of about so many bytes it is.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 3 + text.len(),
+        Value::Array(items) => 2 + items.iter().map(|item| 1 + size(item)).sum::<usize>(),
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| 4 + name.len() + size(value);
+            2 + members.iter().map(member).sum::<usize>()
+        }
+        _ => 5,
     }
 }
 

@@ -119,6 +119,23 @@ fn hostile_rules_end() {
     assert_eq!(rules(json!([{"rule": fair}]), spec, None), [""; 0]);
 }
 
+/// Found by attack: what a message costs was not counted, and one of three replacements in a short text took
+/// all memory.
+#[test]
+fn hostile_messages_are_left_out() {
+    let text = json!({"namespace": "x".repeat(3_000)});
+    let of = |expression: &str| {
+        let rule = json!([{"rule": "self.__namespace__ == 'y'", "messageExpression": expression,
+            "message": "it is no y"}]);
+        rules(rule, text.clone(), None)
+    };
+    let told = |message: &str| [format!(r#"spec: Invalid value: "object": {message}"#)];
+    let grown = |times| format!("'a'{}", ".replace('', self.__namespace__)".repeat(times));
+    assert_eq!(of(&grown(3)), told("it is no y"));
+    assert_eq!(of(&grown(1)).join("").matches('x').count(), 6_000);
+    assert_eq!(of("string(size(self.__namespace__))"), told("3000"));
+}
+
 /// Expressions as deep as may be do not take the stack of a thread.
 #[test]
 fn deep_rules_do_not_overflow() {

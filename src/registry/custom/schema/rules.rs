@@ -183,10 +183,13 @@ impl Evaluation {
             .program
             .as_ref()
             .map_err(|e| Fault::Error(e.to_string()))?;
-        let cost = cost::bound(program.expression(), value, old);
         let budget = self.budget.get_or_insert(cost::OBJECT_MAX);
-        *budget -= cost;
-        if cost > cost::RULE_MAX || *budget < 0.0 {
+        let mut is_afforded = |program: &Program| {
+            let cost = cost::bound(program.expression(), value, old);
+            *budget -= cost;
+            cost <= cost::RULE_MAX && *budget >= 0.0
+        };
+        if !is_afforded(program) {
             return Err(Fault::TooCostly);
         }
         let functions = self
@@ -207,6 +210,8 @@ impl Evaluation {
             Ok(Cel::Bool(true)) => Ok(()),
             Ok(Cel::Bool(false)) => {
                 let message = rule.message_program.as_ref();
+                // A message can cost as much as a rule. What fails is left out, as upstream.
+                let message = message.filter(|program| is_afforded(program));
                 let message = message.and_then(|program| program.execute(&scope).ok());
                 let message = match message {
                     // One that says nothing, or several lines, is none.

@@ -66,6 +66,31 @@ fn the_outermost_type_and_metadata_stay() {
     );
 }
 
+/// Found by attack: a request of some kilobytes took gigabytes.
+#[test]
+fn defaults_end_somewhere() {
+    let item = json!({"type": "object", "properties": {
+        "a": {"type": "string", "default": "x".repeat(1_000)},
+        "b": {"type": "object", "default": {}, "properties": {
+            "c": {"type": "array", "default": [1, 2, 3], "items": {"type": "integer"}}}},
+    }});
+    let map = json!({"m": {"type": "object", "additionalProperties": item}});
+    let schema = version(json!({"spec": {"type": "object", "properties": map}}));
+    let of = |count: usize| {
+        let items = (0..count).map(|n| (format!("k{n}"), json!({})));
+        json!({"spec": {"m": items.collect::<serde_json::Map<_, _>>()}})
+    };
+    let mut some = of(4_000);
+    assert_eq!(schema.fill_all(&mut some), Ok(()));
+    assert_eq!(some["spec"]["m"]["k3999"]["b"], json!({"c": [1, 2, 3]}));
+    let mut many = of(100_000);
+    assert!(schema.fill_all(&mut many).is_err());
+    assert!(many.to_string().len() < 8 << 20, "it is not made");
+    let mut stored = of(100_000);
+    assert!(schema.fill(&mut stored));
+    assert!(stored.to_string().len() < 8 << 20);
+}
+
 #[test]
 fn defaults_fill_what_is_missing() {
     let n = json!({"type": "integer", "default": 3});
