@@ -248,6 +248,10 @@ async fn burst(server: Server, into: Into, changes: usize) {
     let expected = listed(&maps(&client)).await;
     until("the quick handler", || quick.view() == expected).await;
     assert_eq!(held(&informer), expected);
+    let taken = unread.taken();
+    println!("{taken} bytes were taken");
+    // A tenth of the changes would be no more than what a process takes now and then.
+    assert!(changes < CHANGES || taken < MEMORY_MAX, "{taken} bytes");
     let behind = pending();
     assert!(behind[2] <= KEYS as i64, "one for each object: {behind:?}");
     assert!(most.iter().all(|most| *most <= PENDING_MAX), "{most:?}");
@@ -260,10 +264,6 @@ async fn burst(server: Server, into: Into, changes: usize) {
         writer.changes
     );
     assert_eq!(told[2], 0, "it hangs");
-    let taken = unread.taken();
-    println!("{taken} bytes were taken");
-    // A tenth of the changes would be no more than what a process takes now and then.
-    assert!(changes < CHANGES || taken < MEMORY_MAX, "{taken} bytes");
     unread.read(&expected).await;
 
     let_go.send_replace(true);
