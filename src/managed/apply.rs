@@ -1,6 +1,8 @@
 //! Server-side apply: a manager says all that it wants of an object, and the object becomes so, unless
 //! that takes from somebody else what they have.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -251,12 +253,19 @@ impl Apply<'_, '_> {
     /// What others have of what changes.
     fn taken(&self, object: &Value, entries: &Entries, own: &Manager) -> Result<Taken, Malformed> {
         let mut taken = Vec::new();
+        // The objects are compared once for each version, and not for each of any number of managers.
+        let mut changed_in: HashMap<&str, Set> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.manager != *own) {
             let Some(ty) = (self.types)(&entry.api_version).map(Type::Known) else {
                 continue;
             };
-            let changed = changes(self.base, object, ty, self.by)?.changed();
-            let fields = entry.fields.read()?.intersection(&changed);
+            let changed = match changed_in.entry(&entry.api_version) {
+                Place::Occupied(known) => known.into_mut(),
+                Place::Vacant(place) => {
+                    place.insert(changes(self.base, object, ty, self.by)?.changed())
+                }
+            };
+            let fields = entry.fields.read()?.intersection(changed);
             if !fields.is_empty() {
                 taken.push((entry.manager.clone(), fields));
             }

@@ -2,6 +2,7 @@
 //! and who loses fields is told by `update` and `apply`.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ const UPDATES_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 /// How a manager got its fields. The order is that of the entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
     /// By saying what it wants of them; it can give them up.
     Apply,
@@ -35,7 +36,7 @@ impl Operation {
 }
 
 /// Who has an entry: there is one of each.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Manager {
     pub(super) name: String,
     pub(super) operation: Operation,
@@ -227,14 +228,22 @@ impl Entries {
     /// # Errors
     /// Entries that upstream does not read either.
     pub(super) fn parse(entries: Value) -> Result<Self, Malformed> {
-        let mut all = Self::default();
         let Value::Array(entries) = entries else {
             return Err(Malformed("managed fields are a list".to_owned()));
         };
-        for (at, entry) in entries.into_iter().enumerate() {
-            all.put(Entry::parse(entry, at)?);
-        }
-        Ok(all)
+        let entries = entries.into_iter().enumerate();
+        let mut all = entries
+            .map(|(at, entry)| Entry::parse(entry, at))
+            .collect::<Result<Vec<_>, _>>()?;
+        // There can be tens of thousands: each is looked at once.
+        let mut managers = HashSet::with_capacity(all.len());
+        let from_the_last = all.iter().rev();
+        let counts: Vec<bool> = from_the_last
+            .map(|entry| managers.insert(&entry.manager))
+            .collect();
+        let mut counts = counts.into_iter().rev();
+        all.retain(|_| counts.next() == Some(true));
+        Ok(Self(all))
     }
 
     /// The same for what a client wrote: all is read, and is in its canonical form then.
@@ -304,31 +313,27 @@ impl Entries {
         let (mut updates, mut entries): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.0).into_iter().partition(is_update);
         updates.sort_by(|a, b| (a.seconds(), &a.manager).cmp(&(b.seconds(), &b.manager)));
-        // The first of its version, and whether others were added to it.
-        let mut oldest: Vec<(Entry, bool)> = Vec::new();
+        // The first of its version, and the fields of those that become one with it.
+        let mut oldest: BTreeMap<String, (Entry, Vec<Set>)> = BTreeMap::new();
         for entry in updates {
-            let same = oldest
-                .iter_mut()
-                .find(|(first, _)| first.api_version == entry.api_version);
-            match same {
+            match oldest.get_mut(&entry.api_version) {
                 _ if count <= UPDATES_MAX => entries.push(entry),
-                None => oldest.push((entry, false)),
-                Some((first, merged)) => {
-                    first.fields.add(entry.fields.read()?.into_owned())?;
+                None => drop(oldest.insert(entry.api_version.clone(), (entry, Vec::new()))),
+                Some((first, others)) => {
+                    others.push(entry.fields.read()?.into_owned());
                     first.time = entry.time;
-                    *merged = true;
                     count -= 1;
                 }
             }
         }
         self.0 = entries;
-        for (mut entry, merged) in oldest {
-            if merged {
-                let (operation, version) = (Operation::Update, &entry.api_version);
-                entry.manager = Manager::new(ANCIENT, operation, version, None);
+        for (version, (mut entry, mut fields)) in oldest {
+            if !fields.is_empty() {
+                entry.manager = Manager::new(ANCIENT, Operation::Update, &version, None);
                 if let Some(same) = self.get(&entry.manager) {
-                    entry.fields.add(same.fields.read()?.into_owned())?;
+                    fields.push(same.fields.read()?.into_owned());
                 }
+                entry.fields.add(Set::of_all(fields))?;
             }
             self.put(entry);
         }

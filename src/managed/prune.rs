@@ -65,13 +65,14 @@ fn without(value: &Value, fields: &Set, ty: Type) -> Result<Value, Malformed> {
 
 /// All that somebody has, by its version, `first` first.
 fn by_version<'e>(first: &'e str, entries: &'e Entries) -> Result<Vec<(&'e str, Set)>, Malformed> {
-    let mut all = vec![(first, Set::default())];
+    let mut all = vec![(first, Vec::new())];
     for entry in entries.iter() {
         let fields = entry.fields.read()?.into_owned();
         match all.iter_mut().find(|(v, _)| *v == entry.api_version) {
-            Some((_, same)) => *same = std::mem::take(same).union(fields),
-            None => all.push((&entry.api_version, fields)),
+            Some((_, same)) => same.push(fields),
+            None => all.push((&entry.api_version, vec![fields])),
         }
     }
-    Ok(all)
+    let each = all.into_iter();
+    Ok(each.map(|(v, sets)| (v, Set::of_all(sets))).collect())
 }

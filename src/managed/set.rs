@@ -116,6 +116,20 @@ impl Set {
         Self { nodes }
     }
 
+    /// What is in any of `sets`. Halves are put together, and not one after the other to all before it,
+    /// which would be moved each time.
+    pub(super) fn of_all(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            let mut left = sets.into_iter();
+            let mut pairs = Vec::with_capacity(left.len().div_ceil(2));
+            while let Some(first) = left.next() {
+                pairs.push(first.union(left.next().unwrap_or_default()));
+            }
+            sets = pairs;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// What is in both.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::default();
@@ -147,6 +161,13 @@ impl Set {
 
     /// Calls `with` for each of our nodes, and the other's at the same element.
     fn zip(&self, other: &Self, mut with: impl FnMut(&Node, Option<&Node>)) {
+        // Thousands of managers can have a field each, of an object of thousands.
+        if self.nodes.len() < other.nodes.len() / 16 {
+            for ours in &self.nodes {
+                with(ours, other.get(&ours.element));
+            }
+            return;
+        }
         let mut theirs = other.nodes.iter().peekable();
         for ours in &self.nodes {
             let same = loop {
@@ -224,16 +245,26 @@ impl Set {
     /// Whether a member of this set is one of `wire`, FieldsV1 whose keys are canonical; it need not be
     /// read for that.
     pub(super) fn meets(&self, wire: &Value) -> bool {
-        self.nodes
-            .iter()
-            .any(|node| match wire.get(node.element.as_str()) {
-                Some(there) => {
-                    let own = there.as_object().is_none_or(Map::is_empty);
-                    let own = own || there.get(SELF).is_some();
-                    (node.member && own) || node.below.meets(there)
-                }
-                None => false,
-            })
+        let Some(fields) = wire.as_object() else {
+            return false;
+        };
+        let meets = |node: &Node, there: &Value| {
+            let own = there.as_object().is_none_or(Map::is_empty);
+            let own = own || there.get(SELF).is_some();
+            (node.member && own) || node.below.meets(there)
+        };
+        // As in `zip`: what is large is not walked for what is small.
+        if fields.len() < self.nodes.len() / 16 {
+            let at = |key: &str| self.nodes.binary_search_by(|n| n.element.as_str().cmp(key));
+            return fields
+                .iter()
+                .any(|(key, there)| at(key).is_ok_and(|at| meets(&self.nodes[at], there)));
+        }
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| {
+            let there = fields.get(node.element.as_str());
+            there.is_some_and(|there| meets(node, there))
+        })
     }
 }
 

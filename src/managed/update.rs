@@ -1,5 +1,8 @@
 //! Updates: every write but an apply. Who changes a field has it from then on, and nobody else.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
+
 use serde_json::{Map, Value};
 
 use super::blank::blank;
@@ -168,13 +171,14 @@ pub(super) fn changes(
 pub(super) struct Touched<'t, 'a> {
     by: &'t Writer<'t>,
     types: &'t Types<'a>,
-    known: Vec<(String, Option<Set>)>,
+    known: HashMap<String, Option<Set>>,
 }
 
 impl<'t, 'a> Touched<'t, 'a> {
     /// `changes` are those in the version that is written.
     pub(super) fn new(by: &'t Writer, types: &'t Types<'a>, changes: Comparison) -> Self {
-        let known = vec![(by.api_version.to_owned(), Some(changes.touched()))];
+        let own = (by.api_version.to_owned(), Some(changes.touched()));
+        let known = HashMap::from([own]);
         Self { by, types, known }
     }
 
@@ -188,24 +192,20 @@ impl<'t, 'a> Touched<'t, 'a> {
         live: Option<&Value>,
         object: &Value,
     ) -> Result<Option<&Set>, Malformed> {
-        let found = self.known.iter().position(|(v, _)| v == api_version);
-        let at = match found {
-            Some(at) => at,
-            None => {
-                let touched = match (self.types)(api_version) {
-                    None => None,
-                    Some(known) => {
-                        let ty = Type::Known(known);
-                        let blank = live.is_none().then(|| blank(ty));
-                        let live = live.or(blank.as_ref()).unwrap_or(&Value::Null);
-                        Some(changes(live, object, ty, self.by)?.touched())
-                    }
-                };
-                self.known.push((api_version.to_owned(), touched));
-                self.known.len() - 1
+        let place = match self.known.entry(api_version.to_owned()) {
+            Place::Occupied(known) => return Ok(known.into_mut().as_ref()),
+            Place::Vacant(place) => place,
+        };
+        let touched = match (self.types)(api_version) {
+            None => None,
+            Some(known) => {
+                let ty = Type::Known(known);
+                let blank = live.is_none().then(|| blank(ty));
+                let live = live.or(blank.as_ref()).unwrap_or(&Value::Null);
+                Some(changes(live, object, ty, self.by)?.touched())
             }
         };
-        Ok(self.known[at].1.as_ref())
+        Ok(place.insert(touched).as_ref())
     }
 }
 

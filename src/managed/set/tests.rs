@@ -112,3 +112,34 @@ fn what_others_write_is_read() {
         assert!(Set::parse(&bad).is_err(), "{bad}");
     }
 }
+
+/// A few fields against many take another way than as many against as many.
+#[test]
+fn small_sets_meet_large_ones() {
+    let fields = |names: &[String]| {
+        let of = names.iter().map(|name| (format!("f:{name}"), json!({})));
+        json!({"f:data": Value::Object(of.collect())})
+    };
+    let names: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let large = Set::parse(&fields(&names)).unwrap();
+    for (name, is_there) in [
+        ("7", true),
+        ("99", true),
+        ("", false),
+        ("70x", false),
+        ("z", false),
+    ] {
+        let wire = fields(&[name.to_owned()]);
+        let small = Set::parse(&wire).unwrap();
+        assert_eq!(large.meets(&wire), is_there, "{name}");
+        assert_eq!(small.intersection(&large).is_empty(), !is_there, "{name}");
+        assert_eq!(small.difference(&large).is_empty(), is_there, "{name}");
+        assert_eq!(small.meets(&fields(&names)), is_there, "{name}");
+    }
+    let each = names
+        .iter()
+        .map(|name| Set::parse(&fields(std::slice::from_ref(name))));
+    let each: Vec<Set> = each.map(Result::unwrap).collect();
+    assert_eq!(Set::of_all(each), large);
+    assert_eq!(Set::of_all(Vec::new()), Set::default());
+}
