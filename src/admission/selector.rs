@@ -1,6 +1,4 @@
-//! `LabelSelector` as objects have it, made one of ours, and its verdict on an object's labels.
-
-use std::fmt::Write as _;
+//! `LabelSelector` as configurations have it, and its verdict on an object's labels.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
 use serde_json::Value;
@@ -12,42 +10,7 @@ use crate::api::LabelSelector;
 /// # Errors
 /// What is wrong with it, for people.
 pub(super) fn read(written: Option<&Written>) -> Result<LabelSelector, String> {
-    let Some(written) = written else {
-        return Ok(LabelSelector::default());
-    };
-    let mut text = String::new();
-    let mut require = |requirement: std::fmt::Arguments<'_>| {
-        let comma = if text.is_empty() { "" } else { "," };
-        write!(text, "{comma}{requirement}").expect("memory");
-    };
-    for (key, value) in written.match_labels.iter().flatten() {
-        require(format_args!("{key}={value}"));
-    }
-    for expression in written.match_expressions.iter().flatten() {
-        let key = &expression.key;
-        let values = expression.values.as_deref().unwrap_or_default();
-        match (&*expression.operator, values.is_empty()) {
-            ("In", false) => require(format_args!("{key} in ({})", values.join(","))),
-            ("NotIn", false) => require(format_args!("{key} notin ({})", values.join(","))),
-            ("Exists", true) => require(format_args!("{key}")),
-            ("DoesNotExist", true) => require(format_args!("!{key}")),
-            ("In" | "NotIn", true) => {
-                return Err(
-                    "values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
-                        .to_owned(),
-                );
-            }
-            ("Exists" | "DoesNotExist", false) => {
-                return Err(
-                    "values: Forbidden: may not be specified when `operator` is 'Exists' \
-                            or 'DoesNotExist'"
-                        .to_owned(),
-                );
-            }
-            (other, _) => return Err(format!("{other:?} is not a valid label selector operator")),
-        }
-    }
-    text.parse::<LabelSelector>().map_err(|error| error.problem)
+    written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::of_written)
 }
 
 /// Whether `selector` selects the labels of `object`.

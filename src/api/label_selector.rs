@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
 }
 
 /// A label key: `[dns-subdomain/]name`, the name at most 63 characters.
-fn check_key(key: &str) -> Result<(), String> {
+pub(super) fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -319,7 +319,8 @@ fn check_key(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_value(value: &str) -> Result<(), String> {
+/// A label value, which may be empty.
+pub(super) fn check_value(value: &str) -> Result<(), String> {
     if value.is_empty() || (is_label_text(value) && value.len() <= LABEL_LENGTH_MAX) {
         return Ok(());
     }

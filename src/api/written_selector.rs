@@ -4,6 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
 
 use super::LabelSelector;
+use super::label_selector::{check_key, check_value};
 
 impl LabelSelector {
     /// The selector that `written` is, its requirements ordered by key; the empty one selects everything.
@@ -13,12 +14,17 @@ impl LabelSelector {
     pub fn of_written(written: &Written) -> Result<Self, String> {
         let mut requirements: Vec<(&str, String)> = Vec::new();
         for (key, value) in written.match_labels.iter().flatten() {
+            // Anything else could be more than one requirement, or another, once it is text.
+            check_key(key)?;
+            check_value(value)?;
             requirements.push((key, format!("{key}={value}")));
         }
         for expression in written.match_expressions.iter().flatten() {
             let key = expression.key.as_str();
             let mut values = expression.values.clone().unwrap_or_default();
             values.sort_unstable();
+            check_key(key)?;
+            values.iter().try_for_each(|value| check_value(value))?;
             let text = match (&*expression.operator, values.is_empty()) {
                 ("In", false) => format!("{key} in ({})", values.join(",")),
                 ("NotIn", false) => format!("{key} notin ({})", values.join(",")),
@@ -90,5 +96,26 @@ mod tests {
             Err("\"Like\" is not a valid label selector operator"),
         );
         check(json!({"matchLabels": {"a b": ""}}), Err(""));
+    }
+
+    /// Found by reading: a selector became text, and the text another selector.
+    #[test]
+    fn what_is_no_label_is_no_selector() {
+        for (key, value) in [
+            ("a", "b,c!=d"),
+            ("a", "b,c"),
+            ("a", "=b"),
+            ("a", " b"),
+            ("a!", "b"),
+            ("!a", ""),
+            ("a in (x),b", "c"),
+            ("", "b"),
+        ] {
+            check(json!({"matchLabels": {key: value}}), Err("a label "));
+            let one = json!({"key": key, "operator": "In", "values": [value]});
+            check(json!({"matchExpressions": [one]}), Err("a label "));
+        }
+        let one = json!({"key": "a,b", "operator": "Exists"});
+        check(json!({"matchExpressions": [one]}), Err("a label key "));
     }
 }
