@@ -96,8 +96,9 @@ impl Registry {
             return Ok(object);
         }
         let target = question.target;
-        if let (true, Some(old)) = (scale::is_of(target), old) {
-            return scale::applied(target, &old.value, &write.object);
+        if scale::is_of(target) {
+            // Who manages the number, the write has said already: a webhook is nobody's manager.
+            return scale::applied(target, &object, &write.object);
         }
         let mut changed = conversion::to_storage(&target.resource, write.object);
         if let Some(problem) = managed::problem(&changed) {

@@ -38,6 +38,10 @@ pub(super) async fn create(
         name: metadata::text(&body, "name").to_owned(),
         subresource: None,
     };
+    // Before anybody else has a say, and again after them, for they take their time.
+    if let Some(namespace) = namespace {
+        namespaces::require_active(registry, namespace, resource, &target.name).await?;
+    }
     let draft = Writing::new(registry, &target, options).draft(body).await?;
     // A webhook may have named what was to get a generated name.
     metadata::text(&draft, "name").clone_into(&mut target.name);

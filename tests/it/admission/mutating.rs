@@ -11,6 +11,8 @@ on_both!(|server| (&Cluster(server)) => [
     patches_are_applied_in_order_and_defaulted,
     a_webhook_is_asked_again_about_what_others_changed,
     updates_and_subresources_are_changed_too,
+    a_scale_has_its_manager_whatever_becomes_of_it,
+    nobody_is_asked_about_what_has_no_namespace,
     a_patch_that_breaks_the_object_is_an_error,
     a_patch_that_breaks_managed_fields_is_undone,
     a_dry_run_shows_what_would_be_stored,
@@ -117,6 +119,63 @@ async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
     assert_eq!(asked[0]["subResource"], "status");
     assert_eq!(asked[0]["requestSubResource"], "status");
     assert_eq!(requests(&webhook, "/whole").len(), 1);
+}
+
+/// The number stayed with whoever had written it before, who could take it back without a conflict.
+async fn a_scale_has_its_manager_whatever_becomes_of_it(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(|asked| {
+        change(
+            asked,
+            &json!([{"op": "replace", "path": "/spec/replicas", "value": 7}]),
+        )
+    })
+    .await;
+    let rules = json!({"rules": [rule(&["UPDATE"], "apps", "deployments/scale")]});
+    let hooks = [hook(&webhook, "/scale", rules)];
+    cluster.configure("Mutating", "m", &hooks).await;
+    let labels = json!({"app": "d"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }},
+    });
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let by_owner = format!("{deployments}?fieldManager=owner");
+    cluster.post(&by_owner, &deployment).await.ok(201);
+    let path = format!("{deployments}/d/scale?fieldManager=scaler");
+    let scale = json!({"spec": {"replicas": 3}});
+    let scaled = cluster.patch(&path, &scale).await.ok(200);
+    assert_eq!(scaled["spec"]["replicas"], 7);
+    let stored = cluster.get(&format!("{deployments}/d")).await.ok(200);
+    assert_eq!(stored["spec"]["replicas"], 7);
+    let entries = stored["metadata"]["managedFields"].as_array();
+    let has = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:replicas"].is_object();
+    let managers: Vec<&Value> = entries
+        .expect("a list")
+        .iter()
+        .filter(has)
+        .map(|entry| &entry["manager"])
+        .collect();
+    assert_eq!(managers, ["scaler"], "{stored}");
+}
+
+/// As upstream, where the namespace is looked at before anybody else has a say.
+async fn nobody_is_asked_about_what_has_no_namespace(cluster: &Cluster<'_>) {
+    let webhook = Webhook::answering(labelling).await;
+    let rules = json!({"rules": [rule(&["CREATE"], "", "pods")]});
+    let hooks = [hook(&webhook, "/pods", rules)];
+    cluster.configure("Mutating", "m", &hooks).await;
+    let mut unknown = pod("one");
+    unknown["spec"]["priorityClassName"] = "nobody-knows".into();
+    let told = cluster
+        .post("/api/v1/namespaces/nowhere/pods", &unknown)
+        .await;
+    told.refused(404, "NotFound", "namespaces \"nowhere\" not found");
+    assert_eq!(requests(&webhook, "/pods").len(), 0);
+    let told = cluster.post(PODS, &unknown).await;
+    told.refused(403, "Forbidden", "nobody-knows");
 }
 
 async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
