@@ -54,7 +54,7 @@ impl GroupVersionResource {
 }
 
 /// A kind of a version.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupVersionKind {
     /// Empty for the core group.
     pub group: String,

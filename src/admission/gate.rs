@@ -177,7 +177,7 @@ impl Gate {
             policies, bindings, ..
         } = &*known;
         if !write.is_review() {
-            policy::validate(&self.tasks, cluster, policies, bindings, write).await?;
+            policy::validate(&self.tasks, cluster, policies, bindings, write, until).await?;
         }
         webhook::validate(&self.calling(cluster, until), &known.validating, write).await
     }

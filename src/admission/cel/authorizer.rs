@@ -203,6 +203,10 @@ fn check(This(on): This<CelValue>, verb: Text) -> Resolved {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
     use super::super::{Expression, Outcome, Scope};
     use super::*;
 
@@ -229,7 +233,7 @@ mod tests {
     }
 
     fn check(text: &str, expect: Result<&str, &str>) {
-        let mut scope = Scope::default();
+        let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
         scope.authorize(&Authorizing {
             authorizer: Arc::new(Echo),
             user: UserInfo::authenticated("jane".into(), String::new(), Vec::new()),

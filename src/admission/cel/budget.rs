@@ -36,14 +36,17 @@ pub(super) struct Budget {
     steps: AtomicU64,
     bytes: AtomicU64,
     until: Mutex<Instant>,
+    /// When no evaluation goes on, whatever it may still cost.
+    end: Instant,
 }
 
 impl Budget {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(end: Instant) -> Self {
         let budget = Self {
             steps: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            until: Mutex::new(Instant::now()),
+            until: Mutex::new(end),
+            end,
         };
         budget.renew();
         budget
@@ -52,7 +55,7 @@ impl Budget {
     pub(super) fn renew(&self) {
         self.steps.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
-        *self.until.lock() = Instant::now() + TIME_MAX;
+        *self.until.lock() = self.end.min(Instant::now() + TIME_MAX);
     }
 
     /// Whether there is time left.

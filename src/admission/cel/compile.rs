@@ -1,5 +1,5 @@
-//! Compiling: parsing, what the parser does not check (names, depth, what the evaluator cannot do), and the
-//! rewriting that makes an expression count what it costs.
+//! Compiling: what the parser does not check (names, what the evaluator cannot do), and the rewriting that
+//! makes an expression count what it costs.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,16 @@ use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
 };
-use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError};
 
 use super::CompileError;
 use super::authorizer::{self, AUTHORIZER, OF_REQUEST, REQUEST_RESOURCE};
 use super::budget::{FACTOR, SIZED, SMALL, STEP};
 use super::optional::OPTIONAL;
+use super::parse::{parse, shortened};
 
-/// How long an expression may be.
-const EXPRESSION_BYTES_MAX: usize = 16 << 10;
-
-/// How deep it may nest, macros expanded: the evaluator calls itself for each level.
-const DEPTH_MAX: usize = 100;
+/// How many problems of an expression are told.
+const PROBLEMS_MAX: usize = 10;
 
 /// The variable whose fields are the composed variables.
 pub(super) const VARIABLES: &str = "variables";
@@ -29,25 +26,17 @@ pub(super) fn compile(
     text: &str,
     variables: &[&str],
 ) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
-    if text.len() > EXPRESSION_BYTES_MAX {
-        return Err(CompileError(format!(
-            "it is longer than {EXPRESSION_BYTES_MAX} bytes"
-        )));
-    }
-    let parser = Parser::new().enable_optional_syntax(true);
-    let mut parsed = parser
-        .parse(text)
-        .map_err(|e| CompileError(e.to_string()))?;
+    let mut parsed = parse(text).map_err(|error| CompileError(error.to_string()))?;
     let mut pass = Pass {
         functions: functions(),
         bound: variables.iter().map(|name| (*name).to_owned()).collect(),
         composed: BTreeSet::new(),
         problems: Vec::new(),
     };
-    pass.walk(&mut parsed, 0);
+    pass.walk(&mut parsed);
     match pass.problems.is_empty() {
         true => Ok((parsed, pass.composed)),
-        false => Err(CompileError(pass.problems.join("\n"))),
+        false => Err(CompileError(shortened(&pass.problems.join("\n")))),
     }
 }
 
@@ -66,45 +55,34 @@ struct Pass {
 }
 
 impl Pass {
-    fn walk(&mut self, expression: &mut IdedExpr, depth: usize) {
-        if depth > DEPTH_MAX {
-            let problem = format!("ERROR: it nests deeper than {DEPTH_MAX} levels");
-            if !self.problems.contains(&problem) {
-                self.problems.push(problem);
-            }
-            return;
-        }
-        let deeper = depth + 1;
+    fn walk(&mut self, expression: &mut IdedExpr) {
         match &mut expression.expr {
-            Expr::Unspecified => self.problems.push("ERROR: it is incomplete".to_owned()),
+            Expr::Unspecified => self.problem("ERROR: it is incomplete".to_owned()),
             Expr::Struct(made) => {
                 let problem = format!("ERROR: undeclared reference to '{}'", made.type_name);
-                self.problems.push(problem);
+                self.problem(problem);
             }
             Expr::Literal(_) => {}
             Expr::Ident(name) => self.name(&name.clone()),
-            Expr::Select(select) => self.select(select, deeper),
-            Expr::Call(call) => self.call(call, deeper),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
             Expr::List(ListExpr { elements, .. }) => {
-                elements
-                    .iter_mut()
-                    .for_each(|element| self.walk(element, deeper));
+                elements.iter_mut().for_each(|element| self.walk(element));
             }
             Expr::Map(map) => {
                 for entry in &mut map.entries {
                     match &mut entry.expr {
                         EntryExpr::MapEntry(entry) => {
-                            self.walk(&mut entry.key, deeper);
-                            self.walk(&mut entry.value, deeper);
+                            self.walk(&mut entry.key);
+                            self.walk(&mut entry.value);
                         }
                         EntryExpr::StructField(_) => {
-                            self.problems
-                                .push("ERROR: unsupported entry of a map".to_owned());
+                            self.problem("ERROR: unsupported entry of a map".to_owned());
                         }
                     }
                 }
             }
-            Expr::Comprehension(folded) => self.comprehension(folded, deeper),
+            Expr::Comprehension(folded) => self.comprehension(folded),
         }
         name_request_resource(expression);
         make_optional(expression);
@@ -113,21 +91,27 @@ impl Pass {
         }
     }
 
-    fn name(&mut self, name: &str) {
-        if !self.bound.iter().any(|bound| bound == name) {
-            let problem = format!("ERROR: undeclared reference to '{name}' (in container '')");
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         }
     }
 
-    fn select(&mut self, select: &mut SelectExpr, depth: usize) {
+    fn name(&mut self, name: &str) {
+        if !self.bound.iter().any(|bound| bound == name) {
+            let problem = format!("ERROR: undeclared reference to '{name}' (in container '')");
+            self.problem(problem);
+        }
+    }
+
+    fn select(&mut self, select: &mut SelectExpr) {
         if matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES) {
             self.composed.insert(select.field.clone());
         }
-        self.walk(&mut select.operand, depth);
+        self.walk(&mut select.operand);
     }
 
-    fn call(&mut self, call: &mut CallExpr, depth: usize) {
+    fn call(&mut self, call: &mut CallExpr) {
         let qualified = match call.target.as_deref().map(|target| &target.expr) {
             Some(Expr::Ident(prefix)) => Some(format!("{prefix}.{}", call.func_name)),
             _ => None,
@@ -135,7 +119,7 @@ impl Pass {
         let is_qualified = qualified.is_some_and(|name| self.is_function(&name));
         if !is_qualified {
             if let Some(target) = call.target.as_deref_mut() {
-                self.walk(target, depth);
+                self.walk(target);
             }
             let is_operator = call
                 .func_name
@@ -146,12 +130,12 @@ impl Pass {
                     "ERROR: undeclared reference to '{}' (in container '')",
                     call.func_name
                 );
-                self.problems.push(problem);
+                self.problem(problem);
             }
         }
         call.args
             .iter_mut()
-            .for_each(|argument| self.walk(argument, depth));
+            .for_each(|argument| self.walk(argument));
         if matches!(&*call.func_name, "replace" | "join") {
             if let Some(target) = call.target.as_deref_mut() {
                 wrap(target, FACTOR);
@@ -162,16 +146,16 @@ impl Pass {
         }
     }
 
-    fn comprehension(&mut self, folded: &mut ComprehensionExpr, depth: usize) {
-        self.walk(&mut folded.iter_range, depth);
-        self.walk(&mut folded.accu_init, depth);
+    fn comprehension(&mut self, folded: &mut ComprehensionExpr) {
+        self.walk(&mut folded.iter_range);
+        self.walk(&mut folded.accu_init);
         let outer = self.bound.len();
         self.bound.push(folded.iter_var.clone());
         self.bound.extend(folded.iter_var2.clone());
         self.bound.push(folded.accu_var.clone());
-        self.walk(&mut folded.loop_cond, depth);
-        self.walk(&mut folded.loop_step, depth);
-        self.walk(&mut folded.result, depth);
+        self.walk(&mut folded.loop_cond);
+        self.walk(&mut folded.loop_step);
+        self.walk(&mut folded.result);
         self.bound.truncate(outer);
         wrap(&mut folded.loop_cond, STEP);
     }

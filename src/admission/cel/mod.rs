@@ -4,7 +4,7 @@
 //!
 //! # Bounds
 //!
-//! An expression has a length and a depth. Its evaluation has so many steps of its comprehensions, so many
+//! An expression has a length, a number of operators and a depth (`parse`). Its evaluation has so many steps of its comprehensions, so many
 //! bytes of new values, and so much time (`Budget`): a fold over a list inside of a fold over a list costs
 //! the product, and text can be doubled again and again. The crate has no such bounds, so the compiled
 //! expression is rewritten to call functions that count.
@@ -13,6 +13,7 @@ mod authorizer;
 mod budget;
 mod compile;
 mod optional;
+pub mod parse;
 mod values;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use kube_cel::KubeCelExt as _;
 pub(super) use kube_cel::cel::Value as CelValue;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::authorizer::Authorizing;
 use budget::Budget;
@@ -77,10 +79,10 @@ impl Expression {
     /// # Errors
     /// It is no CEL, too large, or names what there is not.
     pub fn compile(text: &str, variables: &[&str]) -> Result<Self, CompileError> {
-        // The parser is generated code that is not ours: whatever it makes of hostile text stays here.
+        // The functions that it is compiled with are not ours: whatever they make of hostile text stays here.
         let compiled = catch_unwind(|| compile::compile(text, variables));
         let (counted, composed) = compiled
-            .unwrap_or_else(|_| Err(CompileError("the parser gave up on it".to_owned())))?;
+            .unwrap_or_else(|_| Err(CompileError("the compiler gave up on it".to_owned())))?;
         Ok(Self {
             text: text.to_owned(),
             counted,
@@ -105,10 +107,11 @@ pub struct Scope<'a> {
     budget: Arc<Budget>,
 }
 
-impl Default for Scope<'static> {
-    /// One without variables.
-    fn default() -> Self {
-        let budget = Arc::new(Budget::new());
+impl Scope<'static> {
+    /// One without variables. Whatever its budget, and that of those within, nothing is evaluated in it
+    /// after `until`.
+    pub fn new(until: Instant) -> Self {
+        let budget = Arc::new(Budget::new(until));
         let mut context = Context::default();
         context.register_all();
         budget::register(&mut context, &budget);
@@ -140,6 +143,12 @@ impl Scope<'_> {
         }
     }
 
+    /// Why nothing is evaluated in this any more, once that is so.
+    pub(super) fn problem(&self) -> Option<EvalError> {
+        let error = self.budget.check().err()?;
+        Some(EvalError(words(&error)))
+    }
+
     /// What `expression` comes to.
     ///
     /// # Errors
@@ -157,9 +166,9 @@ impl Scope<'_> {
     }
 
     pub(super) fn resolve(&self, expression: &Expression) -> Result<CelValue, EvalError> {
-        self.budget
-            .check()
-            .map_err(|error| EvalError(words(&error)))?;
+        if let Some(problem) = self.problem() {
+            return Err(problem);
+        }
         // Unwind safety: a scope holds values that nobody changes, and counters.
         let resolve = AssertUnwindSafe(|| self.context.resolve(&expression.counted));
         match catch_unwind(resolve) {

@@ -1,5 +1,7 @@
 //! What expressions come to, and what they may not cost.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
@@ -9,7 +11,7 @@ fn compile(text: &str) -> Result<Expression, CompileError> {
 }
 
 fn check(text: &str, expect: Result<Outcome, &str>) {
-    let mut scope = Scope::default();
+    let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
     let object = json!({
         "metadata": {"namespace": "ns", "labels": {"a.b/c-d": "x"}},
         "spec": {"replicas": 3, "names": ["a", "b"], "none": null},
@@ -106,4 +108,15 @@ fn evaluations_are_bounded() {
     );
     let replaced = "object.long.replace('x', object.long).replace('x', object.long) == ''";
     check(replaced, Err(words));
+}
+
+/// Each parameter of a policy had a second of its own, and there can be thousands of them.
+#[test]
+fn nothing_is_evaluated_after_the_end() {
+    let expression = Expression::compile("true", &[]).unwrap();
+    let scope = Scope::new(Instant::now());
+    assert!(scope.problem().is_some());
+    let inner = scope.inner();
+    let error = inner.evaluate(&expression).unwrap_err();
+    assert!(error.0.contains("takes too long"), "{error}");
 }

@@ -15,6 +15,13 @@ use crate::api::StatusCause;
 /// How many conditions there may be.
 const CONDITIONS_MAX: usize = 64;
 
+/// How many bytes all expressions of a configuration may have together: to compile them takes the time of
+/// the write, and again whenever a configuration of the kind changes.
+const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
+
+/// What the shortest expression is counted as.
+const EXPRESSION_BYTES_MIN: usize = 256;
+
 /// What is wrong with `object`, which is a configuration of this kind; empty when nothing is.
 pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
     let mut problems = Problems::default();
@@ -24,26 +31,30 @@ pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
         ConfigurationKind::Policy => policies::check(&mut problems, &object["spec"]),
         ConfigurationKind::Binding => policies::check_binding(&mut problems, &object["spec"]),
     }
-    problems.0
+    problems.told
 }
 
 /// What is wrong with `client`, a `clientConfig` at `field`; the same in every API that has one.
 pub fn client_problems(field: &str, client: &Value) -> Vec<StatusCause> {
     let mut problems = Problems::default();
     webhooks::check_client(&mut problems, field, client);
-    problems.0
+    problems.told
 }
 
 /// How many problems are told.
 const PROBLEMS_MAX: usize = 100;
 
 #[derive(Debug, Default)]
-struct Problems(Vec<StatusCause>);
+struct Problems {
+    told: Vec<StatusCause>,
+    /// Of the expressions so far.
+    expression_bytes: usize,
+}
 
 impl Problems {
     fn push(&mut self, cause: StatusCause) {
-        if self.0.len() < PROBLEMS_MAX {
-            self.0.push(cause);
+        if self.told.len() < PROBLEMS_MAX {
+            self.told.push(cause);
         }
     }
 
@@ -79,6 +90,19 @@ impl Problems {
         has
     }
 
+    /// A list has no more than so many.
+    fn few(&mut self, field: &str, list: &Value, max: usize) -> bool {
+        let count = list.as_array().map_or(0, Vec::len);
+        if count > max {
+            self.push(StatusCause {
+                reason: "FieldValueTooMany".to_owned(),
+                message: format!("Too many: {count}: must have at most {max} items"),
+                field: field.to_owned(),
+            });
+        }
+        count <= max
+    }
+
     fn selector(&mut self, field: &str, written: &Value) {
         if written.is_null() {
             return;
@@ -95,24 +119,29 @@ impl Problems {
         if text.trim().is_empty() {
             return self.required(field, "expression is not specified");
         }
+        let before = self.expression_bytes;
+        self.expression_bytes += text.len().max(EXPRESSION_BYTES_MIN);
+        if self.expression_bytes > EXPRESSIONS_BYTES_MAX {
+            // It is told once.
+            if before <= EXPRESSIONS_BYTES_MAX {
+                let why = format!(
+                    "the expressions of a configuration may not have more than \
+                     {EXPRESSIONS_BYTES_MAX} bytes together"
+                );
+                self.push(StatusCause::forbidden(field, &why));
+            }
+            return;
+        }
         if let Err(error) = Expression::compile(text, variables) {
             self.invalid(field, text, &format!("compilation failed: {error}"));
         }
     }
 
     fn conditions(&mut self, field: &str, conditions: &Value, variables: &[&str]) {
-        let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
-        if all.len() > CONDITIONS_MAX {
-            self.push(StatusCause {
-                reason: "FieldValueTooMany".to_owned(),
-                message: format!(
-                    "Too many: {}: must have at most {CONDITIONS_MAX} items",
-                    all.len()
-                ),
-                field: field.to_owned(),
-            });
+        if !self.few(field, conditions, CONDITIONS_MAX) {
             return;
         }
+        let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
         let mut names = Vec::new();
         for (index, condition) in all.iter().enumerate() {
             let field = format!("{field}[{index}]");

@@ -1,9 +1,14 @@
 //! Policies and their bindings.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::policy::VARIABLES;
 use super::{Problems, strings};
+
+/// How many audit annotations there may be; upstream's.
+const ANNOTATIONS_MAX: usize = 20;
 
 pub(super) fn check(problems: &mut Problems, spec: &Value) {
     problems.one_of(
@@ -44,6 +49,11 @@ pub(super) fn check(problems: &mut Problems, spec: &Value) {
     for (index, validation) in items(&spec["validations"]).enumerate() {
         check_validation(problems, &format!("spec.validations[{index}]"), validation);
     }
+    problems.few(
+        "spec.auditAnnotations",
+        &spec["auditAnnotations"],
+        ANNOTATIONS_MAX,
+    );
     for (index, annotation) in items(&spec["auditAnnotations"]).enumerate() {
         let field = format!("spec.auditAnnotations[{index}]");
         if annotation["key"].as_str().unwrap_or_default().is_empty() {
@@ -75,7 +85,7 @@ fn check_resources(problems: &mut Problems, field: &str, resources: &Value) {
 }
 
 fn check_variables(problems: &mut Problems, variables: &Value) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (index, variable) in items(variables).enumerate() {
         let field = format!("spec.variables[{index}]");
         let name = variable["name"].as_str().unwrap_or_default();
@@ -86,10 +96,9 @@ fn check_variables(problems: &mut Problems, variables: &Value) {
             problems.required(&field_of_name, "name is not specified");
         } else if !is_identifier {
             problems.invalid(&field_of_name, name, "name is not a valid CEL identifier");
-        } else if names.contains(&name) {
+        } else if !names.insert(name) {
             problems.duplicate(&field_of_name, name);
         }
-        names.push(name);
         problems.expression(
             &format!("{field}.expression"),
             &variable["expression"],
@@ -163,17 +172,18 @@ pub(super) fn check_binding(problems: &mut Problems, spec: &Value) {
     if !problems.some("spec.validationActions", &spec["validationActions"]) {
         return;
     }
-    let actions: Vec<&str> = strings(&spec["validationActions"]).collect();
-    for (index, action) in actions.iter().enumerate() {
+    let mut actions = HashSet::new();
+    for (index, action) in strings(&spec["validationActions"]).enumerate() {
         let field = format!("spec.validationActions[{index}]");
-        problems.one_of(&field, &Value::from(*action), &ACTIONS);
-        if actions[..index].contains(action) {
+        problems.one_of(&field, &Value::from(action), &ACTIONS);
+        if !actions.insert(action) {
             problems.duplicate(&field, action);
         }
     }
-    if actions.contains(&"Deny") && actions.contains(&"Warn") {
+    if actions.contains("Deny") && actions.contains("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure \
                    information in the API response and headers serves no purpose)";
+        let actions: Vec<&str> = strings(&spec["validationActions"]).collect();
         problems.invalid("spec.validationActions", &actions.join(","), why);
     }
 }

@@ -256,3 +256,60 @@ fn bindings() {
         "paramRef.parameterNotFoundAction: Required value",
     );
 }
+
+/// Found by reading: lists of a body were searched once for each of their items, and each of any number of
+/// expressions was compiled.
+#[test]
+fn lists_of_any_length_are_looked_at_once() {
+    let begun = std::time::Instant::now();
+    let actions: Vec<String> = (0..200_000).map(|n| format!("a{n}")).collect();
+    refused_first(
+        "/validationActions",
+        json!(actions),
+        "Unsupported value: \"a0\"",
+    );
+    let mut hooks = vec![hook(); 2];
+    hooks.extend((0..50_000).map(|n| json!({"name": format!("a.example.n{n}")})));
+    let told = problems(ConfigurationKind::Validating, &json!({"webhooks": hooks}));
+    assert_eq!(told.len(), PROBLEMS_MAX);
+    let long = format!("{:16384}", "true");
+    let long = (0..15).map(|_| json!({"expression": long}));
+    let short = (0..20_000).map(|_| json!({"expression": "true"}));
+    let policy = json!({"spec": {
+        "matchConstraints": {"resourceRules": [hook()["rules"][0]]},
+        "validations": long.chain(short).collect::<Vec<_>>(),
+    }});
+    let told = problems(ConfigurationKind::Policy, &policy);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].field, "spec.validations[79].expression");
+    assert!(told[0].message.contains("bytes together"), "{told:?}");
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+}
+
+fn refused_first(at: &str, value: Value, expect: &str) {
+    let binding = json!({"spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    let told = changed(
+        ConfigurationKind::Binding,
+        binding,
+        &format!("/spec{at}"),
+        value,
+    );
+    assert!(told[0].contains(expect), "{:?}", told[0]);
+}
+
+/// The text of a selector could be another selector than the one written.
+#[test]
+fn a_selector_is_made_of_labels() {
+    for labels in [json!({"a": "b,c!=d"}), json!({"a in (x),b": "c"})] {
+        let object = json!({"webhooks": [hook()]});
+        let selector = json!({"matchLabels": labels});
+        let at = "/webhooks/0/objectSelector";
+        let told = changed(ConfigurationKind::Mutating, object, at, selector);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with("webhooks[0].objectSelector: Invalid value"),
+            "{told:?}"
+        );
+    }
+}

@@ -2,32 +2,33 @@
 //! the words of upstream's type checker. What has no type here, and what a function makes, is not looked
 //! into: an expression without a warning can still fail.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use kube_cel::cel::common::ast::operators::INDEX;
 use kube_cel::cel::common::ast::{
     ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr,
 };
-use kube_cel::cel::parser::Parser;
 use serde_json::{Value, json};
 
-use super::super::attributes::GroupVersionKind;
+use super::super::attributes::{GroupVersionKind, GroupVersionResource};
+use super::super::cel::parse::{parse, shortened};
 use super::strings;
 use crate::schema::{KindType, Shape, TypeRef};
 
 /// How many kinds are looked at; upstream's.
 const KINDS_MAX: usize = 10;
 
-/// How deep an expression is followed: one that is deeper is refused elsewhere.
-const DEPTH_MAX: usize = 100;
+/// How many bytes are told about one expression as it is of one kind, and about all of a policy.
+const PROBLEMS_BYTES_MAX: usize = 4 << 10;
+const WARNINGS_BYTES_MAX: usize = 64 << 10;
 
 /// What types there are.
 pub trait Kinds {
-    /// The kind of the resource of this group, version and plural name, and its type.
-    fn of_resource(
-        &self,
-        group: &str,
-        version: &str,
-        resource: &str,
-    ) -> Option<(GroupVersionKind, KindType)>;
+    /// The resources that are served.
+    fn resources(&self) -> Vec<GroupVersionResource>;
+
+    /// The kind of this resource, and its type.
+    fn of_resource(&self, resource: &GroupVersionResource) -> Option<(GroupVersionKind, KindType)>;
 
     /// The type of this kind.
     fn of_kind(&self, kind: &GroupVersionKind) -> Option<KindType>;
@@ -48,10 +49,15 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
         ..GroupVersionKind::default()
     });
     let mut warnings = Vec::new();
+    let mut told_bytes = 0;
     let validations = spec["validations"].as_array().into_iter().flatten();
     for (index, validation) in validations.enumerate() {
         for member in ["expression", "messageExpression"] {
             let Some(text) = validation[member].as_str() else {
+                continue;
+            };
+            // What is no expression is refused elsewhere.
+            let Ok(expression) = parse(text) else {
                 continue;
             };
             let mut told = Vec::new();
@@ -62,96 +68,100 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
                     ("params", params.as_ref()),
                     ("namespaceObject", namespace.as_ref()),
                 ];
-                let problems = problems(text, &types);
+                let problems = problems(text, &expression, &types);
                 if !problems.is_empty() {
-                    told.push(format!("{kind}: {}", problems.join("\n")));
+                    told.push(format!("{kind}: {problems}"));
                 }
             }
             if !told.is_empty() {
+                let told = told.join("\n");
+                told_bytes += told.len();
                 warnings.push(json!({
                     "fieldRef": format!("spec.validations[{index}].{member}"),
-                    "warning": told.join("\n"),
+                    "warning": told,
                 }));
+            }
+            if told_bytes > WARNINGS_BYTES_MAX {
+                return warnings;
             }
         }
     }
     warnings
 }
 
-/// The kinds that the policy's rules name; who means any names none.
+/// The kinds that the policy's rules name, in order; who means any names none. What takes time are the
+/// names in the rules, not their combinations.
 fn about(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
+    let served = kinds.resources();
+    let mut unseen: HashMap<&str, Vec<&GroupVersionResource>> = HashMap::new();
+    for resource in &served {
+        unseen.entry(&resource.resource).or_default().push(resource);
+    }
     let mut found: Vec<(GroupVersionKind, KindType)> = Vec::new();
     let rules = spec["matchConstraints"]["resourceRules"].as_array();
     for rule in rules.into_iter().flatten() {
-        let list = |member: &str| -> Vec<&str> {
-            let all: Vec<&str> = strings(&rule[member]).collect();
-            match all.contains(&"*") {
-                true => Vec::new(),
+        let names = |member: &str| -> HashSet<&str> {
+            let all: HashSet<&str> = strings(&rule[member]).collect();
+            match all.contains("*") {
+                true => HashSet::new(),
                 false => all,
             }
         };
-        for group in list("apiGroups") {
-            for version in list("apiVersions") {
-                for resource in list("resources") {
-                    let known = kinds.of_resource(group, version, resource);
-                    let new = known.filter(|(kind, _)| found.iter().all(|(k, _)| k != kind));
-                    found.extend(new);
-                    if found.len() == KINDS_MAX {
-                        return found;
-                    }
-                }
+        let (groups, versions) = (names("apiGroups"), names("apiVersions"));
+        for name in names("resources") {
+            let Some(named) = unseen.get_mut(name) else {
+                continue;
+            };
+            let is_meant = |resource: &mut &GroupVersionResource| {
+                groups.contains(&*resource.group) && versions.contains(&*resource.version)
+            };
+            for resource in named.extract_if(.., is_meant) {
+                let known = kinds.of_resource(resource);
+                found.extend(known.filter(|(kind, _)| found.iter().all(|(k, _)| k != kind)));
             }
         }
     }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found.truncate(KINDS_MAX);
     found
 }
 
-/// What is wrong with the expression `text`, where variables have these types.
-fn problems(text: &str, types: &[(&str, Option<&KindType>)]) -> Vec<String> {
-    // What is no expression is refused elsewhere.
-    let parsed =
-        std::panic::catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(text));
-    let Ok(Ok(parsed)) = parsed else {
-        return Vec::new();
-    };
+/// What is wrong with `expression`, which is `text`, where variables have these types.
+fn problems(text: &str, expression: &IdedExpr, types: &[(&str, Option<&KindType>)]) -> String {
     let known = types
         .iter()
         .map(|(name, kind)| (*name, kind.map(KindType::root)));
     let mut check = Check {
         text,
         bound: known.map(|(name, of)| (name.to_owned(), of)).collect(),
-        problems: Vec::new(),
+        undefined: BTreeSet::new(),
+        problems: String::new(),
     };
-    check.walk(&parsed, 0);
-    check.problems
+    check.walk(expression);
+    shortened(&check.problems)
 }
 
 struct Check<'a> {
     text: &'a str,
     /// Variables with their types, the innermost last; `None` may be anything.
     bound: Vec<(String, Option<TypeRef<'a>>)>,
-    problems: Vec<String>,
+    /// The fields that were told.
+    undefined: BTreeSet<String>,
+    problems: String,
 }
 
 impl<'a> Check<'a> {
     /// The type of `expression`, if that can be told.
-    fn walk(&mut self, expression: &IdedExpr, depth: usize) -> Option<TypeRef<'a>> {
-        if depth > DEPTH_MAX {
-            return None;
-        }
-        let deeper = depth + 1;
+    fn walk(&mut self, expression: &IdedExpr) -> Option<TypeRef<'a>> {
         match &expression.expr {
             Expr::Ident(name) => {
                 let mut bound = self.bound.iter().rev();
                 bound.find(|(known, _)| known == name)?.1
             }
-            Expr::Select(select) => self.select(select, deeper),
+            Expr::Select(select) => self.select(select),
             Expr::Call(call) => {
-                let target = call
-                    .target
-                    .as_deref()
-                    .map(|target| self.walk(target, deeper));
-                let of = call.args.iter().map(|argument| self.walk(argument, deeper));
+                let target = call.target.as_deref().map(|target| self.walk(target));
+                let of = call.args.iter().map(|argument| self.walk(argument));
                 let of: Vec<Option<TypeRef<'a>>> = of.collect();
                 match (&*call.func_name, target, &of[..]) {
                     (INDEX, None, [Some(container), _]) => item(*container),
@@ -160,26 +170,26 @@ impl<'a> Check<'a> {
             }
             Expr::List(ListExpr { elements, .. }) => {
                 for element in elements {
-                    self.walk(element, deeper);
+                    self.walk(element);
                 }
                 None
             }
             Expr::Map(map) => {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.walk(&entry.key, deeper);
-                        self.walk(&entry.value, deeper);
+                        self.walk(&entry.key);
+                        self.walk(&entry.value);
                     }
                 }
                 None
             }
-            Expr::Comprehension(folded) => self.comprehension(folded, deeper),
+            Expr::Comprehension(folded) => self.comprehension(folded),
             _ => None,
         }
     }
 
-    fn select(&mut self, select: &SelectExpr, depth: usize) -> Option<TypeRef<'a>> {
-        let of = self.walk(&select.operand, depth)?;
+    fn select(&mut self, select: &SelectExpr) -> Option<TypeRef<'a>> {
+        let of = self.walk(&select.operand)?;
         match of.shape() {
             // Names that are no identifiers are escaped.
             _ if select.field.contains("__") => None,
@@ -199,6 +209,9 @@ impl<'a> Check<'a> {
 
     /// Tells of a field as upstream does: where, and with the line.
     fn undefined(&mut self, field: &str) {
+        if self.problems.len() > PROBLEMS_BYTES_MAX || !self.undefined.insert(field.to_owned()) {
+            return;
+        }
         let selected = format!(".{field}");
         let is_whole = |at: &usize| {
             let rest = &self.text[at + selected.len()..];
@@ -212,19 +225,17 @@ impl<'a> Check<'a> {
             None => (1, before.chars().count()),
         };
         let shown = self.text.lines().nth(line - 1).unwrap_or_default();
-        let problem = format!(
-            "ERROR: <input>:{line}:{}: undefined field '{field}'\n | {shown}\n | {}^",
+        let newline = if self.problems.is_empty() { "" } else { "\n" };
+        self.problems.push_str(&format!(
+            "{newline}ERROR: <input>:{line}:{}: undefined field '{field}'\n | {shown}\n | {}^",
             column + 1,
             ".".repeat(column)
-        );
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
-        }
+        ));
     }
 
-    fn comprehension(&mut self, folded: &ComprehensionExpr, depth: usize) -> Option<TypeRef<'a>> {
-        let range = self.walk(&folded.iter_range, depth);
-        self.walk(&folded.accu_init, depth);
+    fn comprehension(&mut self, folded: &ComprehensionExpr) -> Option<TypeRef<'a>> {
+        let range = self.walk(&folded.iter_range);
+        self.walk(&folded.accu_init);
         let outer = self.bound.len();
         let listed = range.filter(|of| matches!(of.shape(), Shape::List { .. }));
         let each = match folded.iter_var2 {
@@ -238,7 +249,7 @@ impl<'a> Check<'a> {
         }
         self.bound.push((folded.accu_var.clone(), None));
         for part in [&folded.loop_cond, &folded.loop_step, &folded.result] {
-            self.walk(part, depth);
+            self.walk(part);
         }
         self.bound.truncate(outer);
         None
@@ -262,20 +273,27 @@ mod tests {
     struct Some_;
 
     impl Kinds for Some_ {
+        fn resources(&self) -> Vec<GroupVersionResource> {
+            let resource = |(group, resource): (&str, &str)| GroupVersionResource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                resource: resource.to_owned(),
+            };
+            let all = [("apps", "deployments"), ("", "pods"), ("apps", "pods")];
+            all.map(resource).to_vec()
+        }
+
         fn of_resource(
             &self,
-            group: &str,
-            version: &str,
-            resource: &str,
+            resource: &GroupVersionResource,
         ) -> Option<(GroupVersionKind, KindType)> {
-            let kind = match resource {
+            let kind = match &*resource.resource {
                 "deployments" => "Deployment",
-                "pods" => "Pod",
-                _ => return None,
+                _ => "Pod",
             };
             let kind = GroupVersionKind {
-                group: group.to_owned(),
-                version: version.to_owned(),
+                group: resource.group.clone(),
+                version: resource.version.clone(),
                 kind: kind.to_owned(),
             };
             Some((kind.clone(), self.of_kind(&kind)?))
@@ -337,6 +355,32 @@ mod tests {
                 "{expression}: {all:?}"
             );
         }
+    }
+
+    /// Found by reading: one rule of ten thousand groups, versions and resources each was asked for a
+    /// million millions of combinations.
+    #[test]
+    fn what_a_rule_combines_takes_no_time() {
+        let many = |known: &str| -> Vec<String> {
+            let invented = (0..10_000).map(|n| format!("x{n}"));
+            invented.chain([known.to_owned()]).collect()
+        };
+        let spec = json!({"matchConstraints": {"resourceRules": [
+            {"apiGroups": many(""), "apiVersions": many("v1"), "resources": many("pods")},
+            {"apiGroups": many("apps"), "apiVersions": many("v1"), "resources": many("deployments")},
+            {"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["pods"]},
+        ]}});
+        let found = about(&spec, &Some_);
+        let kinds: Vec<String> = found.iter().map(|(kind, _)| kind.to_string()).collect();
+        assert_eq!(kinds, ["/v1, Kind=Pod", "apps/v1, Kind=Deployment"]);
+    }
+
+    /// A line is shown for each field, and nobody reads megabytes of them.
+    #[test]
+    fn warnings_are_so_many_bytes() {
+        let fields: Vec<String> = (0..350).map(|n| format!("object.f{n} == 1")).collect();
+        let all = told(&fields.join("||"));
+        assert!(all[0].len() < 2 * PROBLEMS_BYTES_MAX, "{}", all[0].len());
     }
 
     #[test]

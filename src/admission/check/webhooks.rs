@@ -1,5 +1,7 @@
 //! Webhook configurations: names, rules, whom to call, and what a webhook promises.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::client::ClientConfig;
@@ -11,15 +13,14 @@ const REVIEW_VERSION: &str = "v1";
 
 pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bool) {
     let hooks = configuration["webhooks"].as_array();
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (index, hook) in hooks.into_iter().flatten().enumerate() {
         let field = format!("webhooks[{index}]");
         let name = hook["name"].as_str().unwrap_or_default();
         check_name(problems, &format!("{field}.name"), name);
-        if names.contains(&name) {
+        if !names.insert(name) {
             problems.duplicate(&format!("{field}.name"), name);
         }
-        names.push(name);
         check_hook(problems, &field, hook);
         if mutating {
             let field = format!("{field}.reinvocationPolicy");

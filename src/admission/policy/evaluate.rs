@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::super::authorizer::Authorizing;
 use super::super::cel::{CelValue, EvalError, Expression, Outcome, Scope, fields};
@@ -31,13 +33,25 @@ pub(super) struct Evaluation {
     pub(super) params: Vec<Value>,
 }
 
+/// How long all evaluations for one write may take: there can be any number of parameters, and each has
+/// its own budget of time.
+const EVALUATIONS_MAX: Duration = Duration::from_secs(10);
+
+/// What of `evaluations` does not hold. Those that begin after `until` fail.
+pub(super) fn denials(evaluations: &[Evaluation], until: Instant) -> Vec<Denial> {
+    let until = until.min(Instant::now() + EVALUATIONS_MAX);
+    let each = evaluations.iter();
+    each.flat_map(|evaluation| evaluation.denials(until))
+        .collect()
+}
+
 /// The longest message that an expression may make; upstream's.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Evaluation {
     /// All that does not hold.
-    pub(super) fn denials(&self) -> Vec<Denial> {
-        let mut scope = Scope::default();
+    fn denials(&self, until: Instant) -> Vec<Denial> {
+        let mut scope = Scope::new(until);
         let seen = &self.seen;
         for (name, value) in [
             ("object", &seen.object),
@@ -58,6 +72,12 @@ impl Evaluation {
     fn with(&self, outer: &Scope<'_>, params: &Value) -> Vec<Denial> {
         let policy = &self.policy;
         let mut scope = outer.inner();
+        if let Some(why) = scope.problem() {
+            return match policy.ignores_failures {
+                true => Vec::new(),
+                false => vec![self.denial(why.to_string(), "")],
+            };
+        }
         scope.set("params", params);
         match policy.conditions.verdict(&scope) {
             Verdict::Met => {}

@@ -14,6 +14,7 @@ pub(super) use read::{Binding, Policy, VARIABLES};
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::attributes::Attributes;
 use super::authorizer::Authorizing;
@@ -39,7 +40,7 @@ struct Denial {
     warn: bool,
 }
 
-/// Has `policies` judge `write`.
+/// Has `policies` judge `write`, by `until`.
 ///
 /// # Errors
 /// One of them denies it.
@@ -49,6 +50,7 @@ pub(super) async fn validate(
     policies: &[Arc<Policy>],
     bindings: &[Arc<Binding>],
     write: &Attributes<'_>,
+    until: Instant,
 ) -> Result<(), AdmissionError> {
     let mut matcher = Matcher::new();
     let mut denials = Vec::new();
@@ -74,10 +76,7 @@ pub(super) async fn validate(
     if !evaluations.is_empty() {
         // An evaluation can take its budget's time, which is not the other requests'.
         let evaluated = tasks.spawn_blocking("admission-policies", move || {
-            evaluations
-                .iter()
-                .flat_map(Evaluation::denials)
-                .collect::<Vec<_>>()
+            evaluate::denials(&evaluations, until)
         });
         let evaluated = evaluated.await;
         denials.extend(evaluated.map_err(|error| AdmissionError::Internal(error.to_string()))?);

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::super::attributes::Attributes;
 use super::super::authorizer::Authorizing;
 use super::super::cel::{Expression, Outcome, Scope};
-use super::super::cluster::Cluster;
 use super::super::matching::Matched;
-use super::review;
-use crate::tasks::Tasks;
+use super::{Calling, review};
 
 /// Which variables there are.
 pub(in crate::admission) const CONDITION_VARIABLES: [&str; 4] =
@@ -85,10 +84,9 @@ impl Conditions {
     }
 }
 
-/// What `conditions` come to for `write`. Those of no webhook cost nothing.
+/// What `conditions` come to for `write`, as long as there is time for it. Those of no webhook cost nothing.
 pub(super) async fn check(
-    tasks: &Tasks,
-    cluster: &dyn Cluster,
+    calling: &Calling<'_>,
     conditions: &Conditions,
     write: &Attributes<'_>,
     matched: &Matched,
@@ -102,9 +100,10 @@ pub(super) async fn check(
         write.old_object.clone(),
         review::request(write, matched),
     ];
-    let authorizing = Authorizing::of(write, cluster.authorizer());
-    let evaluated = tasks.spawn_blocking("match-conditions", move || {
-        let mut scope = scope_of(&values);
+    let authorizing = Authorizing::of(write, calling.cluster.authorizer());
+    let until = calling.until;
+    let evaluated = calling.tasks.spawn_blocking("match-conditions", move || {
+        let mut scope = scope_of(&values, until);
         scope.authorize(&authorizing);
         conditions.verdict(&scope)
     });
@@ -113,8 +112,8 @@ pub(super) async fn check(
         .unwrap_or_else(|error| Verdict::Failed(format!("it cannot be evaluated: {error}")))
 }
 
-fn scope_of(values: &[Value; 3]) -> Scope<'static> {
-    let mut scope = Scope::default();
+fn scope_of(values: &[Value; 3], until: Instant) -> Scope<'static> {
+    let mut scope = Scope::new(until);
     for (name, value) in CONDITION_VARIABLES.iter().zip(values) {
         scope.set(name, value);
     }

@@ -61,7 +61,7 @@ impl Calling<'_> {
         let Some(matched) = matched else {
             return Ok(None);
         };
-        match conditions::check(self.tasks, self.cluster, &hook.conditions, write, &matched).await {
+        match conditions::check(self, &hook.conditions, write, &matched).await {
             Verdict::Met => Ok(Some(Due { hook, matched })),
             Verdict::Unmet => Ok(None),
             Verdict::Failed(why) if hook.ignores_failures => {

@@ -4,19 +4,19 @@
 use serde_json::{Value, json};
 
 use super::super::{Registry, Resource};
-use super::{GROUP, kind_of};
-use crate::admission::attributes::GroupVersionKind;
+use super::{GROUP, kind_of, resource_of};
+use crate::admission::attributes::{GroupVersionKind, GroupVersionResource};
 use crate::admission::types::{Kinds, warnings};
 use crate::schema::KindType;
 
 impl Kinds for Registry {
-    fn of_resource(
-        &self,
-        group: &str,
-        version: &str,
-        resource: &str,
-    ) -> Option<(GroupVersionKind, KindType)> {
-        let found = self.resource(group, version, resource)?;
+    fn resources(&self) -> Vec<GroupVersionResource> {
+        let all = Self::resources(self);
+        all.iter().map(|resource| resource_of(resource)).collect()
+    }
+
+    fn of_resource(&self, resource: &GroupVersionResource) -> Option<(GroupVersionKind, KindType)> {
+        let found = self.resource(&resource.group, &resource.version, &resource.resource)?;
         Some((kind_of(&found), self.kind_type(&found)?))
     }
 

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::rules::{RuleError, compile};
+use super::rules::{MARKS_MAX, RuleError, compile};
 use super::tests::{told, version};
 use super::*;
+use crate::admission::cel::parse::{EXPRESSION_BYTES_MAX, ParseError};
 
 /// What is said of `spec` by rules.
 fn rules(rules: Value, spec: Value, old: Option<Value>) -> Vec<String> {
@@ -156,7 +157,13 @@ fn deep_rules_do_not_overflow() {
             );
         }
         let too_long = format!("0{} > 0", "+1".repeat(500));
-        assert_eq!(compile(&too_long).unwrap_err(), RuleError::TooLong);
+        let expected = RuleError(ParseError::TooManyMarks(MARKS_MAX));
+        assert_eq!(compile(&too_long).unwrap_err(), expected);
+        // Words nest as well.
+        let words = format!("1{}", " in x".repeat(3_000));
+        assert_eq!(compile(&words).unwrap_err(), expected);
+        let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
+        assert_eq!(compile(&long).unwrap_err(), RuleError(ParseError::TooLong));
     };
     let thread = std::thread::Builder::new().stack_size(2 << 20);
     thread.spawn(on_a_small_stack).unwrap().join().unwrap();

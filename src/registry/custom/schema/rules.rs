@@ -11,26 +11,18 @@ use serde_json::Value;
 
 use super::validate::{OldItems, cause, invalid};
 use super::{Additional, Compiler, Kind, Schema, cost};
+use crate::admission::cel::parse::{ParseError, parse_with};
 use crate::api::StatusCause;
 use crate::registry::error::Causes;
 
-/// How many marks of punctuation a rule may have: expressions nest no deeper than that, and what reads
-/// and evaluates them does so by recursion.
-const MARKS_MAX: usize = 500;
-
-/// The parser needs some ten kilobytes of stack for each of them, which no task has.
-const PARSER_STACK_BYTES: usize = 64 << 20;
+/// How many operators and brackets a rule may have: expressions nest no deeper than that, and what
+/// evaluates them does so by recursion.
+pub(super) const MARKS_MAX: usize = 500;
 
 /// A rule is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::registry::custom) enum RuleError {
-    /// It does not parse.
-    #[error("compilation failed: {0}")]
-    Syntax(String),
-    /// It is longer than any sensible one.
-    #[error("the expression has more than {MARKS_MAX} operators and brackets")]
-    TooLong,
-}
+#[error("compilation failed: {0}")]
+pub(in crate::registry::custom) struct RuleError(pub(super) ParseError);
 
 /// A rule of a schema.
 #[derive(Debug)]
@@ -48,21 +40,7 @@ pub(in crate::registry::custom) struct Rule {
 
 /// Compiles an expression.
 pub(super) fn compile(text: &str) -> Result<Program, RuleError> {
-    let mark = |b: &u8| !b.is_ascii_alphanumeric() && !b.is_ascii_whitespace() && *b != b'_';
-    if text.bytes().filter(mark).count() > MARKS_MAX {
-        return Err(RuleError::TooLong);
-    }
-    let parse = || Program::compile(text).map_err(|error| RuleError::Syntax(error.to_string()));
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(PARSER_STACK_BYTES);
-        let parser = thread.spawn_scoped(scope, parse);
-        let parsed = parser.map(std::thread::ScopedJoinHandle::join);
-        match parsed {
-            Ok(Ok(parsed)) => parsed,
-            Ok(Err(_)) => Err(RuleError::Syntax("the parser panicked".to_owned())),
-            Err(error) => Err(RuleError::Syntax(error.to_string())),
-        }
-    })
+    parse_with(text, MARKS_MAX, Program::compile).map_err(RuleError)
 }
 
 impl Rule {
