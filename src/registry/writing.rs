@@ -238,13 +238,14 @@ impl<'a> Writing<'a> {
             ..
         } = *self;
         registry.check_configuration(resource, &object)?;
-        registry.check_types(resource, subresource, &mut object);
         classes::check_only_default(registry, resource, &object).await?;
         let (old, dry_run) = (Some((stored, current.at)), self.options.dry_run);
         allocation::allocate(registry, target, writer, old, &mut object, dry_run).await?;
         if strategy::desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
+        // Of this generation.
+        registry.check_types(resource, subresource, &mut object);
         managed::keep_times(&current.value, &mut object);
         if let Err(refusal) = self.admit(Operation::Update, &object, Some(current)).await {
             self.withdraw(Some(current), &object, &refusal).await;
