@@ -135,6 +135,23 @@ fn flags(matches: &ArgMatches) -> Settings {
     settings
 }
 
+/// The command that was not understood, of which there is a help text: what its usage begins with.
+fn command_of(error: &clap::Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let words = usage
+        .split_whitespace()
+        .skip_while(|word| *word != "watchet");
+    let words = words.take_while(|word| word.starts_with(char::is_alphabetic));
+    let words: Vec<&str> = words.collect();
+    match words.as_slice() {
+        [] => "watchet".to_owned(),
+        words => words.join(" "),
+    }
+}
+
 /// One line instead of clap's several.
 fn complaint(error: &clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
@@ -148,7 +165,7 @@ fn complaint(error: &clap::Error) -> ConfigError {
     let meant = context(ContextKind::SuggestedArg)
         .or_else(|| context(ContextKind::SuggestedSubcommand))
         .map_or_else(
-            || "see `watchet --help`".to_owned(),
+            || format!("see `{} --help`", command_of(error)),
             |name| format!("did you mean {name:?}?"),
         );
     let value = context(ContextKind::InvalidValue).unwrap_or_default();
@@ -252,7 +269,7 @@ mod tests {
         );
         check(
             &["serve", "now"],
-            Err(r#"unknown command "now": see `watchet --help`"#),
+            Err(r#"unknown command "now": see `watchet serve --help`"#),
         );
         check(
             &["--data-dir"],
@@ -264,7 +281,7 @@ mod tests {
         );
         check(
             &["bench", "fill"],
-            Err("<RESOURCE> is missing; see `watchet --help`"),
+            Err("<RESOURCE> is missing; see `watchet bench fill --help`"),
         );
         check(
             &["bench", "fill", "secrets"],
@@ -288,7 +305,7 @@ mod tests {
         );
         check(
             &["tail"],
-            Err("<RESOURCE> is missing; see `watchet --help`"),
+            Err("<RESOURCE> is missing; see `watchet tail --help`"),
         );
         check(
             &["bench"],
