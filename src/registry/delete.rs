@@ -103,7 +103,10 @@ async fn delete_corrupt(registry: &Registry, place: &Place) -> Result<Deleted, A
         let columns = &place.resource.columns;
         let at = stored.mod_revision;
         let key = place.key.clone();
-        if Object::decode(key, at, EventType::Modified, &stored.value, columns).is_ok() {
+        // What can be shown may still be nothing that a write can begin with.
+        if Object::decode(key, at, EventType::Modified, &stored.value, columns).is_ok()
+            && Current::stored(&stored).is_ok()
+        {
             let why = "is exclusively used to delete corrupt object(s), try again by removing this \
                        option";
             return Err(ApiError::Invalid {

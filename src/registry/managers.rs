@@ -30,7 +30,8 @@ impl Writing<'_> {
     /// What `config` makes of the object, or the new object that it describes, in stored form.
     ///
     /// # Errors
-    /// 400 when it cannot be applied to anything of this kind; 409 when others manage what it changes.
+    /// 400 when it cannot be applied to anything of this kind, or when who manages its fields cannot be
+    /// stored; 409 when others manage what it changes.
     pub(super) fn apply(
         &self,
         current: Option<&Current>,
@@ -59,6 +60,8 @@ impl Writing<'_> {
             object["metadata"] = Value::Object(serde_json::Map::new());
         }
         metadata::check_name(&self.target.name, &object)?;
+        // An apply that is not known to be one could not be followed by another.
+        metadata::check_depth(&object["metadata"], 1)?;
         let namespace = self.target.namespace.as_deref();
         metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut object)?;
         // A configuration can say null where the object then says nothing.

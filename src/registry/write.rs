@@ -332,6 +332,9 @@ impl Registry {
 
     /// Writes `value`, and returns it encoded. What storage finds too large is tried once more without who
     /// manages its fields, which can be most of it, unless the write `keeps` that; as upstream.
+    ///
+    /// # Errors
+    /// 400 when it nests too deeply to be read again: whoever made it so, it could not be changed or deleted.
     pub(super) async fn fit(
         &self,
         place: &Place,
@@ -339,6 +342,7 @@ impl Registry {
         expect: Expect,
         keeps: bool,
     ) -> Result<(Bytes, Outcome), ApiError> {
+        metadata::check_depth(value, 0)?;
         let stored = encode(value);
         match self.put(place, stored.clone(), expect).await {
             Err(ApiError::Storage(StorageError::TooLarge { .. }))

@@ -13,6 +13,7 @@ on_both!(|server| (server) => [
     kubectl_applies_on_the_server,
     kubectl_goes_from_the_client_to_the_server,
     a_custom_resource_is_applied,
+    what_is_as_deep_as_can_be_stays_deletable,
     kube_rs_applies,
 ]);
 
@@ -237,4 +238,25 @@ async fn kube_rs_applies(server: &Server) {
         .filter_map(|e| e.manager.as_deref())
         .collect();
     assert!(names.contains(&"two"), "{names:?}");
+}
+
+/// The entry of who wrote it before nests deeper still, and what was stored nobody could read, change or delete.
+async fn what_is_as_deep_as_can_be_stays_deletable(server: &Server) {
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    let data = (0..126).fold(json!("x"), |inner, _| json!({"d": inner}));
+    let mut revision = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "deep"},
+        "revision": 1, "data": data,
+    });
+    kubectl
+        .run_with(&["create", "-f", "-"], &revision.to_string())
+        .await;
+    revision.as_object_mut().unwrap().remove("data");
+    revision["metadata"]["labels"] = json!({"a": "b"});
+    let told = kubectl
+        .run_failing_with(&APPLY, &revision.to_string())
+        .await;
+    assert!(told.contains("more than 127 levels deep"), "{told}");
+    let told = kubectl.run(&["delete", "controllerrevision/deep"]).await;
+    assert!(told.contains("deleted"), "{told}");
 }

@@ -257,6 +257,18 @@ async fn what_cannot_be_read_can_be_deleted() {
     assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
     assert_eq!(fixture.stored(KEY).await, None);
 
+    // It can be shown, and nothing can be made of it.
+    let mut deep = named("bad");
+    deep["data"] = (0..130).fold(json!("x"), |inner, _| json!({"d": inner}));
+    fixture
+        .storage
+        .meddle(meddler::Before::Put(KEY, deep))
+        .await;
+    let error = fixture.try_delete("configmaps/bad", json!({})).await;
+    assert!(matches!(error, Err(ApiError::Read(_))), "{error:?}");
+    let gone = fixture.try_delete("configmaps/bad", blindly.clone()).await;
+    assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
+
     // Somebody mends it a moment before.
     fixture.storage.meddle(corrupt()).await;
     let mended = meddler::Before::Put(KEY, named("bad"));

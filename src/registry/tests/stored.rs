@@ -181,3 +181,60 @@ async fn an_object_as_deep_as_one_may_be_stays_readable() {
         assert!(matches!(fixture.delete(&path).await, Deleted::Gone(_)));
     }
 }
+
+/// Found by reading: the entry of who wrote an object before its first apply nests deeper than the object,
+/// and only other writes looked at that.
+#[tokio::test]
+async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
+    let fixture = fixture().await;
+    let options = WriteOptions {
+        field_manager: "me".to_owned(),
+        ..WriteOptions::default()
+    };
+    let mut refused = 0;
+    for depth in 117..=126 {
+        let name = format!("deep-{depth}");
+        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        let body = json!({"metadata": {"name": name}, "revision": 1, "data": data});
+        fixture.create("controllerrevisions", body).await;
+        let path = format!("controllerrevisions/{name}");
+        let config = json!({
+            "apiVersion": "apps/v1", "kind": "ControllerRevision",
+            "metadata": {"name": name, "labels": {"a": "b"}},
+        });
+        let target = fixture.target(&path);
+        match fixture.registry.apply(&target, &config, &options).await {
+            Ok(_) => assert_eq!(refused, 0, "{depth}"),
+            Err(ApiError::BadRequest(told)) if told.contains("levels deep") => refused += 1,
+            Err(other) => panic!("{depth}: {other}"),
+        }
+        let change = json!({"metadata": {"labels": {"c": "d"}}});
+        fixture.merge_patch(&path, change).await;
+        assert!(matches!(fixture.delete(&path).await, Deleted::Gone(_)));
+    }
+    assert!((1..10).contains(&refused), "{refused}");
+}
+
+/// Whoever makes an object, nothing is stored that could not be read again.
+#[tokio::test]
+async fn what_is_too_deep_to_be_read_again_is_not_stored() {
+    let fixture = fixture().await;
+    let place = write::Place::of(&fixture.target("configmaps/deep")).unwrap();
+    for (depth, expect) in [(126, true), (127, false), (5000, false)] {
+        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        let mut object = json!({"metadata": {"name": "deep"}});
+        object["data"] = data;
+        let expected = crate::storage::Expect::Absent;
+        let told = fixture
+            .registry
+            .fit(&place, &mut object, expected, false)
+            .await;
+        assert_eq!(told.is_ok(), expect, "{depth}");
+        if expect {
+            assert!(matches!(
+                fixture.delete("configmaps/deep").await,
+                Deleted::Gone(_)
+            ));
+        }
+    }
+}
