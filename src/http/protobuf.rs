@@ -53,9 +53,6 @@ impl Schema {
             .strip_prefix(MAGIC)
             .ok_or(InvalidProtobuf::NoEnvelope)?;
         let envelope = Envelope::read(body)?;
-        if matches!(envelope.content_type, b"application/json") {
-            return raw_json("raw", envelope.raw);
-        }
         let (api_version, kind) = (envelope.api_version, envelope.kind);
         let message =
             self.0
@@ -131,12 +128,14 @@ impl Schema {
                     return Err(wrong());
                 };
                 // Numbers may come packed: several in one field.
-                if let (Node::Scalar(Scalar::Int32 | Scalar::Int64), Wire::Bytes(packed)) =
-                    (item, wire)
+                if let (
+                    Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)),
+                    Wire::Bytes(packed),
+                ) = (item, wire)
                 {
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {
-                        list.push(integer(reader.varint()?));
+                        list.push(integer(scalar, reader.varint()?));
                     }
                     return Ok(());
                 }
@@ -197,7 +196,9 @@ impl Schema {
         Ok(Some(match (node, wire) {
             (Node::Scalar(Scalar::String), Wire::Bytes(bytes)) => text(name, bytes)?.into(),
             (Node::Scalar(Scalar::Bool), Wire::Varint(number)) => (number != 0).into(),
-            (Node::Scalar(Scalar::Int32 | Scalar::Int64), Wire::Varint(number)) => integer(number),
+            (Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), Wire::Varint(number)) => {
+                integer(scalar, number)
+            }
             (Node::Scalar(Scalar::Number), Wire::Fixed64(bits)) => f64::from_bits(bits).into(),
             (Node::Scalar(Scalar::Bytes), Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
             (
@@ -254,7 +255,6 @@ struct Envelope<'a> {
     api_version: String,
     kind: String,
     raw: &'a [u8],
-    content_type: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
@@ -281,7 +281,7 @@ impl<'a> Envelope<'a> {
                     envelope.raw = bytes;
                     whole = true;
                 }
-                4 => envelope.content_type = bytes,
+                // What it says of its content is not looked at, as upstream: it is a message.
                 _ => {}
             }
         }
@@ -300,9 +300,13 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, InvalidProtobuf> {
     String::from_utf8(bytes.to_vec()).map_err(|error| bad(name, error))
 }
 
-/// Numbers are signed; a negative one comes as its 64-bit complement.
-fn integer(number: u64) -> Value {
-    (number as i64).into()
+/// Numbers are signed; a negative one comes as its 64-bit complement. Of one that is too large its type takes
+/// the lower half, as Go's decoder does.
+fn integer(of: Scalar, number: u64) -> Value {
+    match of {
+        Scalar::Int32 => (number as i32).into(),
+        _ => (number as i64).into(),
+    }
 }
 
 fn raw_json(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
@@ -334,7 +338,7 @@ fn int_or_string(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
             _ => Ok("".into()),
         },
         _ => match Reader(bytes).find(2)? {
-            Some(Wire::Varint(number)) => Ok(integer(number)),
+            Some(Wire::Varint(number)) => Ok(integer(Scalar::Int32, number)),
             _ => Ok(0.into()),
         },
     }

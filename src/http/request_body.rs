@@ -113,9 +113,9 @@ pub(crate) fn object(
             let value = protobuf.object(body).map_err(|error| {
                 WireError::BadRequest(format!("the body is not valid protobuf: {error}"))
             })?;
-            Ok(Decoded {
-                value,
-                ..Decoded::default()
+            // Messages are typed more loosely than objects: a quantity is any text there.
+            decode(kind, value).map_err(|error: serde_json::Error| {
+                WireError::BadRequest(format!("the body is not valid protobuf: {error}"))
             })
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(kind, body),

@@ -166,6 +166,27 @@ fn options_of_a_delete() {
     );
 }
 
+/// As Go's decoder reads them: the lower half of what is too large, and what the envelope says of its
+/// content is not looked at.
+#[test]
+fn numbers_are_of_their_size() {
+    let replicas = |count| read("apps/v1", "Deployment", &[bytes(2, number(1, count))]);
+    for (sent, expect) in [(3, 3), (-1, -1), (1 << 40, 0), ((1 << 40) + 7, 7)] {
+        assert_eq!(replicas(sent).unwrap()["spec"]["replicas"], expect);
+    }
+    let told = read("v1", "Pod", &[bytes(2, number(4, 1 << 40))]).unwrap();
+    assert_eq!(told["spec"]["terminationGracePeriodSeconds"], 1_i64 << 40);
+    let types = [bytes(1, "v1"), bytes(2, "ConfigMap")].concat();
+    let json = [
+        MAGIC.to_vec(),
+        bytes(1, types),
+        bytes(2, r#"{"kind":"ConfigMap","nonsense":1}"#),
+        bytes(4, "application/json"),
+    ];
+    let told = schema().object(&json.concat());
+    assert!(told.is_err(), "{told:?}");
+}
+
 #[test]
 fn what_is_refused() {
     use InvalidProtobuf::{Malformed, NoEnvelope, TooDeep, UnknownKind};

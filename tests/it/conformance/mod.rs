@@ -112,6 +112,7 @@ macro_rules! conformance_suite {
                     wc_201_special_forms_in_protobuf,
                     wc_201_watches_in_protobuf,
                     wc_201_what_has_no_protobuf_is_json_and_refusals_are_protobuf,
+                    wc_201_bodies_in_protobuf_are_read_by_their_type,
                     values_of_wrong_types_are_refused_by_name,
                 ],
                 selections: [

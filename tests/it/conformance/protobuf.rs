@@ -1,11 +1,16 @@
-//! WC-201: answers in protobuf, read by types generated from upstream's own definitions.
+//! WC-201: answers in protobuf, and bodies, read and written by types generated from upstream's own definitions.
 
 use http::Method;
 use http_body_util::BodyExt as _;
 use k8s_pb::api::apps::v1::Deployment;
-use k8s_pb::api::core::v1::{ConfigMap, ConfigMapList, Pod};
-use k8s_pb::apimachinery::pkg::apis::meta::v1::{PartialObjectMetadata, Status, WatchEvent};
-use k8s_pb::apimachinery::pkg::runtime::Unknown;
+use k8s_pb::api::core::v1::{
+    ConfigMap, ConfigMapList, Container, Pod, PodSpec, ResourceRequirements,
+};
+use k8s_pb::apimachinery::pkg::api::resource::Quantity;
+use k8s_pb::apimachinery::pkg::apis::meta::v1::{
+    ObjectMeta, PartialObjectMetadata, Status, WatchEvent,
+};
+use k8s_pb::apimachinery::pkg::runtime::{TypeMeta, Unknown};
 use k8s_pb::apimachinery::pkg::util::intstr::IntOrString;
 use prost::Message;
 use serde_json::json;
@@ -253,4 +258,68 @@ pub(crate) async fn wc_201_what_has_no_protobuf_is_json_and_refusals_are_protobu
     let status: Status = opened(&missing.body, "v1", "Status");
     assert_eq!(status.reason.as_deref(), Some("NotFound"));
     assert_eq!(status.details.unwrap().name.as_deref(), Some("x"));
+}
+
+/// A body in protobuf, of a message in an envelope.
+fn enveloped(api_version: &str, kind: &str, raw: Vec<u8>, content_type: &str) -> String {
+    let envelope = Unknown {
+        type_meta: Some(TypeMeta {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+        }),
+        raw: Some(raw),
+        content_type: Some(content_type.to_owned()),
+        ..Unknown::default()
+    };
+    let body = [&b"k8s\0"[..], &envelope.encode_to_vec()].concat();
+    String::from_utf8(body).expect("all lengths are short")
+}
+
+/// A body in protobuf was stored as it came: a quantity that is none, or any JSON in an envelope that said it
+/// was JSON, failed every Go client that listed the resource.
+pub(crate) async fn wc_201_bodies_in_protobuf_are_read_by_their_type(site: &Site) {
+    let pods = "/api/v1/namespaces/default/pods";
+    let send = async |path: &str, body: String| {
+        let headers = [("content-type", PROTOBUF)];
+        site.send(Method::POST, path, &headers, &body).await
+    };
+    let pod = |name: &str, cpu: &str| {
+        let cpu = Quantity {
+            string: Some(cpu.to_owned()),
+        };
+        let container = Container {
+            name: Some("c".to_owned()),
+            image: Some("i".to_owned()),
+            resources: Some(ResourceRequirements {
+                limits: [("cpu".to_owned(), cpu)].into(),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        };
+        let pod = Pod {
+            metadata: Some(ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            }),
+            spec: Some(PodSpec {
+                containers: vec![container],
+                ..PodSpec::default()
+            }),
+            ..Pod::default()
+        };
+        enveloped("v1", "Pod", pod.encode_to_vec(), "")
+    };
+    let refused = send(pods, pod("bad", "lots")).await;
+    let status = refused.failure(400, "BadRequest");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("quantities must match"), "{message}");
+    let made = send(pods, pod("good", "1000m")).await.ok(201);
+    let limits = &made["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(limits["cpu"], "1");
+
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let json = json!({"metadata": {"name": "d"}, "spec": {"paused": "yes"}, "no": 1});
+    let json = json.to_string().into_bytes();
+    let body = enveloped("apps/v1", "Deployment", json, "application/json");
+    send(deployments, body).await.failure(400, "BadRequest");
 }
