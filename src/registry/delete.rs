@@ -36,6 +36,37 @@ pub(super) async fn delete(
     target: &Target,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    run(registry, target, options, Asked::ToDelete).await
+}
+
+/// Deletes a pod of which those who may refuse have let its eviction be: nobody is asked again whether it may be
+/// deleted, as upstream.
+///
+/// # Errors
+/// Those of a delete that nobody refuses.
+pub(super) async fn delete_evicted(
+    registry: &Registry,
+    pod: &Target,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    run(registry, pod, options, Asked::ToEvict).await
+}
+
+/// What admission is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The delete.
+    ToDelete,
+    /// Something that it is part of, before.
+    ToEvict,
+}
+
+async fn run(
+    registry: &Registry,
+    target: &Target,
+    options: &DeleteOptions,
+    asked: Asked,
+) -> Result<Deleted, ApiError> {
     if let Some(subresource) = &target.subresource {
         return Err(ApiError::MethodNotAllowed(format!(
             "{}/{subresource} cannot be deleted",
@@ -58,6 +89,7 @@ pub(super) async fn delete(
         registry,
         target,
         options,
+        asked,
     };
     let written = registry
         .guaranteed_write(&place, dry_run, &mut write)
@@ -78,6 +110,7 @@ struct Deleting<'a> {
     registry: &'a Registry,
     target: &'a Target,
     options: &'a DeleteOptions,
+    asked: Asked,
 }
 
 impl Decide for Deleting<'_> {
@@ -85,9 +118,12 @@ impl Decide for Deleting<'_> {
         let Target { resource, name, .. } = self.target;
         let current = current.ok_or_else(|| ApiError::not_found(resource, name))?;
         check_preconditions(resource, name, current, self.options)?;
-        self.registry
-            .admit_delete(self.target, current, self.options)
-            .await?;
+        if self.asked == Asked::ToDelete {
+            let admitted = self
+                .registry
+                .admit_delete(self.target, current, self.options);
+            admitted.await?;
+        }
         let now = metadata::now();
         Ok(decide(resource, &current.value, self.options, now))
     }

@@ -10,7 +10,7 @@ use crate::api::{
     StatusCause, WriteOptions,
 };
 use crate::registry::write::{Change, Current, Decide, Place};
-use crate::registry::{ApiError, Registry, Target, metadata};
+use crate::registry::{ApiError, Registry, Target, delete, metadata};
 
 /// How many pods a budget may wait for.
 const DISRUPTED_PODS_MAX: usize = 2000;
@@ -201,7 +201,8 @@ impl Evicting<'_> {
         if preconditions != Preconditions::default() {
             options.preconditions = Some(preconditions);
         }
-        self.registry.delete(self.pod, &options).await.map(drop)
+        let deleted = delete::delete_evicted(self.registry, self.pod, &options);
+        deleted.await.map(drop)
     }
 }
 

@@ -11,6 +11,7 @@ on_both!(|server| (&Cluster(server)) => [
     a_webhook_judges_what_is_posted_to_a_part,
     a_webhook_changes_what_is_posted_to_a_part,
     a_dry_run_asks_only_who_does_nothing_else,
+    an_eviction_is_not_asked_about_as_a_delete,
     policies_judge_parts_and_leave_reviews_alone,
     expressions_ask_what_somebody_may_do,
 ]);
@@ -137,6 +138,25 @@ async fn a_dry_run_asks_only_who_does_nothing_else(cluster: &Cluster<'_>) {
     cluster.post(&path, &dry).await.ok(201);
     assert_eq!(requests(&webhook, "/quiet")[0]["dryRun"], true);
     cluster.get(&format!("{POD}/one")).await.ok(200);
+}
+
+/// The budget was counted down and the pod marked before the delete was refused.
+async fn an_eviction_is_not_asked_about_as_a_delete(cluster: &Cluster<'_>) {
+    populate(cluster).await;
+    cluster.post(POD, &pod("two")).await.ok(201);
+    let webhook = Webhook::answering(|asked| deny(asked, "pods stay")).await;
+    let rules = json!([rule(&["DELETE"], "", "pods")]);
+    let hooks = [hook(&webhook, "/stay", json!({"rules": rules}))];
+    cluster.configure("Validating", "w", &hooks).await;
+    let told = cluster.delete(&format!("{POD}/two")).await;
+    told.refused(403, "Forbidden", "pods stay");
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": "one"}});
+    let path = format!("{POD}/one/eviction");
+    cluster.post(&path, &eviction).await.ok(201);
+    let gone = cluster.get(&format!("{POD}/one")).await;
+    gone.refused(404, "NotFound", "not found");
+    cluster.get(&format!("{POD}/two")).await.ok(200);
 }
 
 async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
