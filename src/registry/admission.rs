@@ -100,7 +100,7 @@ impl Registry {
             // Who manages the number, the write has said already: a webhook is nobody's manager.
             return scale::applied(target, &object, &write.object);
         }
-        let mut changed = conversion::to_storage(&target.resource, write.object);
+        let mut changed = conversion::to_storage(self.types(), &target.resource, write.object);
         if let Some(problem) = managed::problem(&changed) {
             let entries = object["metadata"]["managedFields"].clone();
             metadata::put_managed_fields(entries, &mut changed);
@@ -369,8 +369,8 @@ impl Cluster for Registry {
                 converted.map_err(|error| error.to_string())
             }
             (Some(from), Some(to)) => {
-                let mut shown =
-                    conversion::from_storage(&to, conversion::to_storage(&from, object));
+                let stored = conversion::to_storage(self.types(), &from, object);
+                let mut shown = conversion::from_storage(&to, stored);
                 shown["apiVersion"] = to.api_version().into();
                 Ok(shown)
             }

@@ -2,9 +2,12 @@
 //! the use of CPU and keeps everything else that v2 says in annotations, so that nothing is lost on the way
 //! through it.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::Resource;
+use crate::schema::{KindType, Types};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -55,8 +58,27 @@ pub(super) fn is_converted(resource: &Resource) -> bool {
     resource.is("autoscaling", "horizontalpodautoscalers") && resource.version == "v1"
 }
 
-/// The stored form of a v1 object.
-pub(super) fn to_storage(mut object: Value) -> Value {
+/// The stored form of a v1 object. What an annotation says that v2 could not hold says nothing, as upstream:
+/// clients could not read it.
+pub(super) fn to_storage(types: &Arc<Types>, object: Value) -> Value {
+    let kind = KindType::builtin(types, "autoscaling/v2", "HorizontalPodAutoscaler")
+        .expect("the types have autoscalers");
+    convert(object, |part, member, value| {
+        let mut read = kind.conform(&json!({part: {member: value}}));
+        match read.misfit {
+            None => read.value[part][member].take(),
+            Some(_) => Value::Null,
+        }
+    })
+}
+
+/// The same of one that is shown, which was read as what it is when it was written.
+pub(super) fn as_stored(object: Value) -> Value {
+    convert(object, |_, _, value| value)
+}
+
+/// `read` takes what an annotation says for a member of `spec` or `status`; null, or an empty one, is nothing.
+fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Value {
     object["apiVersion"] = "autoscaling/v2".into();
     let taken = |object: &mut Value, key: &str| -> Option<Value> {
         let annotations = object["metadata"].get_mut("annotations")?;
@@ -64,20 +86,26 @@ pub(super) fn to_storage(mut object: Value) -> Value {
         // What is no JSON says nothing, as upstream.
         serde_json::from_str(text.as_str()?).ok()
     };
-    let list = |value: Option<Value>| match value {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
+    let read = |part, member, value: Option<Value>| {
+        let empty = [Value::Null, json!({}), json!([])];
+        Some(read(part, member, value?)).filter(|value| !empty.contains(value))
     };
-    let mut metrics = list(taken(&mut object, METRICS));
-    metrics
-        .iter_mut()
-        .for_each(|metric| deepen(metric, TARGETS, "target"));
-    let mut current = list(taken(&mut object, CURRENT_METRICS));
-    current
-        .iter_mut()
-        .for_each(|metric| deepen(metric, CURRENT, "current"));
-    let conditions = taken(&mut object, CONDITIONS);
-    let behavior = taken(&mut object, BEHAVIOR);
+    let metrics = |part, member, mut value: Option<Value>, values, side| {
+        let all = value.as_mut().and_then(Value::as_array_mut);
+        for metric in all.into_iter().flatten() {
+            deepen(metric, values, side);
+        }
+        match read(part, member, value) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        }
+    };
+    let told = taken(&mut object, METRICS);
+    let mut wanted = metrics("spec", "metrics", told, TARGETS, "target");
+    let told = taken(&mut object, CURRENT_METRICS);
+    let mut current = metrics("status", "currentMetrics", told, CURRENT, "current");
+    let conditions = read("status", "conditions", taken(&mut object, CONDITIONS));
+    let behavior = read("spec", "behavior", taken(&mut object, BEHAVIOR));
     // Those were the annotations of an object that v2 shows without any.
     if object["metadata"]["annotations"] == json!({})
         && let Some(metadata) = object["metadata"].as_object_mut()
@@ -87,11 +115,11 @@ pub(super) fn to_storage(mut object: Value) -> Value {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         if let Some(percentage) = given(spec.remove("targetCPUUtilizationPercentage")) {
             let target = json!({"type": "Utilization", "averageUtilization": percentage});
-            metrics
-                .push(json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
+            let metric = json!({"name": "cpu", "target": target});
+            wanted.push(json!({"type": "Resource", "resource": metric}));
         }
-        if !metrics.is_empty() {
-            spec.insert("metrics".to_owned(), metrics.into());
+        if !wanted.is_empty() {
+            spec.insert("metrics".to_owned(), wanted.into());
         }
         put(spec, "behavior", behavior);
     }
@@ -255,6 +283,55 @@ fn target_type(member: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn to_storage(object: Value) -> Value {
+        super::to_storage(&Types::builtins(), object)
+    }
+
+    /// What was stored of these failed every Go client that listed autoscalers.
+    #[test]
+    fn an_annotation_that_v2_cannot_hold_says_nothing() {
+        let nested = "[".repeat(120) + &"]".repeat(120);
+        let stored = |key: &str, text: &str| {
+            let stored = to_storage(json!({
+                "apiVersion": "autoscaling/v1",
+                "metadata": {"name": "h", "annotations": {key: text}},
+                "spec": {"maxReplicas": 3}, "status": {"currentReplicas": 1},
+            }));
+            assert_eq!(stored["metadata"], json!({"name": "h"}), "{key}: {text}");
+            stored
+        };
+        let nothing = stored(BEHAVIOR, "null");
+        for (key, text) in [
+            (BEHAVIOR, r#""x""#),
+            (BEHAVIOR, &nested),
+            (BEHAVIOR, r#"{"scaleUp": {"policies": 5}}"#),
+            (BEHAVIOR, "{}"),
+            (METRICS, r#"{"type": "Pods"}"#),
+            (METRICS, "[5]"),
+            (METRICS, &nested),
+            (METRICS, r#"[{"type": "Resource", "resource": "x"}]"#),
+            (
+                METRICS,
+                r#"[{"type": "Pods", "pods": {"targetAverageValue": "lots"}}]"#,
+            ),
+            (
+                METRICS,
+                r#"[{"type": "Pods", "pods": {"metricName": {"a": 1}}}]"#,
+            ),
+            (CURRENT_METRICS, r#"[{"type": 5}]"#),
+            (CONDITIONS, r#""x""#),
+            (
+                CONDITIONS,
+                r#"[{"type": "A", "lastTransitionTime": "soon"}]"#,
+            ),
+        ] {
+            assert_eq!(stored(key, text), nothing, "{key}: {text}");
+        }
+        let some = stored(BEHAVIOR, r#"{"scaleUp": {"no": 1, "selectPolicy": "Max"}}"#);
+        let policy = json!({"scaleUp": {"selectPolicy": "Max"}});
+        assert_eq!(some["spec"]["behavior"], policy);
+    }
 
     #[test]
     fn the_use_of_cpu_is_a_metric() {

@@ -2,9 +2,12 @@
 //! a form and what is stored. How one pair differs is told by its module, and what becomes of the versions of
 //! a custom resource by `custom`.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{ApiError, ReadError, Registry, Resource, autoscalers, custom, events};
+use crate::schema::Types;
 
 /// Whether objects of `resource` look different in storage.
 pub(super) fn is_converted(resource: &Resource) -> bool {
@@ -12,9 +15,9 @@ pub(super) fn is_converted(resource: &Resource) -> bool {
 }
 
 /// The stored form of an object of `resource`.
-pub(super) fn to_storage(resource: &Resource, object: Value) -> Value {
+pub(super) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
     match autoscalers::is_converted(resource) {
-        true => autoscalers::to_storage(object),
+        true => autoscalers::to_storage(types, object),
         false => events::to_storage(resource, object),
     }
 }

@@ -42,7 +42,7 @@ impl Writing<'_> {
         let live = current.map(|current| &current.value);
         let config = match (scale::is_of(self.target), live) {
             (true, Some(live)) => scale::configuration(self.target, live, config)?,
-            _ => conversion::to_storage(resource, config.clone()),
+            _ => conversion::to_storage(self.registry.types(), resource, config.clone()),
         };
         let kinds = self.kinds([live, None]);
         let api_version = self.api_version();

@@ -52,7 +52,7 @@ impl<'a> Writing<'a> {
     /// The first half of a create: what the client and those who may change it want stored, in stored
     /// form. `body` was checked for its shape; it is in the form that the client sees.
     pub(super) async fn draft(&self, body: Value) -> Result<Value, ApiError> {
-        let object = conversion::to_storage(&self.target.resource, body);
+        let object = conversion::to_storage(self.registry.types(), &self.target.resource, body);
         self.begin(object, Fields::ToManage).await
     }
 
@@ -178,7 +178,7 @@ impl<'a> Writing<'a> {
         update::check_version(resource, name, current, &body)?;
         let object = match scale::is_of(self.target) {
             true => scale::applied(self.target, &current.value, &body)?,
-            false => conversion::to_storage(resource, body),
+            false => conversion::to_storage(self.registry.types(), resource, body),
         };
         self.replace(current, object, Fields::ToManage).await
     }

@@ -206,7 +206,7 @@ pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> 
     match &resource.custom {
         Some(custom) => custom.printer.cells(object, now),
         None if autoscalers::is_converted(resource) => {
-            let stored = autoscalers::to_storage(object.clone());
+            let stored = autoscalers::as_stored(object.clone());
             (printer(resource).cells)(&stored, now)
         }
         None => (printer(resource).cells)(object, now),

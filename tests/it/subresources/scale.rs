@@ -2,7 +2,8 @@
 
 use http::Method;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -321,4 +322,13 @@ pub(super) async fn kubectl_autoscales(cluster: &Cluster) {
     let target = target("cpu").expect("it is kept");
     assert_eq!(target["averageUtilization"], 80);
     assert_eq!(newer["metadata"].get("annotations"), None, "{newer}");
+
+    // It is ignored, as upstream: the typed list of the newer version could not be read any more.
+    let wrong = "autoscaling.alpha.kubernetes.io/behavior=\"x\"";
+    let older = "horizontalpodautoscalers.v1.autoscaling/d";
+    cluster.kubectl.run(&["annotate", older, wrong]).await;
+    let all = Api::<HorizontalPodAutoscaler>::default_namespaced(cluster.client().await);
+    let all = all.list(&ListParams::default()).await;
+    let behavior = all.expect("it is typed").items.remove(0).spec;
+    assert_eq!(behavior.and_then(|spec| spec.behavior), None);
 }
