@@ -1,5 +1,8 @@
 //! The parts of a pod that are changed while it runs: `ephemeralcontainers`, which are added, and
 //! `resize`, which gives its containers other resources. A write to one takes nothing else from its body.
+//! What is wrong with the pod that comes of it, `builtin` tells.
+
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
@@ -34,26 +37,30 @@ pub(in crate::registry) fn keep(subresource: &str, stored: &Value, pod: &mut Val
     *pod = kept;
 }
 
-/// Takes resources from the given containers; those that there are not are appended, to be refused.
+/// Takes resources from the given containers. Others than there are, or in another order, are taken as they
+/// are, to be refused.
 fn resize(kept: &mut Value, given: &Value) {
-    let Some(kept) = kept.as_array_mut() else {
+    if !names(kept).eq(names(given)) {
+        *kept = given.clone();
         return;
-    };
-    for container in given.as_array().into_iter().flatten() {
-        let Some(own) = kept.iter_mut().find(|own| own["name"] == container["name"]) else {
-            kept.push(container.clone());
-            continue;
-        };
+    }
+    let kept = kept.as_array_mut().into_iter().flatten();
+    for (own, given) in kept.zip(given.as_array().into_iter().flatten()) {
         let Some(own) = own.as_object_mut() else {
             continue;
         };
         for member in ["resources", "resizePolicy"] {
-            match &container[member] {
+            match &given[member] {
                 Value::Null => drop(own.remove(member)),
                 given => drop(own.insert(member.to_owned(), given.clone())),
             }
         }
     }
+}
+
+fn names(containers: &Value) -> impl Iterator<Item = &Value> {
+    let containers = containers.as_array().into_iter().flatten();
+    containers.map(|container| &container["name"])
 }
 
 /// Why `stored` may not become `pod` by a write to `subresource`.
@@ -83,42 +90,18 @@ fn ephemeral_problems(stored: &Value, pod: &Value) -> Vec<StatusCause> {
         return vec![StatusCause::forbidden("", why)];
     }
     let mut problems = Vec::new();
-    let new = list(pod, "ephemeralContainers");
+    let named = |container: &'_ Value| container["name"].as_str().unwrap_or_default().to_owned();
+    let new = list(pod, "ephemeralContainers").iter();
+    let new: HashMap<String, &Value> = new.map(|new| (named(new), new)).collect();
     for own in list(stored, "ephemeralContainers") {
-        let name = own["name"].as_str().unwrap_or_default();
-        let what = match new.iter().find(|new| new["name"] == own["name"]) {
+        let name = named(own);
+        let what = match new.get(&name) {
             None => "removed",
-            Some(new) if new != own => "changed",
+            Some(new) if *new != own => "changed",
             Some(_) => continue,
         };
         let why = format!("existing ephemeral containers {name:?} may not be {what}\n");
         problems.push(StatusCause::forbidden(EPHEMERAL, &why));
-    }
-    let others = ["containers", "initContainers"];
-    let named = |name: &Value| {
-        let mut lists = others.iter().flat_map(|other| list(stored, other));
-        lists.any(|other| other["name"] == *name)
-    };
-    for (index, container) in new.iter().enumerate() {
-        let at = |member: &str| format!("{EPHEMERAL}[{index}].{member}");
-        let name = &container["name"];
-        match name.as_str() {
-            None | Some("") => problems.push(StatusCause::required(&at("name"), "")),
-            Some(text) => {
-                let twice = new[..index].iter().any(|other| other["name"] == *name);
-                if twice || named(name) {
-                    problems.push(StatusCause::duplicate(&at("name"), text));
-                }
-            }
-        }
-        if container["image"].as_str().is_none_or(str::is_empty) {
-            problems.push(StatusCause::required(&at("image"), ""));
-        }
-        let target = &container["targetContainerName"];
-        if target.as_str().is_some_and(|target| !target.is_empty()) && !named(target) {
-            let target = target.as_str().unwrap_or_default();
-            problems.push(StatusCause::not_found(&at("targetContainerName"), target));
-        }
     }
     problems
 }
@@ -126,6 +109,10 @@ fn ephemeral_problems(stored: &Value, pod: &Value) -> Vec<StatusCause> {
 fn resize_problems(stored: &Value, pod: &Value) -> Vec<StatusCause> {
     if is_mirror(stored) {
         return vec![StatusCause::forbidden("", "static pods cannot be resized")];
+    }
+    if stored["spec"]["os"]["name"] == "windows" {
+        let why = "windows pods cannot be resized";
+        return vec![StatusCause::forbidden("", why)];
     }
     let mut problems = Vec::new();
     let statuses = stored["status"]["containerStatuses"].as_array();
@@ -145,16 +132,36 @@ fn resize_problems(stored: &Value, pod: &Value) -> Vec<StatusCause> {
         let why = "Pod QOS Class may not change as a result of resizing";
         problems.push(StatusCause::invalid("spec", new, why));
     }
+    let others = other_containers(stored, pod);
+    if !others.is_empty() {
+        problems.extend(others);
+        return problems;
+    }
     for name in ["containers", "initContainers"] {
-        let stored = list(stored, name);
-        for (index, container) in list(pod, name).iter().enumerate() {
+        let pairs = list(stored, name).iter().zip(list(pod, name));
+        for (index, (own, container)) in pairs.enumerate() {
             let field = format!("spec.{name}[{index}].resources");
-            match stored.get(index) {
-                Some(own) => resources_problems(&field, own, container, &mut problems),
-                None => {
-                    let why = "containers may not be added or removed on resize";
-                    problems.push(StatusCause::forbidden(&format!("spec.{name}"), why));
-                }
+            resources_problems(&field, own, container, &mut problems);
+        }
+    }
+    problems
+}
+
+/// That the containers are not those that there are, in their order.
+fn other_containers(stored: &Value, pod: &Value) -> Vec<StatusCause> {
+    let mut problems = Vec::new();
+    for name in ["containers", "initContainers"] {
+        let (stored, new) = (&stored["spec"][name], &pod["spec"][name]);
+        if names(stored).count() != names(new).count() {
+            let why = format!("{name} may not be added or removed on resize");
+            problems.push(StatusCause::forbidden(&format!("spec.{name}"), &why));
+            continue;
+        }
+        for (index, (old, new)) in names(stored).zip(names(new)).enumerate() {
+            if old != new {
+                let why = format!("{name} may not be renamed or reordered on resize");
+                let field = format!("spec.{name}[{index}].name");
+                problems.push(StatusCause::forbidden(&field, &why));
             }
         }
     }
@@ -236,26 +243,32 @@ mod tests {
             &[(EPHEMERAL, removed)],
         );
         assert_eq!(gone, stored);
-        let wrong = pod(json!({"ephemeralContainers": [
-            {"name": "e", "image": "j"}, {"name": "c", "image": "i"}, {"name": "x", "targetContainerName": "y"},
-        ]}));
-        check(
-            "ephemeralcontainers",
-            &one,
-            wrong,
-            &[
-                (
-                    EPHEMERAL,
-                    "Forbidden: existing ephemeral containers \"e\" may not be changed\n",
-                ),
-                ("spec.ephemeralContainers[1].name", "Duplicate value: \"c\""),
-                ("spec.ephemeralContainers[2].image", "Required value"),
-                (
-                    "spec.ephemeralContainers[2].targetContainerName",
-                    "Not found: \"y\"",
-                ),
-            ],
-        );
+        let wrong = pod(json!({"ephemeralContainers": [{"name": "e", "image": "j"}]}));
+        let changed = r#"Forbidden: existing ephemeral containers "e" may not be changed
+"#;
+        check("ephemeralcontainers", &one, wrong, &[(EPHEMERAL, changed)]);
+    }
+
+    /// As large as a body can be: each container was looked for among all others.
+    #[test]
+    fn many_containers_are_as_quick_as_few() {
+        let many = |from: usize| {
+            let named = |at: usize| json!({"name": format!("c{at}"), "image": "i"});
+            let all: Vec<Value> = (from..from + 100_000).map(named).collect();
+            Value::from(all)
+        };
+        let begun = std::time::Instant::now();
+        let stored = pod(json!({"containers": [{"name": "c"}]}));
+        let mut added = pod(json!({"ephemeralContainers": many(0)}));
+        keep("ephemeralcontainers", &stored, &mut added);
+        assert_eq!(ephemeral_problems(&stored, &added), []);
+        assert_eq!(ephemeral_problems(&added, &added), []);
+        let mut resized = pod(json!({"containers": many(1)}));
+        keep("resize", &stored, &mut resized);
+        assert_eq!(resize_problems(&stored, &resized).len(), 1);
+        // Each with each would be minutes.
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(20), "{took:?}");
     }
 
     #[test]
@@ -295,7 +308,26 @@ mod tests {
             {"name": "c", "resources": {"requests": {"cpu": "1", "gpu": "1"}}}, {"name": "d"},
         ]}));
         let added = "Forbidden: containers may not be added or removed on resize";
-        check("resize", &stored, two, &[("spec.containers", added)]);
+        check(
+            "resize",
+            &stored,
+            two.clone(),
+            &[("spec.containers", added)],
+        );
+        check(
+            "resize",
+            &two,
+            stored.clone(),
+            &[("spec.containers", added)],
+        );
+        let mut swapped = two.clone();
+        swapped["spec"]["containers"]
+            .as_array_mut()
+            .unwrap()
+            .reverse();
+        let order = "Forbidden: containers may not be renamed or reordered on resize";
+        let names = ["spec.containers[0].name", "spec.containers[1].name"];
+        check("resize", &two, swapped, &names.map(|name| (name, order)));
         let mut running = stored.clone();
         running["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "c"}]});
         let node = "Forbidden: Pod running on node without support for resize";

@@ -250,4 +250,23 @@ pub(super) async fn containers_are_added_and_resized(cluster: &Cluster) {
         told.contains("only cpu and memory resources are mutable"),
         "{told}"
     );
+    let patch = resources(json!({"cpu": "-1"}));
+    let told = kubectl
+        .run_failing(&["patch", "pod", "p", "--subresource=resize", "-p", &patch])
+        .await;
+    assert!(
+        told.contains("must be greater than or equal to 0"),
+        "{told}"
+    );
+    let probed = json!({"name": "A B", "image": "i", "livenessProbe": {"exec": {}}});
+    let patch = json!({"spec": {"ephemeralContainers": [probed]}}).to_string();
+    let part = "--subresource=ephemeralcontainers";
+    let told = kubectl
+        .run_failing(&["patch", "pod", "p", part, "-p", &patch])
+        .await;
+    assert!(told.contains("a lowercase RFC 1123 label"), "{told}");
+    assert!(
+        told.contains("livenessProbe: Forbidden: cannot be set for an Ephemeral Container"),
+        "{told}"
+    );
 }

@@ -117,15 +117,34 @@ pub(super) fn ephemeral(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mu
         if !target.is_empty() && !targets.contains(target) {
             causes.not_found(&at.member("targetContainerName"), target);
         }
-        for member in ["ports", "lifecycle"].iter().chain(&PROBES) {
-            if !is_unset(container, member) {
-                let why = "cannot be set for an Ephemeral Container";
-                causes.forbidden(&at.member(member), why);
-            }
+        not_ephemeral(container, &at, causes);
+    }
+}
+
+/// What says that a container is part of what its pod is for.
+fn not_ephemeral(container: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    const WHY: &str = "cannot be set for an Ephemeral Container";
+    let others = [
+        "ports",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "lifecycle",
+    ];
+    for member in others.iter().chain(&PROBES) {
+        if !is_unset(container, member) {
+            causes.forbidden(&at.member(member), WHY);
         }
-        if object(container, "resources").is_some_and(|resources| !resources.is_empty()) {
-            let why = "cannot be set for an Ephemeral Container";
-            causes.forbidden(&at.member("resources"), why);
+    }
+    if object(container, "resources").is_some_and(|resources| !resources.is_empty()) {
+        causes.forbidden(&at.member("resources"), WHY);
+    }
+    let at = at.member("volumeMounts");
+    for (index, mount) in objects(list(container, "volumeMounts")) {
+        for member in ["subPath", "subPathExpr"] {
+            if !text(mount, member).is_empty() {
+                causes.forbidden(&at.item(index).member(member), WHY);
+            }
         }
     }
 }

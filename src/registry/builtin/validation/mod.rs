@@ -59,6 +59,7 @@ pub(super) fn update(
             ("" | "apps", _) => workloads::status(new, causes),
             _ => {}
         },
+        Some("ephemeralcontainers" | "resize") => pods::pod(new, causes),
         Some(_) => {}
     }
 }

@@ -45,6 +45,12 @@ fn check(plural: &str, object: Value, wanted: &[&str]) {
 /// What is told when the object is changed by a merge patch.
 #[track_caller]
 fn check_update(plural: &str, old: Value, patch: Value, wanted: &[&str]) {
+    check_write(plural, None, old, patch, wanted);
+}
+
+/// The same of a write to a subresource.
+#[track_caller]
+fn check_write(plural: &str, subresource: Option<&str>, old: Value, patch: Value, wanted: &[&str]) {
     let resource = resource(plural);
     let old = made(&resource, old);
     let mut new = old.clone();
@@ -52,7 +58,7 @@ fn check_update(plural: &str, old: Value, patch: Value, wanted: &[&str]) {
     default(&resource, &mut new);
     super::super::prepare_update(&resource, &old, &mut new);
     let mut causes = Causes::default();
-    problems_of_update(&resource, None, &old, &new, &mut causes);
+    problems_of_update(&resource, subresource, &old, &new, &mut causes);
     assert_eq!(told(causes), wanted);
 }
 

@@ -119,3 +119,80 @@ fn a_pod_changes_its_images_and_little_else() {
         ],
     );
 }
+
+/// Anything was stored.
+#[test]
+fn what_is_added_to_a_running_pod() {
+    let old = pod(json!({"containers": [container()], "volumes": [{"name": "v", "emptyDir": {}}]}));
+    let added = |list: Value| json!({"spec": {"ephemeralContainers": list}});
+    let at = "spec.ephemeralContainers[0]";
+    let debugger = json!({"name": "e", "image": "i", "targetContainerName": "c", "stdin": true});
+    check_write(
+        "pods",
+        Some("ephemeralcontainers"),
+        old.clone(),
+        added(json!([debugger])),
+        &[],
+    );
+    let why = "Forbidden: cannot be set for an Ephemeral Container";
+    check_write(
+        "pods",
+        Some("ephemeralcontainers"),
+        old.clone(),
+        added(json!([{
+            "name": "A B", "image": "i", "ports": [{"containerPort": 80}],
+            "resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always",
+            "livenessProbe": {"exec": {"command": ["x"]}},
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "x"}],
+        }])),
+        &[
+            &format!("{at}.name: Invalid value: \"A B\": {LABEL}"),
+            &format!("{at}.ports: {why}"),
+            &format!("{at}.restartPolicy: {why}"),
+            &format!("{at}.livenessProbe: {why}"),
+            &format!("{at}.resources: {why}"),
+            &format!("{at}.volumeMounts[0].subPath: {why}"),
+        ],
+    );
+    check_write(
+        "pods",
+        Some("ephemeralcontainers"),
+        old,
+        added(json!([
+            {"name": "c", "image": "i"}, {"name": "x", "targetContainerName": "y"},
+        ])),
+        &[
+            "spec.ephemeralContainers[0].name: Duplicate value: \"c\"",
+            "spec.ephemeralContainers[1].image: Required value",
+            "spec.ephemeralContainers[1].targetContainerName: Not found: \"y\"",
+        ],
+    );
+}
+
+#[test]
+fn what_a_running_pod_is_resized_to() {
+    let with = |resources: Value| {
+        let container = json!({"name": "c", "image": "i", "resources": resources});
+        json!({"spec": {"containers": [container]}})
+    };
+    let old = pod(with(json!({"requests": {"cpu": "1"}}))["spec"].take());
+    let at = "spec.containers[0].resources";
+    for (requests, problem) in [
+        (
+            json!({"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}),
+            None,
+        ),
+        (
+            json!({"requests": {"cpu": "5"}, "limits": {"cpu": "1"}}),
+            Some("requests: Invalid value: \"5\": must be less than or equal to cpu limit of 1"),
+        ),
+        (
+            json!({"requests": {"cpu": "-1"}}),
+            Some("requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"),
+        ),
+    ] {
+        let told = problem.map(|problem| format!("{at}.{problem}"));
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        check_write("pods", Some("resize"), old.clone(), with(requests), &told);
+    }
+}
