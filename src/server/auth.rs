@@ -92,7 +92,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// No credential on a path that needs one, or none that is valid: a wrong credential is refused
-    /// even where none is needed.
+    /// even where none is needed. What is no bearer token is none, as upstream.
     pub(super) fn authenticate(
         &self,
         peer: &PeerCertificate,
@@ -106,11 +106,13 @@ impl Authenticator {
             return Ok(Bearer::Known(Arc::clone(user)));
         }
         let authorization = headers.get(header::AUTHORIZATION);
-        let token = authorization.and_then(|value| bearer_token(value.to_str().ok()?));
+        // What is not text is no token that anybody has.
+        let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let token = authorization.as_deref().and_then(bearer_token);
         if let Some(told) = token.and_then(|token| self.credentials.bearer(token, &[]).ok()) {
             return Ok(told);
         }
-        let silent = matches!(peer, PeerCertificate::Absent) && authorization.is_none();
+        let silent = matches!(peer, PeerCertificate::Absent) && token.is_none();
         let anonymous = UserInfo::anonymous();
         match silent && authorize(&anonymous, Action::Path(path)).allowed {
             true => Ok(Bearer::Known(Arc::new(anonymous))),

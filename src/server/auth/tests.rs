@@ -114,6 +114,18 @@ fn who_is_refused() {
         (None, bearer("t2"), "/healthz", None),
         (None, Some("Basic t1".to_owned()), "/api", None),
         (None, Some("Bearer".to_owned()), "/api", None),
+        (
+            None,
+            Some("Basic YTpi".to_owned()),
+            "/healthz",
+            Some("system:anonymous"),
+        ),
+        (
+            None,
+            Some("Bearer ".to_owned()),
+            "/healthz",
+            Some("system:anonymous"),
+        ),
         (Some(&good), None, "/api", Some("jane")),
         (Some(&good), bearer("t2"), "/api", Some("jane")),
         (Some(&foreign), None, "/api", None),

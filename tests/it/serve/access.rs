@@ -182,6 +182,10 @@ async fn without_a_credential_only_health_and_version_are_told() {
                 StatusCode::UNAUTHORIZED,
                 "{path}, wrong token"
             );
+            // `curl -u a:b`: a password is nothing that is looked at.
+            let other = [("authorization", "Basic YTpi")];
+            let answer = stranger.send(Method::GET, path, &other, "").await;
+            assert_eq!(answer.status, StatusCode::OK, "{path}, a password");
         }
     }
     server.stop().await;
