@@ -312,7 +312,8 @@ pub(crate) fn delete_options(
         .map_err(|error| WireError::BadRequest(format!("invalid DeleteOptions: {error}")))
 }
 
-/// A body that says it is `DeleteOptions`, or does not say what it is; nulls left out.
+/// A body that says it is `DeleteOptions`, or does not say what it is; nulls left out. They are of every version,
+/// as upstream: Go's clients send those of the group that they delete from, which may be anybody's.
 fn checked_delete_body(body: Value) -> Result<Value, WireError> {
     let Value::Object(mut members) = body else {
         return Err(WireError::BadRequest(

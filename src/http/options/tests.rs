@@ -218,13 +218,15 @@ fn delete_options_come_from_the_body_or_the_query() {
     let options = delete_options(&query(""), Some(json!({unsafe_: true}))).unwrap();
     assert!(options.ignore_store_read_error_with_cluster_breaking_potential);
 
-    let body = json!({
-        "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
-        "preconditions": {"uid": "u"}, "dryRun": null
-    });
-    let options = delete_options(&query("gracePeriodSeconds=5"), Some(body)).unwrap();
-    assert_eq!(options.grace_period_seconds, Some(0));
-    assert_eq!(options.preconditions.unwrap().uid.as_deref(), Some("u"));
+    for version in ["v1", "meta.k8s.io/v1", "apps/v1", "stable.example.com/v7"] {
+        let body = json!({
+            "kind": "DeleteOptions", "apiVersion": version, "gracePeriodSeconds": 0,
+            "preconditions": {"uid": "u"}, "dryRun": null
+        });
+        let options = delete_options(&query("gracePeriodSeconds=5"), Some(body)).unwrap();
+        assert_eq!(options.grace_period_seconds, Some(0), "{version}");
+        assert_eq!(options.preconditions.unwrap().uid.as_deref(), Some("u"));
+    }
 }
 
 #[test]
