@@ -158,7 +158,7 @@ fn is_deeper(expression: &IdedExpr, depth: usize) -> bool {
             &folded.result,
         ]
         .into_iter()
-        .any(|part| deeper(part)),
+        .any(deeper),
     }
 }
 
