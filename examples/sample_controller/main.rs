@@ -3,10 +3,13 @@
 //! killed now and then. Several may run: one leads, the others wait.
 //!
 //! ```text
-//! cargo run --example sample_controller -- --kubeconfig watchet-data/kubeconfig
-//! kubectl apply -f - <<<'
-//!   {apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, metadata: {name: example},
-//!    spec: {deploymentName: example, replicas: 3}}'
+//! cargo run --example sample_controller -- --kubeconfig .watchet/kubeconfig
+//! kubectl apply -f - <<'END'
+//! apiVersion: samplecontroller.k8s.io/v1alpha1
+//! kind: Foo
+//! metadata: {name: example}
+//! spec: {deploymentName: example, replicas: 3}
+//! END
 //! kubectl get deployment example
 //! ```
 

@@ -31,7 +31,7 @@ pub(super) enum Load {
     ///
     /// Fails when a watcher is told of a change twice, out of order or not at all, when it ends in
     /// another state than a list shows, and when a read does not show what its client wrote before. It
-    /// uses the namespace bench-churn for itself and deletes what config maps are in there.
+    /// uses the namespace bench-churn and deletes what config maps an earlier run left in there.
     Churn(ChurnArgs),
     /// Measure the least that such work can cost: a bare write loop, plain HTTP/1.1
     ///

@@ -30,6 +30,12 @@ pub(super) fn collection(resource: Resource, namespace: Option<&str>) -> String 
     }
 }
 
+/// The query that selects what `bench` made: servers put objects of their own into a namespace too.
+pub(super) fn ours() -> String {
+    let (key, value) = LABEL;
+    format!("labelSelector={}%3D{value}", key.replace('/', "%2F"))
+}
+
 /// What one object says.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spec<'a> {

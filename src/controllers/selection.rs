@@ -33,7 +33,7 @@ pub struct Selection(BTreeSet<&'static str>);
 
 /// A name is not one of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no controller: choose among {} (`*` is all, `-NAME` all but NAME)", Selection::names().join(", "))]
+#[error("{name:?} is no controller: choose among {} (`*` is all, `*,-NAME` all but NAME)", Selection::names().join(", "))]
 pub struct UnknownController {
     name: String,
 }

@@ -173,7 +173,10 @@ fn complaint(error: &clap::Error) -> ConfigError {
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             ConfigError::new(format_args!("unknown flag {argument:?}: {meant}"))
         }
-        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+        ErrorKind::UnknownArgument => ConfigError::new(format_args!(
+            "{argument:?} is one argument too many: {meant}"
+        )),
+        ErrorKind::InvalidSubcommand => {
             ConfigError::new(format_args!("unknown command {argument:?}: {meant}"))
         }
         ErrorKind::InvalidValue if !value.is_empty() => {
@@ -269,7 +272,7 @@ mod tests {
         );
         check(
             &["serve", "now"],
-            Err(r#"unknown command "now": see `watchet serve --help`"#),
+            Err(r#""now" is one argument too many: see `watchet serve --help`"#),
         );
         check(
             &["--data-dir"],

@@ -410,10 +410,13 @@ async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
         let few = get(kubectl, &["quota", "few"]).await;
         assert_eq!(few["spec"]["hard"]["cpu"], "3");
     }
-    let patch = r#"{"spec":{"hard":{"cpu":"3e0"}}}"#;
-    kubectl.run(&["patch", "quota", "few", "-p", patch]).await;
-    let few = get(kubectl, &["quota", "few"]).await;
-    assert_eq!(few["spec"]["hard"]["cpu"], "3");
+    for (sent, read) in [("0.003k", "3"), ("3e0", "3e0")] {
+        // An exponent stays one, and a power of a thousand before which nothing can go stays as it was sent.
+        let patch = json!({"spec": {"hard": {"cpu": sent}}}).to_string();
+        kubectl.run(&["patch", "quota", "few", "-p", &patch]).await;
+        let few = get(kubectl, &["quota", "few"]).await;
+        assert_eq!(few["spec"]["hard"]["cpu"], read, "{sent}");
+    }
     let bad = kubectl
         .run_failing_with(&made, &quota("3x").to_string())
         .await;

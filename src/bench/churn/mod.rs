@@ -36,7 +36,7 @@ use tally::{Faults, Tally};
 use watcher::Plan;
 use worker::{Work, Worked, Worker};
 
-/// The namespace of the objects. It holds nothing else: what is in it is deleted at first.
+/// The namespace of the objects. What `bench` left in it is deleted at first.
 const NAMESPACE: &str = "bench-churn";
 /// How often the run looks at its counters.
 const LOOK: Duration = Duration::from_millis(5);
@@ -46,6 +46,12 @@ const REST: Duration = Duration::from_millis(500);
 /// The name of an object.
 fn name(object: u32) -> String {
     format!("bench-churn-{object}")
+}
+
+/// The path of all objects of the run.
+fn all() -> String {
+    let collection = collection(Resource::Configmaps, Some(NAMESPACE));
+    format!("{collection}?{}", objects::ours())
 }
 
 /// A finished run.
@@ -70,8 +76,7 @@ pub(super) async fn run(args: ChurnArgs, target: &Arc<Target>) -> Result<Report,
     let from = client::alone(target, &tasks, async |connection| {
         objects::make_namespace(connection, NAMESPACE).await?;
         clean(connection).await?;
-        let path = collection(Resource::Configmaps, Some(NAMESPACE));
-        Ok(list_of(connection, &path).await?.version)
+        Ok(list_of(connection, &all()).await?.version)
     });
     let plan = Arc::new(Plan {
         target: Arc::clone(target),
@@ -115,8 +120,9 @@ fn check(load: &ChurnLoadArgs) -> Result<(), BenchError> {
 }
 
 async fn clean(connection: &mut Connection) -> Result<(), ClientError> {
-    let path = collection(Resource::Configmaps, Some(NAMESPACE));
-    connection.send(Method::DELETE, &path, Bytes::new()).await?;
+    connection
+        .send(Method::DELETE, &all(), Bytes::new())
+        .await?;
     Ok(())
 }
 
@@ -234,9 +240,8 @@ async fn compare(
     watching: Watching,
     gone: bool,
 ) -> Result<Faults, BenchError> {
-    let path = collection(Resource::Configmaps, Some(NAMESPACE));
     let listed = client::alone(&plan.target, tasks, async |connection| {
-        list_of(connection, &path).await
+        list_of(connection, &all()).await
     });
     let listed = listed.await;
     plan.stop.cancel();

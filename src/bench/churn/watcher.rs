@@ -10,13 +10,12 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::NAMESPACE;
+use super::all;
 use super::board::Board;
 use super::tally::Tally;
-use crate::bench::args::{Encoding, Resource};
+use crate::bench::args::Encoding;
 use crate::bench::client::{self, ClientError, Connection};
 use crate::bench::frames::Frames;
-use crate::bench::objects::collection;
 use crate::bench::target::Target;
 use crate::tasks::Tasks;
 
@@ -102,9 +101,8 @@ impl Plan {
         connection: &mut Connection,
         version: u64,
     ) -> Result<hyper::body::Incoming, ClientError> {
-        let collection = collection(Resource::Configmaps, Some(NAMESPACE));
         let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}");
-        let path = format!("{collection}?{query}");
+        let path = format!("{}&{query}", all());
         let response = connection.open(Method::GET, &path, Bytes::new()).await?;
         Ok(response.into_body())
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::board::{Board, WriteId};
 use super::mix::{Mix, Verb};
-use super::{NAMESPACE, name};
+use super::{NAMESPACE, all, name};
 use crate::bench::args::{Encoding, Resource};
 use crate::bench::client::{ClientError, Connection};
 use crate::bench::decode::{Malformed, Object};
@@ -215,8 +215,7 @@ impl Worker {
     }
 
     async fn list(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
-        let path = collection(Resource::Configmaps, Some(NAMESPACE));
-        let list = list_of(connection, &path).await?;
+        let list = list_of(connection, &all()).await?;
         let board = &self.work.board;
         let marks = list.items.iter().filter_map(|item| item.mark);
         let ours = marks.filter(|mark| mark.run == self.work.run);
