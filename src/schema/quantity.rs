@@ -295,13 +295,13 @@ impl std::ops::Add for Quantity {
 
     /// In the form of the first. What is beyond 10^29 is the sum alone: there is no such amount to add up.
     fn add(self, other: Self) -> Self {
-        let (Some(one), Some(two)) = (self.nanos(), other.nanos()) else {
+        let nanos = self.nanos().zip(other.nanos());
+        let Some(sum) = nanos.and_then(|(one, two)| one.checked_add(two)) else {
             return match self.amount.compare(&other.amount) {
                 Ordering::Less => other,
                 _ => self,
             };
         };
-        let sum = one + two;
         Self {
             negative: sum < 0,
             amount: Amount::rounded(sum.unsigned_abs().to_string(), NANO),

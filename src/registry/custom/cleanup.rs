@@ -151,7 +151,7 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     if !is_being_cleaned(&current.value, &uid) {
         return Ok(true);
     }
-    let (reason, message) = if is(&current.value, ESTABLISHED) {
+    let (reason, message) = if is(&current.value, ESTABLISHED) || is_served(registry, &current) {
         let message = "CustomResource deletion is in progress";
         say(
             registry,
@@ -199,6 +199,16 @@ fn is(definition: &Value, condition: &str) -> bool {
     all.into_iter()
         .flatten()
         .any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+/// Whether this server serves what it defines: it does so before the status says it, and objects may be
+/// there.
+fn is_served(registry: &Registry, definition: &Current) -> bool {
+    let read = Definition::deserialize(&definition.value);
+    let prefix = read.map(|definition| definition.storage_prefix());
+    let served = prefix.ok().and_then(|prefix| registry.resource_at(&prefix));
+    // A definition that wanted the names of a built-in resource defines none of its objects.
+    served.is_some_and(|resource| resource.custom.is_some())
 }
 
 async fn say(

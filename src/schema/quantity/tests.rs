@@ -119,6 +119,8 @@ fn amounts_have_an_order() {
     assert_eq!((parse("500m") + parse("1.5")).to_string(), "2");
     assert_eq!((parse("1Gi") + parse("-1Mi")).to_string(), "1023Mi");
     assert_eq!(parse("1e2000000000") + parse("1"), parse("1e2000000000"));
+    // Found by reading: each of them is a number of 128 bits, and their sum is none.
+    assert_eq!(parse("9e28") + parse("9e28"), parse("9e28"));
 }
 
 /// Three megabytes of digits are read in one go.
