@@ -165,13 +165,20 @@ fn new_compressor() -> GzEncoder<Vec<u8>> {
     GzEncoder::new(Vec::new(), Compression::fast())
 }
 
-/// `bytes` as one complete gzip member.
+/// Compresses `bytes` into one complete gzip member whose data can be read before its end.
+///
+/// The sync flush before the end closes the deflate block that holds the data and aligns it to a byte. Go's
+/// `compress/flate` returns the data of a block when the block ends, and that of the final block only
+/// together with its end-of-stream, which its `gzip.Reader` checks by reading the header of the
+/// next member: without the flush a Go client sees the last events of a write only after the next write.
+/// kube-apiserver does the same (`Flush`, then `Close`, for each write of a watch).
 ///
 /// # Errors
 /// Those of the compressor.
 pub(crate) fn gzip_member(bytes: &[u8]) -> Result<Bytes, std::io::Error> {
     let mut compressor = new_compressor();
     compressor.write_all(bytes)?;
+    compressor.flush()?;
     compressor.finish().map(Bytes::from)
 }
 

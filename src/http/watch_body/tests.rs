@@ -209,6 +209,27 @@ async fn each_compressed_write_can_be_read_alone() {
     }
 }
 
+/// Without a sync flush, Go's reader returns the last data of a member only after the header of the next
+/// one: no client-go informer ever saw its `initial-events-end` bookmark.
+#[tokio::test]
+async fn a_compressed_write_is_flushed_before_its_member_ends() {
+    let batch = vec![modified("a", 7), modified("b", 8)];
+    let plain = writes(vec![batch.clone()], pods_as(Form::Object), false).await;
+    let compressed = writes(vec![batch], pods_as(Form::Object), true).await;
+    // A sync flush ends with an empty stored block; the member then ends with an empty final block
+    // and eight bytes of checksum and length.
+    let member = &compressed[0];
+    let empty_stored_block = [0, 0, 0xff, 0xff];
+    let at = member.windows(4).rposition(|window| window == empty_stored_block);
+    let at = at.expect("a sync flush");
+    assert!(member.len() - (at + 4) <= 2 + 8, "{member:?}");
+    let mut read = vec![0; plain[0].len()];
+    flate2::read::GzDecoder::new(&member[..at + 4])
+        .read_exact(&mut read)
+        .unwrap();
+    assert_eq!(read, plain[0]);
+}
+
 /// The last frame of a watch that breaks is compressed like those before it: plain text after gzip
 /// members is a corrupt stream, and nobody learns why it ended.
 #[tokio::test]
