@@ -220,7 +220,9 @@ async fn a_compressed_write_is_flushed_before_its_member_ends() {
     // and eight bytes of checksum and length.
     let member = &compressed[0];
     let empty_stored_block = [0, 0, 0xff, 0xff];
-    let at = member.windows(4).rposition(|window| window == empty_stored_block);
+    let at = member
+        .windows(4)
+        .rposition(|window| window == empty_stored_block);
     let at = at.expect("a sync flush");
     assert!(member.len() - (at + 4) <= 2 + 8, "{member:?}");
     let mut read = vec![0; plain[0].len()];

@@ -1,5 +1,6 @@
 //! The real kubectl as a fixture. No case is here.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -11,6 +12,7 @@ use super::PATIENCE;
 
 /// kubectl with a kubeconfig and a cache directory of its own.
 pub(crate) struct Kubectl {
+    binary: OsString,
     kubeconfig: PathBuf,
     home: tempfile::TempDir,
     editor: Option<String>,
@@ -24,7 +26,22 @@ pub(crate) struct Running {
 
 impl Kubectl {
     pub(crate) fn new(kubeconfig: &Path) -> Self {
+        let binary = std::env::var_os("WATCHET_TEST_KUBECTL").unwrap_or_else(|| "kubectl".into());
+        Self::of(binary, kubeconfig)
+    }
+
+    /// The newest minor version that a distribution has.
+    pub(crate) fn newest(kubeconfig: &Path) -> Self {
+        let binary = std::env::var_os("WATCHET_TEST_KUBECTL_NEWEST");
+        let binary = binary.expect(
+            "set WATCHET_TEST_KUBECTL_NEWEST to the output of `scripts/kubectl --newest`, or run scripts/test",
+        );
+        Self::of(binary, kubeconfig)
+    }
+
+    fn of(binary: OsString, kubeconfig: &Path) -> Self {
         Self {
+            binary,
             kubeconfig: kubeconfig.to_owned(),
             home: tempfile::tempdir().expect("a temporary directory"),
             editor: None,
@@ -33,7 +50,7 @@ impl Kubectl {
 
     /// The same with an editor for `kubectl edit` that replaces the first `from` of each line.
     pub(crate) fn editing(&self, from: &str, to: &str) -> Self {
-        let mut kubectl = Self::new(&self.kubeconfig);
+        let mut kubectl = Self::of(self.binary.clone(), &self.kubeconfig);
         let script = kubectl.home.path().join("edit.sed");
         std::fs::write(&script, format!("s/{from}/{to}/\n")).expect("it can be written");
         kubectl.editor = Some(format!("sed -i -f {}", script.display()));
@@ -41,8 +58,7 @@ impl Kubectl {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let binary = std::env::var_os("WATCHET_TEST_KUBECTL").unwrap_or_else(|| "kubectl".into());
-        let mut command = Command::new(binary);
+        let mut command = Command::new(&self.binary);
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", self.home.path())

@@ -12,7 +12,14 @@ use crate::storage::etcd::EtcdProcess;
 #[tokio::test]
 async fn on_the_embedded_store() {
     let server = Server::start(&[]).await;
-    the_verbs(&server).await;
+    the_verbs(Kubectl::new(&server.kubeconfig())).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn with_the_newest_kubectl() {
+    let server = Server::start(&[]).await;
+    the_verbs(Kubectl::newest(&server.kubeconfig())).await;
     server.stop().await;
 }
 
@@ -21,13 +28,13 @@ async fn on_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let server = Server::start(&["--storage=etcd", &servers]).await;
-    the_verbs(&server).await;
+    the_verbs(Kubectl::new(&server.kubeconfig())).await;
     server.stop().await;
 }
 
-async fn the_verbs(server: &Server) {
+async fn the_verbs(kubectl: Kubectl) {
     let script = Script {
-        kubectl: Kubectl::new(&server.kubeconfig()),
+        kubectl,
         files: tempfile::tempdir().expect("a temporary directory"),
     };
     script.creating().await;
