@@ -43,6 +43,7 @@ use std::sync::Arc;
 use crate::registry::Registry;
 
 pub use config::{HealthCheck, WireConfig};
+pub(crate) use documents::git_version;
 pub use held_body::HeldBody;
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use response::refusal;

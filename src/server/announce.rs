@@ -27,7 +27,7 @@ pub(super) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
 }
 
 /// `text` as one word of a shell.
-fn shell_word(text: &str) -> String {
+pub(super) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if text.chars().all(plain) {
         text.to_owned()

@@ -25,6 +25,8 @@ pub(super) enum Invocation {
     Bench(ArgMatches),
     /// Follow a resource of a server, as these arguments of `tail` say.
     Tail(ArgMatches),
+    /// Make the assets of envtest, in this directory if one is given.
+    EnvtestAssets(Option<PathBuf>),
     /// Print this text and go.
     Print(String),
 }
@@ -53,6 +55,23 @@ pub(super) fn command() -> Command {
         .subcommand(serve)
         .subcommand(bench::command())
         .subcommand(tail::command())
+        .subcommand(envtest_assets())
+}
+
+fn envtest_assets() -> Command {
+    Command::new("envtest-assets")
+        .about("Make the kube-apiserver, etcd and kubectl that controller-runtime's envtest runs")
+        .after_help(
+            "Makes a directory of links to this program, which runs as kube-apiserver and as etcd when \
+             it is called so, and to the kubectl of PATH. Use it in a shell as\n\n  \
+             eval \"$(watchet envtest-assets)\"\n  go test ./...",
+        )
+        .arg(
+            Arg::new("directory")
+                .value_name("DIR")
+                .help("Directory to make [default: watchet/envtest in $XDG_CACHE_HOME or ~/.cache]")
+                .value_parser(value_parser!(PathBuf)),
+        )
 }
 
 fn serve_args() -> Vec<Arg> {
@@ -102,6 +121,10 @@ pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let matches = match matches.subcommand() {
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
         Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
+        Some(("envtest-assets", matches)) => {
+            let directory = matches.get_one::<PathBuf>("directory").cloned();
+            return Ok(Invocation::EnvtestAssets(directory));
+        }
         Some((_, matches)) => matches,
         None => &matches,
     };

@@ -1,6 +1,6 @@
 //! The program: from arguments to an exit code. Everything it calls can be used without it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::build::{BuildError, Server};
 use super::cli::{self, Invocation};
 use super::config::Config;
 use super::config_file;
+use super::envtest::{Program, assets, etcd, kube_apiserver};
 use super::logging;
 use super::run::Running;
 use super::settings::{CONFIG_ENV, ConfigError, Settings};
@@ -54,24 +55,75 @@ impl Failure {
 
 /// Runs the program with these arguments (its name first) and the process' environment.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    match run(args) {
-        Ok(code) => code,
-        Err(failure) => {
-            // Nobody is left to tell when stderr is gone; the exit code still says it.
-            let _told = writeln!(io::stderr(), "watchet: {failure}");
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    let args: Vec<OsString> = args.collect();
+    let program = Program::called(args.first().map_or(OsStr::new(""), OsString::as_os_str));
+    let args = args.into_iter();
+    let result = match program {
+        Program::Watchet => run(args),
+        Program::KubeApiserver => run_kube_apiserver(args),
+        Program::Etcd => run_etcd(args),
+    };
+    result.unwrap_or_else(|failure| {
+        // Nobody is left to tell when stderr is gone; the exit code still says it.
+        let _told = writeln!(io::stderr(), "{}: {failure}", program.name());
+        ExitCode::from(failure.exit_code())
+    })
+}
+
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    let printed = io::stdout().write_all(text.as_bytes());
+    printed.map_err(Failure::Print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the program as `kube-apiserver`. It reads no environment and announces nothing on stdout.
+fn run_kube_apiserver(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let started = Instant::now();
+    let mut server = match kube_apiserver::parse(args)? {
+        kube_apiserver::Invocation::Print(text) => return print(&text),
+        kube_apiserver::Invocation::Serve(server) => server,
+    };
+    logging::init(&server.config.log);
+    server.log_ignored();
+    server.locate_store()?;
+    block_on(serve(&server.config, |running| log_ready(running, started)))
+}
+
+/// Runs the program as `etcd`.
+fn run_etcd(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let etcd = match etcd::parse(args)? {
+        etcd::Invocation::Print(text) => return print(&text),
+        etcd::Invocation::Serve(etcd) => etcd,
+    };
+    logging::init(&etcd.log);
+    block_on(async {
+        let mut signals = Signals::listen().map_err(Failure::Start)?;
+        let running = etcd.start()?;
+        let signal = signals.next().await;
+        tracing::info!(%signal, "draining");
+        Ok(running.drain().await?)
+    })
+}
+
+/// Runs `future` on a new runtime to its end.
+fn block_on(future: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("watchet")
+        .build()
+        .map_err(Failure::Start)?;
+    let result = runtime.block_on(future);
+    runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
     let (mut settings, flag) = match cli::parse(args)? {
-        Invocation::Print(text) => {
-            return match io::stdout().write_all(text.as_bytes()) {
-                Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(error) => Err(Failure::Print(error)),
-            };
+        Invocation::Print(text) => return print(&text),
+        Invocation::EnvtestAssets(directory) => {
+            assets::make(directory)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Invocation::Bench(matches) => return Ok(bench::main(&matches)),
         Invocation::Tail(matches) => return Ok(tail::main(&matches)),
@@ -89,14 +141,7 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
             "no such setting: the environment variable is ignored"
         );
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("watchet")
-        .build()
-        .map_err(Failure::Start)?;
-    let result = runtime.block_on(serve(&config, started));
-    runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
-    result.map(|()| ExitCode::SUCCESS)
+    block_on(serve(&config, |running| announce(running, started)))
 }
 
 /// Adds the layers below the flags. Returns variables that look like settings and are none.
@@ -125,8 +170,8 @@ fn complete(
     Ok(unknown)
 }
 
-/// Builds, serves until there is a reason to end, drains.
-async fn serve(config: &Config, started: Instant) -> Result<(), Failure> {
+/// Builds, serves until there is a reason to end, drains. Calls `when_ready` once requests are served.
+async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::Start)?;
     // A signal comes first: whoever asks to end does not want it built.
     let server = tokio::select! {
@@ -147,7 +192,7 @@ async fn serve(config: &Config, started: Instant) -> Result<(), Failure> {
     let end = match early {
         Some(end) => end,
         None => {
-            announce(&running, started);
+            when_ready(&running);
             reason_to_end(&mut signals, &running).await
         }
     };
@@ -182,6 +227,10 @@ fn announce(running: &Running, started: Instant) {
     if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
         tracing::warn!(%error, "cannot print the announcement");
     }
+    log_ready(running, started);
+}
+
+fn log_ready(running: &Running, started: Instant) {
     let elapsed_ms = started.elapsed().as_millis();
     tracing::info!(elapsed_ms, address = %running.done.secure, "ready");
 }

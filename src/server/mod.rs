@@ -38,6 +38,8 @@ mod tls;
 mod token_config;
 mod token_file;
 
+mod envtest;
+
 mod connection;
 mod corked;
 mod http2;

@@ -254,6 +254,26 @@ fn make_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>),
     Ok((certificate, key_pem, Issuer::new(params, key)))
 }
 
+/// Makes a serving certificate for a server at `address`, signed by a CA that signs nothing else. Its file
+/// has that CA's certificate too, so that clients can trust the file.
+///
+/// # Errors
+/// The certificate cannot be made.
+pub(super) fn make_self_signed(address: IpAddr, now: Timestamp) -> Result<Credential, PkiError> {
+    let (ca, _, issuer) = make_ca(now)?;
+    let purpose = Purpose {
+        common_name: "watchet",
+        organization: None,
+        usage: ExtendedKeyUsagePurpose::ServerAuth,
+        names: serving_names(address, None),
+    };
+    let leaf = make_leaf(&purpose, &issuer, now)?;
+    Ok(Credential {
+        certificate: leaf.certificate + &ca,
+        key: leaf.key,
+    })
+}
+
 fn load_or_make_leaf(
     dir: &Path,
     name: &str,
@@ -274,6 +294,18 @@ fn load_or_make_leaf(
             }
         }
     }
+    let credential = make_leaf(purpose, issuer, now)?;
+    files::write(&key_path, credential.key.as_bytes(), PRIVATE)?;
+    files::write(&certificate_path, credential.certificate.as_bytes(), PUBLIC)?;
+    made.extend([key_path, certificate_path]);
+    Ok(credential)
+}
+
+fn make_leaf(
+    purpose: &Purpose,
+    issuer: &Issuer<'_, KeyPair>,
+    now: Timestamp,
+) -> Result<Credential, PkiError> {
     let mut params = CertificateParams::new(purpose.names.clone())?;
     let subject = &mut params.distinguished_name;
     subject.push(DnType::CommonName, purpose.common_name);
@@ -285,14 +317,10 @@ fn load_or_make_leaf(
     params.use_authority_key_identifier_extension = true;
     set_validity(&mut params, now, Span::new().days(LEAF_DAYS));
     let key = KeyPair::generate()?;
-    let credential = Credential {
+    Ok(Credential {
         certificate: params.signed_by(&key, issuer)?.pem(),
         key: key.serialize_pem(),
-    };
-    files::write(&key_path, credential.key.as_bytes(), PRIVATE)?;
-    files::write(&certificate_path, credential.certificate.as_bytes(), PUBLIC)?;
-    made.extend([key_path, certificate_path]);
-    Ok(credential)
+    })
 }
 
 /// From an hour ago, for clocks that are behind, for so long. Whole days: finer than that rcgen's

@@ -16,6 +16,7 @@ mod controllers;
 mod convergence;
 mod custom;
 mod election;
+mod envtest;
 mod harness;
 mod informer;
 mod kube_client;

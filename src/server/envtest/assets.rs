@@ -1,0 +1,138 @@
+//! `watchet envtest-assets`: makes the directory that KUBEBUILDER_ASSETS names.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::super::announce::shell_word;
+use super::super::settings::ConfigError;
+use super::{ETCD, KUBE_APISERVER};
+
+const KUBECTL: &str = "kubectl";
+
+/// Makes `directory`, or the default one, with links named `kube-apiserver` and `etcd` to this program and
+/// `kubectl` to the first one of PATH, and prints the command that exports it. Links that are there are
+/// replaced.
+///
+/// # Errors
+/// The directory cannot be made, or has a file of one of the names that is no link.
+pub(in crate::server) fn make(directory: Option<PathBuf>) -> Result<(), ConfigError> {
+    let directory = directory.map_or_else(default_directory, Ok)?;
+    let directory =
+        std::path::absolute(&directory).map_err(|error| ConfigError::file(&directory, error))?;
+    let program = std::env::current_exe()
+        .map_err(|error| ConfigError::new(format_args!("cannot find this program: {error}")))?;
+    fs::create_dir_all(&directory).map_err(|error| ConfigError::file(&directory, error))?;
+    for name in [KUBE_APISERVER, ETCD] {
+        link(&program, &directory.join(name))?;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match find_kubectl(std::env::split_paths(&path), &directory) {
+        Some(kubectl) => link(&kubectl, &directory.join(KUBECTL))?,
+        None => {
+            // Standard output is for the shell's eval; a closed standard error changes nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "watchet: PATH has no kubectl, so {} has none; only tests that run kubectl need it",
+                directory.display()
+            );
+        }
+    }
+    let directory = directory.display().to_string();
+    writeln!(
+        io::stdout(),
+        "export KUBEBUILDER_ASSETS={}",
+        shell_word(&directory)
+    )
+    .map_err(|error| ConfigError::new(format_args!("cannot print: {error}")))
+}
+
+/// `$XDG_CACHE_HOME/watchet/envtest`, by default `~/.cache/watchet/envtest`.
+fn default_directory() -> Result<PathBuf, ConfigError> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let cache = cache.ok_or_else(|| {
+        ConfigError::new("neither XDG_CACHE_HOME nor HOME is set: name a directory, as in `watchet envtest-assets DIR`")
+    })?;
+    Ok(cache.join("watchet").join("envtest"))
+}
+
+/// Makes the symbolic link `at` to `target`; another link of that name is replaced in one step.
+fn link(target: &Path, at: &Path) -> Result<(), ConfigError> {
+    let failed = |error: io::Error| ConfigError::file(at, error);
+    match fs::symlink_metadata(at) {
+        Ok(found) if !found.file_type().is_symlink() => {
+            return Err(ConfigError::file(
+                at,
+                "is no link and is left as it is: name another directory",
+            ));
+        }
+        Ok(_) if fs::read_link(at).map_err(failed)? == target => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let temporary = at.with_extension(std::process::id().to_string());
+    symlink(target, &temporary).map_err(failed)?;
+    fs::rename(&temporary, at).map_err(failed)
+}
+
+/// The first kubectl of `path` that can be run and is not the link in `directory`.
+fn find_kubectl(path: impl Iterator<Item = PathBuf>, directory: &Path) -> Option<PathBuf> {
+    let own = fs::canonicalize(directory).ok();
+    let mut others =
+        path.filter(|entry| entry.is_absolute() && fs::canonicalize(entry).ok() != own);
+    others.find_map(|entry| {
+        let candidate = entry.join(KUBECTL);
+        let metadata = fs::metadata(&candidate).ok()?;
+        let can_run = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+        can_run.then_some(candidate)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn executable(path: &Path) {
+        fs::write(path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn links_are_replaced_and_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("etcd");
+        for target in ["/bin/a", "/bin/b", "/bin/b"] {
+            link(Path::new(target), &at).unwrap();
+            assert_eq!(fs::read_link(&at).unwrap(), Path::new(target));
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        let file = dir.path().join("kube-apiserver");
+        executable(&file);
+        let error = link(Path::new("/bin/a"), &file).unwrap_err().to_string();
+        assert!(error.contains("kube-apiserver: is no link"), "{error}");
+    }
+
+    #[test]
+    fn kubectl_is_the_first_that_can_be_run_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries =
+            ["assets", "empty", "text", "first", "second"].map(|name| dir.path().join(name));
+        for entry in &entries {
+            fs::create_dir(entry).unwrap();
+        }
+        let [assets, _, text, first, second] = &entries;
+        for entry in [assets, first, second] {
+            executable(&entry.join("kubectl"));
+        }
+        fs::write(text.join("kubectl"), "").unwrap();
+        let found = find_kubectl(entries.clone().into_iter(), assets);
+        assert_eq!(found, Some(first.join("kubectl")));
+        assert_eq!(find_kubectl([assets.clone()].into_iter(), assets), None);
+    }
+}

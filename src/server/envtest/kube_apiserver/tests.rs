@@ -1,0 +1,175 @@
+//! Tests of the flags of kube-apiserver: what they become, and what is refused.
+
+use super::*;
+
+fn parsed(arguments: &[&str]) -> Result<Invocation, String> {
+    let arguments = std::iter::once("kube-apiserver").chain(arguments.iter().copied());
+    parse(arguments.map(OsString::from)).map_err(|error| error.to_string())
+}
+
+fn server(arguments: &[&str]) -> ApiServer {
+    let etcd = ["--etcd-servers=http://127.0.0.1:2379"];
+    match parsed(&[&etcd, arguments].concat()) {
+        Ok(Invocation::Serve(server)) => *server,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_flags_of_envtest_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let cert_dir = format!("--cert-dir={}", dir.path().display());
+    let server = server(&[
+        "--allow-privileged=true",
+        "--authorization-mode=RBAC",
+        "--bind-address=127.0.0.1",
+        &cert_dir,
+        "--client-ca-file=/ca.crt",
+        "--disable-admission-plugins=ServiceAccount",
+        "--secure-port=4001",
+        "--service-account-issuer=https://127.0.0.1:4001/",
+        "--service-account-key-file=/sa.crt",
+        "--service-account-signing-key-file=/sa.key",
+        "--service-cluster-ip-range=10.0.0.0/24",
+    ]);
+    let config = &server.config;
+    assert_eq!(config.listen.address.to_string(), "127.0.0.1");
+    assert_eq!(config.listen.secure_port, 4001);
+    assert_eq!(config.listen.insecure_port, None);
+    assert_eq!(config.controllers, controllers::Selection::none());
+    assert_eq!(config.data_dir, dir.path());
+    let certificate = config.serving_certificate.as_ref().unwrap();
+    assert_eq!(
+        certificate.certificate.path,
+        dir.path().join("apiserver.crt")
+    );
+    assert!(certificate.key.path.exists());
+    assert!(server.ignored.contains(&"allow-privileged"));
+    assert!(!server.ignored.contains(&"secure-port"));
+}
+
+#[test]
+fn defaults_are_those_of_kube_apiserver() {
+    let config = server(&[]).config;
+    assert_eq!(config.listen.address.to_string(), "0.0.0.0");
+    assert_eq!(config.listen.secure_port, 6443);
+    assert_eq!(
+        config.service_ranges,
+        crate::registry::ServiceRanges::parse("10.0.0.0/24").unwrap()
+    );
+    assert_eq!(config.data_dir, PathBuf::from(DEFAULT_CERT_DIR));
+}
+
+#[test]
+fn a_certificate_that_is_there_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = "127.0.0.1".parse().unwrap();
+    let (certificate, key) = serving_certificate(dir.path(), address).unwrap();
+    let made = std::fs::read(&certificate).unwrap();
+    assert_eq!(
+        serving_certificate(dir.path(), address).unwrap().0,
+        certificate
+    );
+    assert_eq!(std::fs::read(&certificate).unwrap(), made);
+    std::fs::remove_file(&key).unwrap();
+    let error = serving_certificate(dir.path(), address)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("has apiserver.crt and no apiserver.key"),
+        "{error}"
+    );
+}
+
+#[test]
+fn each_flag_is_there_once_and_those_of_settings_have_an_effect() {
+    let flags = flags::all();
+    for (index, flag) in flags.iter().enumerate() {
+        let twice = flags[..index].iter().any(|other| other.name == flag.name);
+        assert!(!twice, "{}", flag.name);
+        let is_setting = SPECS.iter().any(|spec| spec.name == flag.name);
+        assert!(!is_setting || !flag.is_ignored(), "{}", flag.name);
+    }
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    let Ok(Invocation::Print(text)) = parsed(&["--help"]) else {
+        panic!("--help prints");
+    };
+    assert!(text.contains("\n      --secure-port int\n"), "{text}");
+    // envtest would give the flag if it were there.
+    assert!(!text.contains("--insecure-port"), "{text}");
+    let Ok(Invocation::Print(text)) = parsed(&["--version"]) else {
+        panic!("--version prints");
+    };
+    assert!(text.starts_with("Kubernetes v1.35.0"), "{text}");
+}
+
+#[test]
+fn contradictions_are_refused_by_name() {
+    let etcd = "--etcd-servers=http://127.0.0.1:2379";
+    for (arguments, expected) in [
+        (&[][..], "--etcd-servers must be specified"),
+        (
+            &[etcd, "--insecure-port=0"],
+            "unknown flag: --insecure-port",
+        ),
+        (&[etcd, "serve"], "unexpected argument \"serve\""),
+        (
+            &[etcd, "--secure-port=0"],
+            "--secure-port 0 must be between 1 and 65535, inclusive",
+        ),
+        (
+            &[etcd, "--tls-cert-file=/x"],
+            "--tls-cert-file \"/x\": needs --tls-private-key-file too",
+        ),
+        (
+            &[etcd, "--storage-backend=etcd2"],
+            "--storage-backend \"etcd2\" invalid, allowed values: etcd3",
+        ),
+        (
+            &[etcd, "--authorization-mode=RBAC,Magic"],
+            "authorization-mode \"Magic\" is not a valid mode",
+        ),
+        (
+            &[etcd, "--authorization-mode=Node,RBAC,Node"],
+            "authorization-mode [\"Node\", \"RBAC\", \"Node\"] has mode specified more than once",
+        ),
+        (
+            &[etcd, "--authorization-mode=AlwaysDeny"],
+            "--authorization-mode \"AlwaysDeny\" is not supported",
+        ),
+        (
+            &[etcd, "--authorization-mode=Webhook"],
+            "authorization-mode Webhook's authorization config file not passed",
+        ),
+        (
+            &[etcd, "--authorization-policy-file=/x"],
+            "cannot specify --authorization-policy-file without mode ABAC",
+        ),
+        (
+            &[
+                etcd,
+                "--authorization-config=/x",
+                "--authorization-mode=RBAC",
+            ],
+            "--authorization-config can not be specified when --authorization-mode",
+        ),
+        (
+            &[etcd, "--authentication-config=/x", "--oidc-client-id=y"],
+            "authentication-config file and oidc-* flags are mutually exclusive",
+        ),
+        (
+            &[etcd, "--service-cluster-ip-range=many"],
+            "--service-cluster-ip-range \"many\"",
+        ),
+        (
+            &["--etcd-servers=ftp://x:1"],
+            "--etcd-servers \"ftp://x:1\"",
+        ),
+    ] {
+        let error = parsed(arguments).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

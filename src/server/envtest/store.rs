@@ -1,0 +1,120 @@
+//! How the `etcd` of envtest and the `kube-apiserver` of envtest share a store: the etcd process owns its
+//! data directory and names it under [`PATH`]; the API server asks for it and opens a store inside. A
+//! server that does not know the path is a real etcd.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Where the etcd process names its store.
+pub(super) const PATH: &str = "/watchet/store";
+
+/// How long one attempt to ask may take.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+
+/// How long an etcd may take to listen, as long as a real one is waited for.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// How long to wait before the next attempt.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The largest response that is read.
+const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Which store an etcd process offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Store {
+    /// The absolute path of the etcd's data directory.
+    pub data_dir: PathBuf,
+    /// Whether writes are on disk before they are acknowledged.
+    pub fsync: bool,
+}
+
+/// Asks the first of `endpoints` that answers for its store. `None` if that is a real etcd.
+///
+/// # Errors
+/// None answers within half a minute.
+pub(super) fn locate(endpoints: &[String]) -> Result<Option<Store>, io::Error> {
+    let deadline = Instant::now() + START_MAX;
+    let mut logged = false;
+    loop {
+        let mut failure = io::Error::other("no endpoint is configured");
+        for endpoint in endpoints {
+            match ask(endpoint) {
+                Ok(store) => return Ok(store),
+                Err(error) => failure = io::Error::other(format!("{endpoint}: {error}")),
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(failure);
+        }
+        if !logged {
+            tracing::warn!(error = %failure, "etcd does not answer yet");
+            logged = true;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Asks one endpoint. Only plain HTTP is used: the etcd of envtest serves nothing else.
+fn ask(endpoint: &str) -> io::Result<Option<Store>> {
+    let authority = match endpoint.split_once("://") {
+        Some(("http", authority)) => authority,
+        Some(_) => return Ok(None),
+        None => endpoint,
+    };
+    let authority = authority.trim_end_matches('/');
+    let address = authority.to_socket_addrs()?.next();
+    let address = address.ok_or_else(|| io::Error::other("the host has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&address, ATTEMPT_MAX)?;
+    stream.set_read_timeout(Some(ATTEMPT_MAX))?;
+    stream.set_write_timeout(Some(ATTEMPT_MAX))?;
+    let request = format!("GET {PATH} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut response = Vec::new();
+    stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
+    Ok(parse(&response))
+}
+
+/// The store in a response, if it is one of [`PATH`].
+fn parse(response: &[u8]) -> Option<Store> {
+    let text = std::str::from_utf8(response).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split_whitespace().nth(1)?;
+    let store: Store = serde_json::from_str(body).ok()?;
+    (status == "200" && store.data_dir.is_absolute()).then_some(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_answer_names_a_store() {
+        let ours = "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n\
+                    {\"dataDir\":\"/tmp/x\",\"fsync\":false}";
+        let store = Store {
+            data_dir: "/tmp/x".into(),
+            fsync: false,
+        };
+        assert_eq!(parse(ours.as_bytes()), Some(store));
+        for other in [
+            "HTTP/1.0 404 Not Found\r\n\r\n404 page not found\n",
+            "HTTP/1.0 404 Not Found\r\n\r\n{\"dataDir\":\"/tmp/x\",\"fsync\":false}",
+            "HTTP/1.0 200 OK\r\n\r\n{\"dataDir\":\"x\",\"fsync\":false}",
+            "HTTP/1.0 200 OK\r\n\r\n{}",
+            "",
+        ] {
+            assert_eq!(parse(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_with_tls_is_a_real_etcd() {
+        assert_eq!(ask("https://127.0.0.1:1").unwrap(), None);
+    }
+}
