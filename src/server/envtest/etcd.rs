@@ -230,8 +230,9 @@ impl RunningEtcd {
     /// # Errors
     /// A connection did not end in time.
     pub(in crate::server) async fn drain(self) -> Result<(), DrainTimeout> {
-        let ports = self.ports.drain(DRAIN_MAX).await;
-        ports.and(self.connections.drain(DRAIN_MAX).await)
+        // Listening stops with the group of the connections.
+        let connections = self.connections.drain(DRAIN_MAX).await;
+        connections.and(self.ports.drain(DRAIN_MAX).await)
     }
 }
 
