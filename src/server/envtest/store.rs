@@ -5,9 +5,10 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// Where the etcd process names its store.
 pub(super) const PATH: &str = "/watchet/store";
