@@ -155,17 +155,20 @@ func testNamespaceDeletion(s *scenario) {
 	}
 }
 
-// testQuotaStatus shows that a quota counts what there is, and what is deleted no more.
+// testQuotaStatus shows that a quota counts what there is already, and what is deleted no more. To charge what is
+// created afterwards is the work of the server's admission.
 func testQuotaStatus(s *scenario) {
+	create(s, s.client.AppsV1().Deployments(s.namespace).Create, newDeployment("web", 4))
+	s.deploymentIsComplete("web", 4, "1")
 	create(s, s.client.CoreV1().ResourceQuotas(s.namespace).Create, &core.ResourceQuota{ObjectMeta: named("quota"), Spec: core.ResourceQuotaSpec{
 		Hard: core.ResourceList{
 			core.ResourcePods: resource.MustParse("10"), core.ResourceRequestsCPU: resource.MustParse("1"),
 			"count/deployments.apps": resource.MustParse("3"),
 		},
 	}})
-	s.quotaUses("quota", map[core.ResourceName]string{core.ResourcePods: "0", core.ResourceRequestsCPU: "0", "count/deployments.apps": "0"})
-	create(s, s.client.AppsV1().Deployments(s.namespace).Create, newDeployment("web", 4))
 	s.quotaUses("quota", map[core.ResourceName]string{core.ResourcePods: "4", core.ResourceRequestsCPU: "40m", "count/deployments.apps": "1"})
+	s.scaleDeployment("web", 1)
+	s.quotaUses("quota", map[core.ResourceName]string{core.ResourcePods: "1", core.ResourceRequestsCPU: "10m", "count/deployments.apps": "1"})
 	if err := s.client.AppsV1().Deployments(s.namespace).Delete(s.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
@@ -174,7 +177,7 @@ func testQuotaStatus(s *scenario) {
 
 func (s *scenario) quotaUses(name string, expected map[core.ResourceName]string) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("quota %s uses %v", name, expected), 2*convergeTimeout, func(ctx context.Context) error {
+	s.eventually(fmt.Sprintf("quota %s uses %v", name, expected), convergeTimeout, func(ctx context.Context) error {
 		quota, err := s.client.CoreV1().ResourceQuotas(s.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -350,18 +353,18 @@ func testNodeRemoval(s *scenario) {
 	})
 }
 
-// testCertificates shows that an approved request of a node's client certificate is signed.
+// testCertificates shows that an approved request of a client certificate is signed with the server's CA.
 func testCertificates(s *scenario) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(s.T)
 	request := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + s.namespace, Organization: []string{"system:nodes"}},
+		Subject: pkix.Name{CommonName: s.namespace},
 	}, key))(s.T)
 	requests := s.client.CertificatesV1().CertificateSigningRequests()
 	csr := create(s, requests.Create, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
-			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
+			SignerName: certificates.KubeAPIServerClientSignerName,
 			Usages:     []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageClientAuth},
 		},
 	})

@@ -257,6 +257,10 @@ func (k *kubelet) renew(ctx context.Context, lease *coordination.Lease) {
 		}
 		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 		renewed, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			// An update with the UID of a deleted lease is a conflict.
+			renewed, err = leases.Get(ctx, lease.Name, metav1.GetOptions{})
+		}
 		switch {
 		case err == nil:
 			lease = renewed

@@ -11,7 +11,32 @@ import (
 var allowedErrors = []struct {
 	pattern *regexp.Regexp
 	reason  string
-}{}
+}{
+	{
+		regexp.MustCompile(`The manifest file is empty, ignoring\.$`),
+		"component-base logs it at every start without --allow-metric-labels-manifest, before there is any request",
+	},
+	{
+		regexp.MustCompile(`read version: \d+ is not as new as written version: \d+ for group resource`),
+		"since 1.36 a controller waits for its own write to arrive in its informer, and logs each try before that",
+	},
+	{
+		regexp.MustCompile(`Operation cannot be fulfilled on .*: the object has been modified; please apply your changes`),
+		"two clients have changed an object at the same time, e.g. an eviction and the disruption controller a budget; the controller tries again",
+	},
+	{
+		regexp.MustCompile(`horizontal\.go:\d+\] "Unhandled Error" err="failed to compute desired number of replicas based on listed metrics`),
+		"no server of metrics.k8s.io is installed; the autoscaler's condition says so too",
+	},
+	{
+		regexp.MustCompile(`"Status after running PostFilter plugins for pod" .* status="not found"`),
+		"the scheduler's plugin of resource claims finds no state when a plugin before it has rejected a pod, here because its claim is not bound yet",
+	},
+	{
+		regexp.MustCompile(`"Unable to record event \(will not retry!\)" err="broadcaster already stopped"`),
+		"the scheduler ends while it records an event",
+	},
+}
 
 // errorLine matches the lines of level error and fatal of klog, and the first line of a panic of Go.
 var errorLine = regexp.MustCompile(`^([EF]\d{4} |panic: |fatal error: )`)
