@@ -25,6 +25,10 @@ var allowedErrors = []struct {
 		"two clients have changed an object at the same time, e.g. an eviction and the disruption controller a budget; the controller tries again",
 	},
 	{
+		regexp.MustCompile(`"Unhandled Error" err="sync \\".*\\" failed with .* not found"`),
+		"an object was deleted while its controller worked on it",
+	},
+	{
 		regexp.MustCompile(`horizontal\.go:\d+\] "Unhandled Error" err="failed to compute desired number of replicas based on listed metrics`),
 		"no server of metrics.k8s.io is installed; the autoscaler's condition says so too",
 	},
