@@ -1,0 +1,248 @@
+package controllerruntime
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+func TestSeveralEnvironmentsAtOnce(t *testing.T) {
+	t.Parallel()
+	const count = 4
+	var starts sync.WaitGroup
+	environments := make([]*envtest.Environment, count)
+	configs := make([]*rest.Config, count)
+	errs := make([]error, count)
+	for index := range environments {
+		environments[index] = &envtest.Environment{}
+		starts.Go(func() { configs[index], errs[index] = environments[index].Start() })
+	}
+	starts.Wait()
+	for index, env := range environments {
+		if errs[index] != nil {
+			t.Fatalf("start: %v", errs[index])
+		}
+		defer func() {
+			if err := env.Stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+		}()
+	}
+	for index, config := range configs {
+		create(t, newClient(t, config, client.Options{}), configMap(fmt.Sprintf("of-%d", index), nil, nil))
+	}
+	for index, config := range configs {
+		var found corev1.ConfigMapList
+		c := newClient(t, config, client.Options{})
+		if err := c.List(t.Context(), &found, client.InNamespace("default")); err != nil {
+			t.Fatal(err)
+		}
+		// Nothing is there but what was made: no controller runs.
+		if len(found.Items) != 1 || found.Items[0].Name != fmt.Sprintf("of-%d", index) {
+			t.Errorf("environment %d has %v", index, found.Items)
+		}
+	}
+}
+
+func TestRestartOnTheSameData(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	environment := func() *envtest.Environment {
+		env := &envtest.Environment{}
+		env.ControlPlane.Etcd = &envtest.Etcd{DataDir: directory}
+		return env
+	}
+	first := environment()
+	config, err := first.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := configMap("kept", nil, map[string]string{"a": "b"})
+	create(t, newClient(t, config, client.Options{}), made)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	_, c := start(t, environment())
+	var kept corev1.ConfigMap
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(made), &kept); err != nil {
+		t.Fatal(err)
+	}
+	if kept.UID != made.UID || kept.ResourceVersion != made.ResourceVersion || kept.Data["a"] != "b" {
+		t.Errorf("%v became %v", made, kept)
+	}
+}
+
+// The same environment starts again after it was stopped, with new directories.
+func TestStartAgain(t *testing.T) {
+	t.Parallel()
+	env := &envtest.Environment{}
+	for range 2 {
+		config, err := env.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		create(t, newClient(t, config, client.Options{}), configMap("new", nil, nil))
+		if err := env.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lockedBuffer is a buffer that a process may write to while the test reads.
+type lockedBuffer struct {
+	mutex  sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(bytes []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.buffer.Write(bytes)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.buffer.String()
+}
+
+func TestOutputIsAttached(t *testing.T) {
+	t.Parallel()
+	env := &envtest.Environment{AttachControlPlaneOutput: true}
+	server, etcd := &lockedBuffer{}, &lockedBuffer{}
+	env.ControlPlane.GetAPIServer().Err = server
+	env.ControlPlane.Etcd = &envtest.Etcd{Err: etcd}
+	start(t, env)
+	for _, flag := range []string{"--allow-privileged", "--authorization-mode"} {
+		if count := strings.Count(server.String(), "flag="+flag+"\n"); count != 1 {
+			t.Errorf("%s is logged %d times:\n%s", flag, count, server)
+		}
+	}
+	eventually(t, "etcd logs", func() error {
+		if !strings.Contains(etcd.String(), "ready") {
+			return fmt.Errorf("it logged %q", etcd)
+		}
+		return nil
+	})
+}
+
+func TestFlagsOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	env := &envtest.Environment{}
+	arguments := env.ControlPlane.GetAPIServer().Configure()
+	arguments.Set("v", "2").Append("feature-gates", "WatchList=true").Set("audit-log-maxage", "1").
+		Set("enable-admission-plugins", "NamespaceLifecycle").Set("service-cluster-ip-range", "10.7.0.0/24")
+	_, c := start(t, env)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	create(t, c, service)
+	if !strings.HasPrefix(service.Spec.ClusterIP, "10.7.0.") {
+		t.Errorf("the service has the address %s", service.Spec.ClusterIP)
+	}
+}
+
+// A pod needs no service account, and gets none, while the plugin is disabled.
+func TestServiceAccountAdmissionIsDisabled(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, &envtest.Environment{})
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx"}}},
+	}
+	create(t, c, pod)
+	if pod.Spec.ServiceAccountName != "" || len(pod.Spec.Volumes) != 0 {
+		t.Errorf("the pod got %q and %v", pod.Spec.ServiceAccountName, pod.Spec.Volumes)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	env := &envtest.Environment{}
+	_, _ = start(t, env)
+	user, err := env.AddUser(envtest.User{Name: "jane", Groups: []string{"dev"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clientset := kubernetes.NewForConfigOrDie(user.Config())
+	reviews := clientset.AuthenticationV1().SelfSubjectReviews()
+	review, err := reviews.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := review.Status.UserInfo; info.Username != "jane" || info.Groups[0] != "dev" {
+		t.Errorf("the user is %v", info)
+	}
+	kubectl, err := user.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, err := kubectl.Run("get", "namespaces", "--output=name")
+	if err != nil {
+		t.Fatalf("kubectl: %v: %s", err, stderr)
+	}
+	var names bytes.Buffer
+	if _, err := names.ReadFrom(stdout); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(names.String(), "namespace/default") {
+		t.Errorf("kubectl printed %q", names.String())
+	}
+	anonymous := rest.AnonymousClientConfig(user.Config())
+	_, err = kubernetes.NewForConfigOrDie(anonymous).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsUnauthorized(err) {
+		t.Errorf("without a credential: %v", err)
+	}
+}
+
+// Service account tokens are signed and verified with the key and the certificate that envtest makes.
+func TestTokensOfServiceAccounts(t *testing.T) {
+	t.Parallel()
+	config, c := start(t, &envtest.Environment{})
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot"}}
+	create(t, c, account)
+	request := &authenticationv1.TokenRequest{}
+	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	bearer := rest.AnonymousClientConfig(config)
+	bearer.BearerToken = request.Status.Token
+	reviews := kubernetes.NewForConfigOrDie(bearer).AuthenticationV1().SelfSubjectReviews()
+	review, err := reviews.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := review.Status.UserInfo.Username; name != "system:serviceaccount:default:robot" {
+		t.Errorf("the user is %s", name)
+	}
+}
+
+// As with the original, nothing deletes what is in a namespace, nor collects garbage.
+func TestNoControllersRun(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, &envtest.Environment{})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	create(t, c, namespace)
+	if err := c.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	key := client.ObjectKeyFromObject(namespace)
+	if err := c.Get(t.Context(), key, namespace); err != nil {
+		t.Fatalf("the namespace is gone: %v", err)
+	}
+	if namespace.Status.Phase != corev1.NamespaceTerminating {
+		t.Errorf("the namespace is %s", namespace.Status.Phase)
+	}
+}
