@@ -124,6 +124,7 @@ impl Server {
     /// # Errors
     /// The first of these that fails. A wrong configuration is found before anything is bound.
     pub(super) async fn build(config: &Config) -> Result<Self, BuildError> {
+        warn_of_short_history(&config.watch_cache);
         let provider = tls::provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::take(&config.data_dir)?;
@@ -239,6 +240,19 @@ fn authenticator(
         tls::client_verifier(provider, cas)?,
         credentials,
     ))
+}
+
+/// Warns if a client that resumes from its last bookmark is likely to get a 410.
+fn warn_of_short_history(watch_cache: &CacherConfig) {
+    let (window, bookmarks) = (watch_cache.history_window, watch_cache.bookmark_period);
+    if window < bookmarks {
+        tracing::warn!(
+            ?window,
+            ?bookmarks,
+            "the watch history window is shorter than the time between two bookmarks: \
+             an idle watch may be unable to resume"
+        );
+    }
 }
 
 fn bind(listen: &Listen) -> Result<(TcpListener, Option<TcpListener>), BindError> {

@@ -275,8 +275,8 @@ pub(super) const SPECS: [Spec; 29] = [
         value_name: "DURATION",
         default: "1m15s",
         heading: WATCH_CACHE,
-        help: "How long each cache remembers changes, for watches that lag or come back; at least \
-               the minute between two bookmarks",
+        help: "How long each cache remembers changes, for watches that lag or come back; below a minute, \
+               the time between two bookmarks, an idle watch may be unable to resume",
     },
     Spec {
         setting: Setting::WatchHistoryBytesMax,

@@ -4,4 +4,5 @@
 mod access;
 mod configuration;
 mod crash;
+mod history;
 mod shutdown;

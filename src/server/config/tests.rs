@@ -94,7 +94,7 @@ fn values_are_understood() {
         "etcdServers=http://a:1, b:2",
         "--etcd-prefix=x/y/",
         "--etcd-compaction-interval=0",
-        "--watch-history-window=1m",
+        "--watch-history-window=250ms",
         "watchHistoryBytesMax=1Gi",
         "WATCHET_WATCH_CACHE_CONSISTENCY_CHECK_INTERVAL=5m",
         "--log-level=4",
@@ -109,7 +109,7 @@ fn values_are_understood() {
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compaction_interval, Duration::ZERO);
     let watch_cache = CacherConfig {
-        history_window: Duration::from_secs(60),
+        history_window: Duration::from_millis(250),
         history_bytes_max: 1 << 30,
         consistency_check_period: Some(Duration::from_secs(300)),
         ..CacherConfig::default()
@@ -233,8 +233,12 @@ fn wrong_values_are_named_with_key_and_remedy() {
             r#"--etcd-compaction-interval "5": must be a duration such as 30s, 5m0s or 1h30m"#,
         ),
         (
-            &["--watch-history-window=59s"],
-            r#"--watch-history-window "59s": must be at least 60s, the time between two bookmarks: a client whose last one is older could not resume"#,
+            &["--watch-history-window=0s"],
+            r#"--watch-history-window "0s": must be longer than 0"#,
+        ),
+        (
+            &["--watch-history-window=-1s"],
+            r#"--watch-history-window "-1s": must be a duration such as 30s, 5m0s or 1h30m"#,
         ),
         (
             &["watchHistoryBytesMax=256MB"],
