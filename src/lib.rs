@@ -29,3 +29,4 @@ pub mod testing;
 
 pub mod metrics;
 pub mod tasks;
+pub mod x509;

@@ -10,7 +10,7 @@ use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::WebhookError;
+use super::{WebhookError, url_path};
 
 /// The port of a Service reference that names none, and of a URL.
 const HTTPS_PORT: u16 = 443;
@@ -29,12 +29,14 @@ pub struct ClientConfig {
 pub enum Address {
     /// By `url`, which is https.
     Url {
-        /// As it was given.
-        url: String,
+        /// The host and the port as they were given.
+        authority: String,
         /// A name or an address, without brackets.
         host: String,
         /// 443 unless the URL says another.
         port: u16,
+        /// As [`url_path::clean`] returns it.
+        path: String,
     },
     /// By a reference to a Service of this server.
     Service {
@@ -42,7 +44,7 @@ pub enum Address {
         namespace: String,
         /// Of the Service.
         name: String,
-        /// With the leading slash; `/` when none is given.
+        /// As [`url_path::clean`] returns it.
         path: String,
         /// Of the Service.
         port: u16,
@@ -83,14 +85,10 @@ impl ClientConfig {
             (Some(service), _) => Address::Service {
                 namespace: service.namespace,
                 name: service.name,
-                path: match service.path.as_deref() {
-                    None | Some("") => "/".to_owned(),
-                    Some(path) if path.starts_with('/') => path.to_owned(),
-                    Some(path) => format!("/{path}"),
-                },
+                path: url_path::clean(service.path.unwrap_or_default().as_bytes()),
                 port: service.port.unwrap_or(HTTPS_PORT),
             },
-            (None, Some(url)) => Address::parse(url)?,
+            (None, Some(url)) => Address::parse(&url)?,
             (None, None) => {
                 let why = "webhook configuration must have either service or URL";
                 return Err(WebhookError::Config(why.to_owned()));
@@ -102,11 +100,9 @@ impl ClientConfig {
     /// What is posted to, as errors name it.
     pub(super) fn url(&self, timeout: Duration) -> String {
         let seconds = timeout.as_millis().div_ceil(1000);
-        let base = match &self.address {
-            Address::Url { url, .. } => url.clone(),
-            Address::Service { path, .. } => format!("https://{}{path}", self.address.authority()),
-        };
-        format!("{base}?timeout={seconds}s")
+        let (Address::Url { path, .. } | Address::Service { path, .. }) = &self.address;
+        let authority = self.address.authority();
+        format!("https://{authority}{path}?timeout={seconds}s")
     }
 
     /// The name that the webhook's certificate must be for.
@@ -122,7 +118,7 @@ impl ClientConfig {
 }
 
 impl Address {
-    fn parse(url: String) -> Result<Self, WebhookError> {
+    fn parse(url: &str) -> Result<Self, WebhookError> {
         let refuse = |why: &dyn std::fmt::Display| {
             WebhookError::Config(format!("Unparsable webhook URL: {url:?}: {why}"))
         };
@@ -135,18 +131,24 @@ impl Address {
         if host.is_empty() {
             return Err(refuse(&"host must be specified"));
         }
+        let path = url_path::unescape(uri.path());
+        let path = path.ok_or_else(|| refuse(&"invalid URL escape"))?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let given = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, given)| given);
         Ok(Self::Url {
+            authority: given.to_owned(),
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(HTTPS_PORT),
-            url,
+            path: url_path::clean(&path),
         })
     }
 
-    /// `host:port`, as the header Host has it.
+    /// The host, and the port unless a URL leaves it out, as the header Host has them.
     pub(super) fn authority(&self) -> String {
         match self {
-            Self::Url { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-            Self::Url { host, port, .. } => format!("{host}:{port}"),
+            Self::Url { authority, .. } => authority.clone(),
             Self::Service {
                 namespace,
                 name,
@@ -193,6 +195,29 @@ mod tests {
         );
     }
 
+    /// `https://host:port//x` was posted to `//x`, which Go's servers redirect: no webhook answers so.
+    #[test]
+    fn paths_are_cleaned() {
+        let port = "https://127.0.0.1:9443";
+        for (given, posted) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//x", "/x"),
+            ("/a/./b/../c/", "/a/c"),
+            ("/a%20b/%2e%2e/%63", "/c"),
+            ("/a%20b%3F", "/a%20b%3F"),
+        ] {
+            let url = format!("{port}{given}");
+            let posted = format!("{port}{posted}?timeout=10s");
+            check(json!({"url": url}), &posted, "127.0.0.1");
+        }
+        for (given, posted) in [("//x", "/x"), ("/x/", "/x"), ("/a%20b", "/a%2520b")] {
+            let service = json!({"namespace": "ns", "name": "svc", "path": given});
+            let posted = format!("https://svc.ns.svc:443{posted}?timeout=10s");
+            check(json!({"service": service}), &posted, "svc.ns.svc");
+        }
+    }
+
     #[test]
     fn what_cannot_be_called_is_refused() {
         for config in [
@@ -200,6 +225,7 @@ mod tests {
             json!({"url": "http://127.0.0.1/"}),
             json!({"url": "https://"}),
             json!({"url": "https://a b/"}),
+            json!({"url": "https://a/%zz"}),
             json!({"url": "https://a/", "caBundle": "*"}),
             json!({"service": {"name": "a"}}),
         ] {

@@ -97,6 +97,13 @@ fn of_certificate(reason: &CertificateError) -> String {
         CertificateError::NotValidForNameContext {
             expected,
             presented,
+        } if presented.is_empty() => format!(
+            "certificate is not valid for any names, but wanted to match {}",
+            expected.to_str()
+        ),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
         } => format!(
             "certificate is valid for {}, not {}",
             names(presented),

@@ -18,6 +18,7 @@ mod connect;
 mod error;
 mod pool;
 mod trust;
+mod url_path;
 
 use std::collections::HashMap;
 use std::sync::Arc;

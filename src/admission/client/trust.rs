@@ -1,24 +1,25 @@
-//! Whom a webhook's certificate may be signed by: the configuration's `caBundle`, and nothing else;
-//! without one, what the operating system trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`, else its usual
-//! places), read once. The name in the certificate is always checked.
+//! Which certificates of webhooks are trusted: those in the configuration's `caBundle` and what they have
+//! signed, and nothing else; without a bundle, what the operating system trusts (`SSL_CERT_FILE`,
+//! `SSL_CERT_DIR`, else its usual places), read once. How a certificate is verified, `x509` says.
 
 use std::sync::Arc;
 
+use rustls::ClientConfig as TlsConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig as TlsConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::sync::OnceCell;
 
 use super::ClientConfig;
 use crate::tasks::Tasks;
+use crate::x509::{ServerVerifier, Trusted};
 
 /// The system's certificates, once somebody needs them.
 #[derive(Debug, Default)]
-pub(super) struct SystemRoots(OnceCell<Arc<RootCertStore>>);
+pub(super) struct SystemRoots(OnceCell<Arc<Trusted>>);
 
 impl SystemRoots {
-    async fn get(&self, tasks: &Tasks) -> Result<Arc<RootCertStore>, String> {
+    async fn get(&self, tasks: &Tasks) -> Result<Arc<Trusted>, String> {
         let read = || async {
             let read = tasks.spawn_blocking("system-roots", system_roots).await;
             read.map_err(|error| format!("unable to load root certificates: {error}"))
@@ -28,17 +29,17 @@ impl SystemRoots {
 }
 
 /// What of the system's certificates can be used; a damaged one is no reason to trust none.
-fn system_roots() -> Arc<RootCertStore> {
+fn system_roots() -> Arc<Trusted> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "some of the system's CA certificates cannot be read");
     }
-    let mut roots = RootCertStore::empty();
-    let (_, unusable) = roots.add_parsable_certificates(found.certs);
-    if unusable > 0 {
+    let trusted = Trusted::new(found.certs);
+    if trusted.unusable > 0 {
+        let unusable = trusted.unusable;
         tracing::debug!(unusable, "CA certificates of the system cannot be used");
     }
-    Arc::new(roots)
+    Arc::new(trusted)
 }
 
 /// The handshake's settings for calls by `config`.
@@ -50,29 +51,28 @@ pub(super) async fn client_config(
     system: &SystemRoots,
     tasks: &Tasks,
 ) -> Result<Arc<TlsConfig>, String> {
-    let roots = match &config.ca_bundle {
+    let trusted = match &config.ca_bundle {
         Some(pem) => Arc::new(bundle(pem)?),
         None => system.get(tasks).await?,
     };
     let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Arc::new(ServerVerifier::new(trusted, &provider));
     let tls = TlsConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok(Arc::new(tls))
 }
 
-fn bundle(pem: &[u8]) -> Result<RootCertStore, String> {
+fn bundle(pem: &[u8]) -> Result<Trusted, String> {
     let unparsable =
         || "unable to load root certificates: unable to parse bytes as PEM block".to_owned();
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|_| unparsable())?;
-        roots.add(certificate).map_err(|_| unparsable())?;
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let trusted = Trusted::new(certificates.map_err(|_| unparsable())?);
+    match trusted.is_empty() {
+        true => Err(unparsable()),
+        false => Ok(trusted),
     }
-    if roots.is_empty() {
-        return Err(unparsable());
-    }
-    Ok(roots)
 }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
 pub(crate) use scrape::Scrape;
-pub(crate) use webhook::{Asked, Reply, Webhook};
+pub(crate) use webhook::{Asked, Reply, Replying, Webhook};
 pub(crate) use wire::{Answer, Identity, PROTOCOLS, Protocol, Wire, full, request, tls};
 
 /// How long anything may take that takes milliseconds on an idle machine.

@@ -65,6 +65,7 @@ type Handler = dyn Fn(Asked) -> Replying + Send + Sync;
 pub(crate) struct Webhook {
     address: SocketAddr,
     ca: String,
+    leaf: String,
     asked: Arc<Mutex<Vec<Asked>>>,
     connections: Arc<AtomicUsize>,
     tasks: Tasks,
@@ -103,13 +104,30 @@ impl Webhook {
         name: &str,
         handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
     ) -> Self {
-        let (tls, ca) = certificate(name);
+        Self::serve(ip, certificate(name), handler).await
+    }
+
+    /// One whose certificate for 127.0.0.1 is signed by itself, as a CA.
+    pub(crate) async fn start_self_signed(
+        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+    ) -> Self {
+        let certificate = self_signed("127.0.0.1");
+        Self::serve(IpAddr::from([127, 0, 0, 1]), certificate, handler).await
+    }
+
+    async fn serve(
+        ip: IpAddr,
+        certificate: Certificate,
+        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+    ) -> Self {
+        let Certificate { tls, ca, leaf } = certificate;
         let listener = TcpListener::bind((ip, 0)).await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let tasks = Tasks::new();
         let webhook = Self {
             address,
             ca,
+            leaf,
             asked: Arc::default(),
             connections: Arc::default(),
             tasks: tasks.clone(),
@@ -163,6 +181,11 @@ impl Webhook {
         STANDARD.encode(&self.ca)
     }
 
+    /// The certificate that it serves, as configurations have a CA.
+    pub(crate) fn leaf_bundle(&self) -> String {
+        STANDARD.encode(&self.leaf)
+    }
+
     /// What it was asked so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
@@ -205,23 +228,54 @@ async fn reply(
         .expect("a response"))
 }
 
-/// A certificate for `name`, and the CA that signed it, in PEM.
-fn certificate(name: &str) -> (ServerConfig, String) {
+/// What a webhook serves, and the certificates in PEM.
+struct Certificate {
+    tls: ServerConfig,
+    ca: String,
+    leaf: String,
+}
+
+/// A certificate for `name` that a CA has signed.
+fn certificate(name: &str) -> Certificate {
     let ca_key = KeyPair::generate().expect("a key");
-    let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = authority(Vec::new());
     let ca_pem = ca.self_signed(&ca_key).expect("a CA").pem();
     let issuer = Issuer::new(ca, ca_key);
     let key = KeyPair::generate().expect("a key");
     let leaf = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
     let leaf = leaf.signed_by(&key, &issuer).expect("a certificate");
+    Certificate {
+        tls: serving(&leaf, &key),
+        ca: ca_pem,
+        leaf: leaf.pem(),
+    }
+}
+
+/// A certificate for `name` that is its own CA.
+fn self_signed(name: &str) -> Certificate {
+    let key = KeyPair::generate().expect("a key");
+    let leaf = authority(vec![name.to_owned()]).self_signed(&key);
+    let leaf = leaf.expect("a certificate");
+    Certificate {
+        tls: serving(&leaf, &key),
+        ca: leaf.pem(),
+        leaf: leaf.pem(),
+    }
+}
+
+fn authority(names: Vec<String>) -> CertificateParams {
+    let mut params = CertificateParams::new(names).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
+fn serving(leaf: &rcgen::Certificate, key: &KeyPair) -> ServerConfig {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = ServerConfig::builder_with_provider(provider)
+    ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], key)
-        .expect("a certificate that can be served");
-    (tls, ca_pem)
+        .expect("a certificate that can be served")
 }

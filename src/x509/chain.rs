@@ -1,0 +1,245 @@
+//! Chains of certificates by the rules of Go's `Certificate.Verify`, except that name constraints are refused
+//! where Go evaluates them: webpki, which is asked before, does that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::{CertificateError, OtherError};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::oid_registry::{
+    OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA, OID_X509_EXT_BASIC_CONSTRAINTS,
+    OID_X509_EXT_CERTIFICATE_POLICIES, OID_X509_EXT_CRL_DISTRIBUTION_POINTS,
+    OID_X509_EXT_EXTENDED_KEY_USAGE, OID_X509_EXT_KEY_USAGE, OID_X509_EXT_SUBJECT_ALT_NAME, Oid,
+};
+use x509_parser::prelude::{X509Certificate, X509Version};
+use x509_parser::time::ASN1Time;
+
+use super::der::parse;
+
+/// How many signatures are checked for one certificate, as in Go: chains of hostile intermediates end there.
+const SIGNATURE_CHECKS_MAX: usize = 100;
+
+/// How many certificates a chain may have; real ones have up to four.
+const CHAIN_LENGTH_MAX: usize = 16;
+
+/// The trusted certificates.
+#[derive(Debug, Default)]
+pub struct Anchors(HashMap<Vec<u8>, Vec<CertificateDer<'static>>>);
+
+impl Anchors {
+    /// Trusts `certificate`.
+    ///
+    /// # Errors
+    /// It cannot be parsed.
+    pub fn add(&mut self, certificate: CertificateDer<'static>) -> Result<(), CertificateError> {
+        let subject = parse(&certificate)?.subject().as_raw().to_vec();
+        self.0.entry(subject).or_default().push(certificate);
+        Ok(())
+    }
+
+    /// Returns true if no certificate is trusted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn named(&self, subject: &[u8]) -> &[CertificateDer<'static>] {
+        self.0.get(subject).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What a certificate is to be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// By a server of TLS.
+    ServerAuth,
+    /// By a client of TLS.
+    ClientAuth,
+}
+
+/// Checks that `leaf` is valid at `now`, and that it is one of `anchors`, or that a chain over `intermediates`
+/// leads from it to one of them, all of whose certificates may be used for `purpose`. Names are not checked.
+///
+/// # Errors
+/// What is wrong with the certificate, or [`CertificateError::UnknownIssuer`].
+pub fn verify(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    anchors: &Anchors,
+    purpose: Purpose,
+    now: UnixTime,
+) -> Result<(), CertificateError> {
+    let now = i64::try_from(now.as_secs())
+        .ok()
+        .and_then(|seconds| ASN1Time::from_timestamp(seconds).ok())
+        .ok_or(CertificateError::Expired)?;
+    let parsed = parse(leaf)?;
+    is_usable(&parsed, now)?;
+    may_serve(&parsed, purpose)?;
+    let trusted = anchors.named(parsed.subject().as_raw());
+    if trusted.iter().any(|anchor| anchor == leaf) {
+        return Ok(());
+    }
+    let intermediates = intermediates.iter().map(|der| parse(der));
+    let mut search = Search {
+        intermediates: &intermediates.collect::<Result<Vec<_>, _>>()?,
+        anchors,
+        purpose,
+        now,
+        checks_left: SIGNATURE_CHECKS_MAX,
+        failure: CertificateError::UnknownIssuer,
+    };
+    match search.reaches_an_anchor(&mut vec![&parsed]) {
+        true => Ok(()),
+        false => Err(search.failure),
+    }
+}
+
+/// The search for a chain, depth first.
+struct Search<'a> {
+    intermediates: &'a [X509Certificate<'a>],
+    anchors: &'a Anchors,
+    purpose: Purpose,
+    now: ASN1Time,
+    checks_left: usize,
+    /// Why the last candidate that has signed a certificate was refused.
+    failure: CertificateError,
+}
+
+impl<'a> Search<'a> {
+    /// Whether `chain`, which begins with the leaf, can be continued to an anchor.
+    fn reaches_an_anchor(&mut self, chain: &mut Vec<&'a X509Certificate<'a>>) -> bool {
+        let Some(child) = chain.last().copied() else {
+            return false;
+        };
+        for anchor in self.anchors.named(child.issuer().as_raw()) {
+            if let Ok(anchor) = parse(anchor)
+                && self.issued(&anchor, chain)
+            {
+                return true;
+            }
+        }
+        if chain.len() >= CHAIN_LENGTH_MAX {
+            return false;
+        }
+        for candidate in self.intermediates {
+            let named = candidate.subject().as_raw() == child.issuer().as_raw();
+            let repeated = chain.iter().any(|one| one.as_raw() == candidate.as_raw());
+            // Only an anchor may be a CA without saying so.
+            if !named || repeated || !candidate.is_ca() || !self.issued(candidate, chain) {
+                continue;
+            }
+            chain.push(candidate);
+            if self.reaches_an_anchor(chain) {
+                return true;
+            }
+            chain.pop();
+        }
+        false
+    }
+
+    /// Whether `issuer` has signed the last certificate of `chain` and may have done so.
+    fn issued(&mut self, issuer: &X509Certificate<'_>, chain: &[&X509Certificate<'_>]) -> bool {
+        let Some(left) = self.checks_left.checked_sub(1) else {
+            return false;
+        };
+        self.checks_left = left;
+        if !chain.last().is_some_and(|child| is_signed(child, issuer)) {
+            return false;
+        }
+        let judged = is_usable(issuer, self.now)
+            .and_then(|()| may_sign(issuer, chain.len() - 1))
+            .and_then(|()| may_serve(issuer, self.purpose));
+        match judged {
+            Ok(()) => true,
+            Err(failure) => {
+                self.failure = failure;
+                false
+            }
+        }
+    }
+}
+
+/// Whether the key of `issuer` has signed `child`. SHA-1 is no signature any more.
+fn is_signed(child: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+    let algorithm = &child.signature_algorithm;
+    let weak = [OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA].contains(&algorithm.algorithm);
+    !weak
+        && *algorithm == child.tbs_certificate.signature
+        && child.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// Whether a certificate is within its time, and understood.
+fn is_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), CertificateError> {
+    const UNDERSTOOD: [Oid<'static>; 6] = [
+        OID_X509_EXT_KEY_USAGE,
+        OID_X509_EXT_SUBJECT_ALT_NAME,
+        OID_X509_EXT_BASIC_CONSTRAINTS,
+        OID_X509_EXT_EXTENDED_KEY_USAGE,
+        OID_X509_EXT_CERTIFICATE_POLICIES,
+        OID_X509_EXT_CRL_DISTRIBUTION_POINTS,
+    ];
+    let validity = certificate.validity();
+    if now < validity.not_before {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now > validity.not_after {
+        return Err(CertificateError::Expired);
+    }
+    let mut extensions = certificate.iter_extensions();
+    match extensions.find(|one| one.critical && !UNDERSTOOD.contains(&one.oid)) {
+        Some(_) => Err(CertificateError::UnhandledCriticalExtension),
+        None => Ok(()),
+    }
+}
+
+/// Whether a certificate may be used for `purpose`: it says nothing of purposes, or names this one, or any.
+fn may_serve(certificate: &X509Certificate<'_>, purpose: Purpose) -> Result<(), CertificateError> {
+    let usage = certificate.extended_key_usage();
+    let Some(usage) = usage.map_err(|_| CertificateError::BadEncoding)? else {
+        return Ok(());
+    };
+    let named = match purpose {
+        Purpose::ServerAuth => usage.value.server_auth,
+        Purpose::ClientAuth => usage.value.client_auth,
+    };
+    match named || usage.value.any {
+        true => Ok(()),
+        false => Err(CertificateError::InvalidPurpose),
+    }
+}
+
+/// Whether a certificate may sign others, with so many intermediates below it. One of version 1 cannot say so
+/// and may.
+fn may_sign(issuer: &X509Certificate<'_>, intermediates: usize) -> Result<(), CertificateError> {
+    let bad = |_| CertificateError::BadEncoding;
+    let constraints = issuer.basic_constraints().map_err(bad)?;
+    let is_ca = match &constraints {
+        Some(constraints) => constraints.value.ca,
+        None => issuer.version() != X509Version::V3,
+    };
+    let usage = issuer.key_usage().map_err(bad)?;
+    if !is_ca || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
+        return Err(other(
+            "parent certificate cannot sign this kind of certificate",
+        ));
+    }
+    let length_max = constraints.and_then(|constraints| constraints.value.path_len_constraint);
+    if length_max.is_some_and(|max| intermediates > max as usize) {
+        return Err(other("too many intermediates for path length constraint"));
+    }
+    match issuer.name_constraints().map_err(bad)? {
+        Some(_) => Err(other("name constraints are not supported in such a chain")),
+        None => Ok(()),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(&'static str);
+
+fn other(why: &'static str) -> CertificateError {
+    CertificateError::Other(OtherError(Arc::new(Refused(why))))
+}
+
+#[cfg(test)]
+mod tests;

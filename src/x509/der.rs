@@ -1,0 +1,55 @@
+//! Reads certificates, and writes the elements of DER. It decides nothing.
+
+use rustls::CertificateError;
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
+
+/// Parses one certificate, whole and without anything behind it.
+///
+/// # Errors
+/// [`CertificateError::BadEncoding`], also for extensions in a certificate of a version that has none.
+pub(super) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
+    let bad = CertificateError::BadEncoding;
+    let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| bad.clone())?;
+    let extensible = certificate.version() == X509Version::V3;
+    match rest.is_empty() && (extensible || certificate.extensions().is_empty()) {
+        true => Ok(certificate),
+        false => Err(bad),
+    }
+}
+
+/// The subject and the issuer of a certificate, for log messages.
+pub fn describe(der: &[u8]) -> (String, String) {
+    match parse(der) {
+        Ok(certificate) => (
+            certificate.subject().to_string(),
+            certificate.issuer().to_string(),
+        ),
+        Err(_) => Default::default(),
+    }
+}
+
+/// An element of DER with these parts as its contents.
+pub(super) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let bytes = length.to_be_bytes();
+    let significant = &bytes[length.leading_zeros() as usize / 8..];
+    let mut der = vec![tag];
+    match u8::try_from(length) {
+        Ok(short) if short < 0x80 => der.push(short),
+        _ => {
+            // At most as many bytes as a number in memory has.
+            der.push(0x80 | significant.len().to_be_bytes()[size_of::<usize>() - 1]);
+            der.extend_from_slice(significant);
+        }
+    }
+    for part in parts {
+        der.extend_from_slice(part);
+    }
+    der
+}
+
+/// A SEQUENCE of these elements.
+pub(super) fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
+    element(0x30, &parts)
+}
