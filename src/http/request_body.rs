@@ -20,9 +20,6 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 /// So much is made room for at once when a body is announced to be as large: a client can announce
 /// what it never sends.
 const BODY_BYTES_USUAL: u64 = 16 << 10;
-/// How much of a body that is too large is read and thrown away, in bytes, so that a client that is still
-/// writing gets to read why: who is hung up on while writing sees a broken connection instead.
-const BODY_DISCARD_MAX: usize = 2 * BODY_BYTES_MAX;
 
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -67,7 +64,6 @@ async fn read(mut body: Body) -> Result<Bytes, WireError> {
         ))
     };
     if http_body::Body::size_hint(&body).lower() > BODY_BYTES_MAX as u64 {
-        discard(body).await;
         return Err(too_large());
     }
     let announced = http_body::Body::size_hint(&body).lower();
@@ -80,24 +76,11 @@ async fn read(mut body: Body) -> Result<Bytes, WireError> {
             continue; // Trailers say nothing that is asked for here.
         };
         if all.len() + data.len() > BODY_BYTES_MAX {
-            discard(body).await;
             return Err(too_large());
         }
         all.extend_from_slice(&data);
     }
     Ok(all.freeze())
-}
-
-/// Reads on to the end of a body, or as far as is worth it.
-async fn discard(mut body: Body) {
-    let mut left = BODY_DISCARD_MAX;
-    while let Some(Ok(frame)) = body.frame().await {
-        let data = frame.into_data().map_or(0, |data| data.len());
-        let Some(rest) = left.checked_sub(data) else {
-            return;
-        };
-        left = rest;
-    }
 }
 
 /// The object in a body, read by its type as far as that is known.

@@ -28,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate, Unauthorized};
 use super::socket::Socket;
+use super::unread::{self, Lingering, Lingers};
 use super::{http2, impersonation, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::registry::{Bearer, ClaimedUser, Registry};
@@ -184,6 +185,7 @@ fn http1<S>(stream: S, peer: SocketAddr, handler: Handler, tasks: &Tasks) -> Ser
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let stream = Lingering::new(stream, handler.lingers.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_READ_TIMEOUT)
@@ -222,6 +224,7 @@ pub(super) struct Handler {
     router: Routes,
     authentication: Access,
     certificate: PeerCertificate,
+    lingers: Lingers,
 }
 
 type Routes = TowerToHyperService<axum::Router>;
@@ -243,10 +246,9 @@ pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> a
             let claimed = request.extensions_mut().remove::<Box<ClaimedUser>>();
             let user = match &claimed {
                 Some(claimed) => registry.claimed_user(claimed).await.map_err(|error| {
-                    tracing::debug!(%error, "the token of a service account is refused");
-                    Unauthorized
+                    Unauthorized::new(format!("token of a service account: {error}"))
                 }),
-                None => Err(Unauthorized),
+                None => Err(Unauthorized::new("no credentials")),
             };
             let user = match user {
                 Ok(user) => Arc::new(user),
@@ -276,11 +278,12 @@ impl Handler {
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
+            lingers: Lingers::default(),
         }
     }
 
     /// Notes whose request it is and says where it goes, or why it is not let in.
-    fn way_of(&self, request: &mut Request<Incoming>) -> Result<&Routes, Box<Response<Body>>> {
+    fn way_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
         let (authenticator, claimed) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
@@ -295,9 +298,7 @@ impl Handler {
             let (path, headers) = (request.uri().path(), request.headers());
             authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
         });
-        let refused =
-            |unauthorized: Unauthorized| Box::new(unauthorized.response(request.headers()));
-        match told.map_err(refused)? {
+        match told.map_err(|unauthorized| Box::new(unauthorized.response(&*request)))? {
             Bearer::Known(user) => {
                 let acting = impersonation::acting(user, request.uri().path(), request.headers());
                 let user = acting.map_err(|refused| refused.response(request.headers()))?;
@@ -312,20 +313,41 @@ impl Handler {
     }
 }
 
+/// The answer to a request, without what follows from its body.
+type Routed = Either<Ready<Answer>, TowerToHyperServiceFuture<axum::Router, Request<Body>>>;
+
+impl Handler {
+    /// Authenticates a request and passes it on, or refuses it.
+    fn route(&self, mut request: Request<Body>) -> Routed {
+        match self.way_of(&mut request) {
+            Ok(way) => Either::Right(hyper::service::Service::call(way, request)),
+            Err(refusal) => Either::Left(ready(Ok(*refusal))),
+        }
+    }
+}
+
+fn limited(answer: Answer) -> Answer {
+    answer.map(overdue::limited)
+}
+
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<
-        Ready<Answer>,
-        Map<TowerToHyperServiceFuture<axum::Router, Request<Incoming>>, fn(Answer) -> Answer>,
-    >;
+    type Future = Either<Map<Routed, fn(Answer) -> Answer>, BoxFuture<'static, Answer>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let answer = match self.way_of(&mut request) {
-            Ok(way) => way.call(request),
-            Err(refusal) => return Either::Left(ready(Ok(*refusal))),
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let awaited = unread::is_awaited(&request);
+        let (request, unread) = unread::lend(request);
+        let answer = self.route(request);
+        let Some(unread) = unread else {
+            return Either::Left(answer.map(limited as fn(Answer) -> Answer));
         };
-        Either::Right(answer.map(|answer| answer.map(overdue::limited)))
+        let lingers = self.lingers.clone();
+        let settled = async move {
+            let response = unread.before_http1(answer.await?, awaited, &lingers);
+            limited(Ok(response.await))
+        };
+        Either::Right(settled.boxed())
     }
 }
 
@@ -350,12 +372,18 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     type Error = Infallible;
     type Future = Either<Ready<Answer>, Map<AbortOnDropHandle<Answer>, fn(Joined) -> Answer>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let answer = match self.handler.way_of(&mut request) {
-            Ok(way) => way.call(request),
-            Err(refusal) => return Either::Left(ready(Ok(*refusal))),
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (request, unread) = unread::lend(request);
+        let task = match (self.handler.route(request), unread) {
+            (Either::Left(refusal), None) => return Either::Left(refusal),
+            (Either::Right(answer), None) => self.tasks.spawn("request", answer),
+            (answer, Some(unread)) => {
+                let tasks = self.tasks.clone();
+                let settled = async move { Ok(unread.before_http2(answer.await?, &tasks).await) };
+                self.tasks.spawn("request", settled)
+            }
         };
-        let task = AbortOnDropHandle::new(self.tasks.spawn("request", answer));
+        let task = AbortOnDropHandle::new(task);
         Either::Right(task.map(|joined| match joined {
             Ok(answer) => answer.map(overdue::limited),
             // Nobody aborts it but who no longer waits for it, and the end of the process.

@@ -49,6 +49,7 @@ mod logging;
 mod run;
 mod signals;
 mod socket;
+mod unread;
 
 mod main;
 mod within;

@@ -35,4 +35,5 @@ mod subresources;
 mod tail;
 mod testing;
 mod tidy;
+mod unread;
 mod websocket;

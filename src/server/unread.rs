@@ -1,0 +1,286 @@
+//! Request bodies that a response leaves unread: the request was refused before anybody looked at its body. A
+//! client that still sends sees a reset connection, and not the response, when the server closes or resets at once.
+//! So the rest is read and discarded, first before the response and up to a limit, as Go's server does, then, when
+//! that was not all, for a short time after it. It does not know why a request was refused.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Request, Response};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::http::HeldBody;
+use crate::tasks::Tasks;
+
+/// How much is discarded before the response, in bytes: as much as Go's server does.
+const DISCARD_BYTES_MAX: usize = 256 << 10;
+
+/// How long the response waits for that.
+const DISCARD_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How much is discarded after the response, in bytes: several times the largest body that is accepted.
+const LINGER_BYTES_MAX: usize = 16 << 20;
+
+/// How long that is done.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The bytes that are read from a connection in a single call.
+const SCRATCH_BYTES: usize = 16 << 10;
+
+/// The body of a request, which comes back to [`Unread`] if it is dropped before its end.
+struct Lent {
+    body: Option<Incoming>,
+    begun: bool,
+    unread: Unread,
+}
+
+/// What is left of a request's body once nobody reads it any more.
+#[derive(Clone, Default)]
+pub(super) struct Unread(Arc<Mutex<Option<Rest>>>);
+
+struct Rest {
+    body: Incoming,
+    /// Somebody has asked for a part of it, so that a client that waits for `100 Continue` got that.
+    begun: bool,
+}
+
+/// Prepares a request for the router. Returns what becomes of its body, if it has one.
+pub(super) fn lend(request: Request<Incoming>) -> (Request<Body>, Option<Unread>) {
+    if http_body::Body::is_end_stream(request.body()) {
+        return (request.map(|_| Body::empty()), None);
+    }
+    let unread = Unread::default();
+    let lent = request.map(|body| {
+        Body::new(Lent {
+            body: Some(body),
+            begun: false,
+            unread: unread.clone(),
+        })
+    });
+    (lent, Some(unread))
+}
+
+impl http_body::Body for Lent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        self.begun = true;
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.body = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body
+            .as_ref()
+            .is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let none = || SizeHint::with_exact(0);
+        self.body
+            .as_ref()
+            .map_or_else(none, http_body::Body::size_hint)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take()
+            && !http_body::Body::is_end_stream(&body)
+        {
+            let begun = self.begun;
+            *self.unread.0.lock() = Some(Rest { body, begun });
+        }
+    }
+}
+
+/// Returns true if the client sends the body only after `100 Continue`.
+pub(super) fn is_awaited<B>(request: &Request<B>) -> bool {
+    let expect = request.headers().get(EXPECT);
+    expect.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+impl Unread {
+    /// Discards the rest of the body as far as is worth it. Returns what is still left of it.
+    async fn discard(self, awaited: bool) -> Option<Incoming> {
+        let Rest { mut body, begun } = self.0.lock().take()?;
+        let announced = http_body::Body::size_hint(&body).lower();
+        if announced > DISCARD_BYTES_MAX as u64 || (awaited && !begun) {
+            return Some(body);
+        }
+        let ended = timeout(DISCARD_TIME_MAX, discard(&mut body, DISCARD_BYTES_MAX)).await;
+        (ended != Ok(true)).then_some(body)
+    }
+
+    /// Finishes a response of HTTP/1.1. If the body does not end soon the connection does, after the response and
+    /// with the help of [`Lingering`].
+    pub(super) async fn before_http1(
+        self,
+        mut response: Response<Body>,
+        awaited: bool,
+        lingers: &Lingers,
+    ) -> Response<Body> {
+        if self.discard(awaited).await.is_some() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+            lingers.0.store(true, Ordering::Relaxed);
+        }
+        response
+    }
+
+    /// Finishes a response of HTTP/2. What is left of the body is discarded by a task once the response was sent;
+    /// then the stream is reset with NO_ERROR (RFC 9113, section 8.1).
+    pub(super) async fn before_http2(
+        self,
+        response: Response<Body>,
+        tasks: &Tasks,
+    ) -> Response<Body> {
+        let Some(body) = self.discard(false).await else {
+            return response;
+        };
+        let remainder = Remainder(Some(body), tasks.clone());
+        response.map(|body| HeldBody::around(body, remainder))
+    }
+}
+
+/// Reads at most `bytes_max` bytes of `body`. Returns true if it has ended, also if it broke off.
+async fn discard(body: &mut Incoming, bytes_max: usize) -> bool {
+    let mut left = bytes_max;
+    while let Some(Ok(frame)) = body.frame().await {
+        let bytes = frame.into_data().map_or(0, |data| data.len());
+        match left.checked_sub(bytes) {
+            Some(rest) => left = rest,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Discards a body from when this is dropped.
+struct Remainder(Option<Incoming>, Tasks);
+
+impl Drop for Remainder {
+    fn drop(&mut self) {
+        let Some(mut body) = self.0.take() else {
+            return;
+        };
+        let stopped = self.1.token().cancelled_owned();
+        self.1.spawn("unread-body", async move {
+            let discarded = timeout(LINGER_TIME_MAX, discard(&mut body, LINGER_BYTES_MAX));
+            let mut discarded = pin!(discarded);
+            tokio::select! {
+                // Stopping comes first: the response was sent.
+                biased;
+                () = stopped => {}
+                _ended = &mut discarded => {}
+            }
+        });
+    }
+}
+
+/// Whether a [`Lingering`] connection lingers when it ends.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lingers(Arc<AtomicBool>);
+
+/// A connection that still reads for a short time after its writing end was closed. A connection that is closed while
+/// the client sends is reset, and the client's system then forgets what it had received.
+pub(super) struct Lingering<S> {
+    io: S,
+    lingers: Lingers,
+    /// Since the writing end was closed: until when, and how many bytes more.
+    reading: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl<S> Lingering<S> {
+    pub(super) fn new(io: S, lingers: Lingers) -> Self {
+        Self {
+            io,
+            lingers,
+            reading: None,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some((until, left)) = &mut this.reading else {
+            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+            if !this.lingers.0.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+            this.reading = Some((Box::pin(sleep(LINGER_TIME_MAX)), LINGER_BYTES_MAX));
+            return Pin::new(this).poll_shutdown(cx);
+        };
+        let mut scratch = [0; SCRATCH_BYTES];
+        loop {
+            if *left == 0 || until.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut buffer = ReadBuf::new(&mut scratch);
+            let read = ready!(Pin::new(&mut this.io).poll_read(cx, &mut buffer));
+            let bytes = buffer.filled().len();
+            // The client has closed its end too, or is gone.
+            if read.is_err() || bytes == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            *left = left.saturating_sub(bytes);
+        }
+    }
+}
