@@ -1,10 +1,11 @@
 //! Authentication: whose request is this? A client certificate or a bearer token says; only what anybody
 //! may do can be asked without. What that is, `registry::authorization` says, here and to reviews.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, Request, Response, header};
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -33,20 +34,27 @@ pub(super) enum PeerCertificate {
         /// After that second of Unix time it is nobody's.
         expires: i64,
     },
-    /// It is not to be believed.
-    Invalid,
+    /// It is not to be believed, for this reason.
+    Invalid(Arc<str>),
 }
 
-/// A credential is missing or wrong: 401.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// A credential is missing or wrong: 401. The reason is for the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Unauthorized")]
-pub(super) struct Unauthorized;
+pub(super) struct Unauthorized(Cow<'static, str>);
 
 impl Unauthorized {
-    /// The answer, which says no more than that (upstream's words too).
-    pub(super) fn response(self, request: &HeaderMap) -> Response<Body> {
+    /// A refusal for this reason.
+    pub(super) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self(reason.into())
+    }
+
+    /// Logs the reason, and returns the response, which says no more than that (upstream's words too).
+    pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
+        let (method, path) = (request.method(), request.uri().path());
+        tracing::info!(%method, path, reason = %self.0, "request not authenticated");
         let status = Status::failure(401, "Unauthorized", self.to_string());
-        http_room::refusal(request, &status)
+        http_room::refusal(request.headers(), &status)
     }
 }
 
@@ -80,11 +88,13 @@ impl Authenticator {
         let verified = self
             .client_certificates
             .verify_client_cert(leaf, intermediates, now);
-        if let Err(error) = verified {
-            tracing::debug!(%error, "client certificate refused");
-            return PeerCertificate::Invalid;
+        match verified {
+            Ok(_) => user_of(leaf).unwrap_or_else(|| {
+                let reason = "its subject has no common name, or one that is not text";
+                PeerCertificate::Invalid(reason.into())
+            }),
+            Err(error) => PeerCertificate::Invalid(error.to_string().into()),
         }
-        user_of(leaf).unwrap_or(PeerCertificate::Invalid)
     }
 
     /// Whose a request is, by the connection's certificate and the request's headers; of a service
@@ -100,23 +110,30 @@ impl Authenticator {
         headers: &HeaderMap,
         now: UnixTime,
     ) -> Result<Bearer, Unauthorized> {
-        if let PeerCertificate::Valid { user, expires } = peer
-            && now.as_secs() <= expires.unsigned_abs()
-        {
-            return Ok(Bearer::Known(Arc::clone(user)));
-        }
+        let refused = match peer {
+            PeerCertificate::Valid { user, expires } if now.as_secs() <= expires.unsigned_abs() => {
+                return Ok(Bearer::Known(Arc::clone(user)));
+            }
+            PeerCertificate::Valid { .. } => Some("the client certificate has expired".into()),
+            PeerCertificate::Invalid(reason) => Some(format!("client certificate: {reason}")),
+            PeerCertificate::Absent => None,
+        };
         let authorization = headers.get(header::AUTHORIZATION);
         // What is not text is no token that anybody has.
         let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let token = authorization.as_deref().and_then(bearer_token);
-        if let Some(told) = token.and_then(|token| self.credentials.bearer(token, &[]).ok()) {
-            return Ok(told);
+        let refused = match token.map(|token| self.credentials.bearer(token, &[])) {
+            Some(Ok(told)) => return Ok(told),
+            Some(Err(error)) => Some(format!("bearer token: {error}")),
+            None => refused,
+        };
+        if let Some(reason) = refused {
+            return Err(Unauthorized::new(reason));
         }
-        let silent = matches!(peer, PeerCertificate::Absent) && token.is_none();
         let anonymous = UserInfo::anonymous();
-        match silent && authorize(&anonymous, Action::Path(path)).allowed {
+        match authorize(&anonymous, Action::Path(path)).allowed {
             true => Ok(Bearer::Known(Arc::new(anonymous))),
-            false => Err(Unauthorized),
+            false => Err(Unauthorized::new("no credentials")),
         }
     }
 }

@@ -33,6 +33,7 @@ use super::{http2, impersonation, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::registry::{Bearer, ClaimedUser, Registry};
 use crate::tasks::{OnCall, Tasks};
+use crate::x509;
 
 /// How long a TLS handshake may take, or on the other port the first bytes to come.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,7 +120,7 @@ async fn begin(
     Ok(match tls {
         Some(tls) => {
             let stream = tls.accept(Socket(stream)).await?;
-            let (protocol, handler) = secured(&stream, &service);
+            let (protocol, handler) = secured(&stream, peer, &service);
             http(stream, peer, protocol, handler, tasks)
         }
         None => {
@@ -131,7 +132,7 @@ async fn begin(
 }
 
 /// What the handshake has settled.
-fn secured(stream: &TlsStream<Socket>, service: &Service) -> (Protocol, Handler) {
+fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (Protocol, Handler) {
     let (_, session) = stream.get_ref();
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
@@ -143,6 +144,12 @@ fn secured(stream: &TlsStream<Socket>, service: &Service) -> (Protocol, Handler)
         }
         Authentication::Unsecured(_) => PeerCertificate::Absent,
     };
+    if let (PeerCertificate::Invalid(reason), Some([leaf, ..])) =
+        (&certificate, session.peer_certificates())
+    {
+        let (subject, issuer) = x509::describe(leaf);
+        tracing::info!(%peer, subject, issuer, %reason, "client certificate refused");
+    }
     (protocol, Handler::new(service, certificate))
 }
 
@@ -252,7 +259,7 @@ pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> a
             };
             let user = match user {
                 Ok(user) => Arc::new(user),
-                Err(unauthorized) => return unauthorized.response(request.headers()),
+                Err(unauthorized) => return unauthorized.response(&request),
             };
             match impersonation::acting(user, request.uri().path(), request.headers()) {
                 Ok(user) => {

@@ -26,10 +26,10 @@ pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
     let mut token = None;
     let mut others = Vec::new();
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        let text = value.to_str().map_err(|_| Unauthorized)?;
+        let text = value.to_str().map_err(|_| refused())?;
         for protocol in text.split(',').map(str::trim) {
             match protocol.strip_prefix(PREFIX) {
-                Some(_) if token.is_some() => return Err(Unauthorized),
+                Some(_) if token.is_some() => return Err(refused()),
                 Some(encoded) => token = Some(authorization(encoded)?),
                 None => others.push(protocol),
             }
@@ -39,19 +39,23 @@ pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
         return Ok(());
     };
     if others.is_empty() {
-        return Err(Unauthorized);
+        return Err(refused());
     }
-    let others = HeaderValue::from_str(&others.join(",")).map_err(|_| Unauthorized)?;
+    let others = HeaderValue::from_str(&others.join(",")).map_err(|_| refused())?;
     headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
     headers.entry(AUTHORIZATION).or_insert(token);
     Ok(())
 }
 
+fn refused() -> Unauthorized {
+    Unauthorized::new("no usable bearer token among the subprotocols of the WebSocket")
+}
+
 fn authorization(encoded: &str) -> Result<HeaderValue, Unauthorized> {
     let token = BASE64_URL_SAFE_NO_PAD.decode(encoded);
-    let token = token.map_err(|_| Unauthorized)?;
-    let token = String::from_utf8(token).map_err(|_| Unauthorized)?;
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Unauthorized)?;
+    let token = token.map_err(|_| refused())?;
+    let token = String::from_utf8(token).map_err(|_| refused())?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| refused())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -97,10 +101,10 @@ mod tests {
         check(&["a", "b"], Ok(("", "a|b")));
         check(&[&format!("{token}, a")], Ok(("Bearer s3cret", "a")));
         check(&["a,b", &token, "c"], Ok(("Bearer s3cret", "a,b,c")));
-        check(&[&token], Err(Unauthorized));
-        check(&[&token, "a", &token], Err(Unauthorized));
-        check(&["a", &format!("{PREFIX}?")], Err(Unauthorized));
-        check(&["a", &format!("{PREFIX}_w")], Err(Unauthorized));
+        check(&[&token], Err(refused()));
+        check(&[&token, "a", &token], Err(refused()));
+        check(&["a", &format!("{PREFIX}?")], Err(refused()));
+        check(&["a", &format!("{PREFIX}_w")], Err(refused()));
     }
 
     #[test]

@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use super::config::{CertificateFiles, FileSetting};
 use super::pki::Credential;
 use super::settings::ConfigError;
+use crate::x509::{ClientVerifier, ClientVerifierError};
 
 /// TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +30,7 @@ pub(super) enum TlsError {
     Pem(#[from] rustls_pki_types::pem::Error),
     /// No accepted CA can be used.
     #[error("cannot set up TLS: {0}")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    Verifier(#[from] ClientVerifierError),
 }
 
 /// The one cryptography library.
@@ -114,15 +112,7 @@ pub(super) fn client_verifier(
     provider: &Arc<CryptoProvider>,
     cas: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for ca in cas {
-        roots.add(ca)?;
-    }
-    Ok(
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .allow_unauthenticated()
-            .build()?,
-    )
+    Ok(Arc::new(ClientVerifier::new(provider, cas)?))
 }
 
 /// The handshake's settings: HTTP/2 before HTTP/1.1, a client certificate welcome.

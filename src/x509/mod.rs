@@ -1,11 +1,12 @@
 //! Verification of X.509 certificates that accepts what Go's `crypto/x509` accepts: clusters are full of
 //! certificates that Go's tools made and that webpki refuses. webpki decides first; a chain that it refuses is
-//! then judged by Go's rules in [`chain`]. Where the trusted certificates come from is the caller's business.
+//! then judged by Go's rules in `chain`. Where the trusted certificates come from is the caller's business.
 //!
 //! webpki has no certificates of version 1 (`openssl x509 -req` makes them), none with `CA:TRUE` as the end
 //! of a chain, and none that is trusted itself without being a CA.
 
 mod chain;
+mod client;
 mod der;
 mod server;
 
@@ -13,4 +14,6 @@ mod server;
 mod testing;
 
 pub use chain::{Anchors, Purpose, verify};
+pub use client::{ClientVerifier, ClientVerifierError};
+pub use der::describe;
 pub use server::{ServerVerifier, Trusted};

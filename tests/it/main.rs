@@ -10,6 +10,7 @@
 mod admission;
 mod bench;
 mod builtin;
+mod certificates;
 mod compose;
 mod conformance;
 mod controllers;

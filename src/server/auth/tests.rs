@@ -49,7 +49,7 @@ fn known(told: Result<Bearer, Unauthorized>) -> Option<Arc<UserInfo>> {
     match told {
         Ok(Bearer::Known(user)) => Some(user),
         Ok(Bearer::Claimed(claimed)) => panic!("{claimed:?}"),
-        Err(Unauthorized) => None,
+        Err(Unauthorized(_)) => None,
     }
 }
 
@@ -89,7 +89,7 @@ fn a_certificate_is_worth_nothing_after_its_end_even_on_an_open_connection() {
         assert_eq!(result.is_ok(), expected);
     }
     let late = authenticator.peer_certificate(Some(&[leaf]), later);
-    assert!(matches!(late, PeerCertificate::Invalid));
+    assert!(matches!(late, PeerCertificate::Invalid(_)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn who_is_refused() {
 
 #[test]
 fn the_answer_is_a_status() {
-    let response = Unauthorized.response(&headers(None));
+    let response = Unauthorized::new("").response(&Request::new(()));
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     // As every other answer.

@@ -1,0 +1,163 @@
+//! The certificates of clients that call this process.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use x509_parser::asn1_rs::{Any, FromDer as _};
+use x509_parser::prelude::X509Version;
+
+use super::chain::{self, Anchors, Purpose};
+use super::der::parse;
+use super::server::better;
+
+/// Verifies the certificates of clients that have one.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    webpki: Arc<dyn ClientCertVerifier>,
+    anchors: Anchors,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// The verifier cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientVerifierError {
+    /// A CA cannot be used.
+    #[error(transparent)]
+    Ca(#[from] Error),
+    /// There is none.
+    #[error(transparent)]
+    Webpki(#[from] VerifierBuilderError),
+}
+
+impl ClientVerifier {
+    /// A verifier of certificates that one of `cas` has signed, directly or not.
+    ///
+    /// # Errors
+    /// One of `cas` cannot be used, or there is none.
+    pub fn new(
+        provider: &Arc<CryptoProvider>,
+        cas: impl IntoIterator<Item = CertificateDer<'static>>,
+    ) -> Result<Self, ClientVerifierError> {
+        let (mut roots, mut anchors) = (RootCertStore::empty(), Anchors::default());
+        for ca in cas {
+            roots.add(ca.clone())?;
+            anchors.add(ca).map_err(Error::from)?;
+        }
+        let webpki =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .allow_unauthenticated()
+                .build()?;
+        Ok(Self {
+            webpki,
+            anchors,
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+
+    /// Checks the signature of a handshake of TLS 1.2 by the key of a certificate that webpki does not parse.
+    /// There the scheme does not say the curve, so that the algorithm is the one that fits the key.
+    fn verify_old(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let bad = || Error::from(CertificateError::BadSignature);
+        let parsed = parse(certificate)?;
+        let key = parsed.public_key();
+        let algorithm = key_algorithm(key.raw).ok_or(CertificateError::BadEncoding)?;
+        let mut schemes = self.algorithms.mapping.iter();
+        let (_, known) = schemes
+            .find(|(scheme, _)| *scheme == dss.scheme)
+            .ok_or_else(bad)?;
+        let fitting = known
+            .iter()
+            .find(|known| known.public_key_alg_id().as_ref() == algorithm)
+            .ok_or_else(bad)?;
+        fitting
+            .verify_signature(&key.subject_public_key.data, message, dss.signature())
+            .map_err(|_| bad())?;
+        Ok(HandshakeSignatureValid::assertion())
+    }
+}
+
+/// Returns true if webpki does not parse certificates of this one's version.
+fn is_old(certificate: &CertificateDer<'_>) -> bool {
+    parse(certificate).is_ok_and(|parsed| parsed.version() != X509Version::V3)
+}
+
+/// The algorithm of a SubjectPublicKeyInfo, in the form in which algorithms are compared.
+fn key_algorithm(key: &[u8]) -> Option<&[u8]> {
+    let (_, key) = Any::from_der(key).ok()?;
+    let (_, algorithm) = Any::from_der(key.data).ok()?;
+    Some(algorithm.data)
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.webpki.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let refused = match self
+            .webpki
+            .verify_client_cert(end_entity, intermediates, now)
+        {
+            Ok(verified) => return Ok(verified),
+            Err(refused) => refused,
+        };
+        let purpose = Purpose::ClientAuth;
+        chain::verify(end_entity, intermediates, &self.anchors, purpose, now)
+            .map_err(|error| better(refused, error))?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match is_old(cert) {
+            true => self.verify_old(message, cert, dss),
+            false => self.webpki.verify_tls12_signature(message, cert, dss),
+        }
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        if !is_old(cert) {
+            return self.webpki.verify_tls13_signature(message, cert, dss);
+        }
+        let parsed = parse(cert)?;
+        let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);
+        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
