@@ -14,6 +14,8 @@
 //! it looked at (uid and version go with every delete and every patch), so of two that do the same the
 //! second finds it done, and goes on from there.
 
+mod csr_signers;
+mod csr_signing;
 mod finished_jobs;
 mod follower;
 mod frame;
@@ -32,6 +34,7 @@ use self::frame::Controller;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::tasks::Tasks;
+use crate::x509::CertificateAuthority;
 
 /// What controllers are started with.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +49,8 @@ pub struct Start<'a> {
     pub metrics: &'a Arc<Metrics>,
     /// The CA by which clients inside of the cluster trust the server, PEM.
     pub root_ca: &'a str,
+    /// What signs certificates that were requested and approved.
+    pub signer: &'a Arc<CertificateAuthority>,
 }
 
 impl Start<'_> {
@@ -55,6 +60,9 @@ impl Start<'_> {
         self.one(garbage::GarbageCollector::new);
         self.one(per_namespace::ServiceAccounts::new);
         self.one(|registry, metrics| per_namespace::RootCa::new(registry, metrics, self.root_ca));
+        self.one(|registry, metrics| {
+            csr_signing::CsrSigning::new(registry, metrics, self.signer.clone())
+        });
         self.one(finished_jobs::FinishedJobs::new);
         self.one(protection::Claims::new);
         self.one(protection::Volumes::new);

@@ -22,6 +22,7 @@ const KNOWN: &[Known] = &[
     known(super::garbage::NAME, "garbagecollector"),
     known(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
     known(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
+    known(super::csr_signing::NAME, "csrsigning"),
     known(super::finished_jobs::NAME, "ttl-after-finished"),
     known(super::protection::CLAIMS, "pvc-protection"),
     known(super::protection::VOLUMES, "pv-protection"),

@@ -64,6 +64,7 @@ fn start(registry: &Arc<Registry>, tasks: &Tasks) {
         selection: &Selection::default(),
         metrics: &Metrics::new(),
         root_ca: "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n",
+        signer: &Arc::new(super::csr_signing::tests::authority()),
     };
     all.all();
 }

@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::registry::ServiceRanges;
 use crate::registry::{Credentials, TokenTable};
 use crate::storage::Storage;
+use crate::x509::CertificateAuthority;
 
 /// A server that is ready to run.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Server {
     pub(super) controllers: Selection,
     /// By which the serving certificate is trusted, PEM.
     pub(super) root_ca: String,
+    /// What signs certificates by requests.
+    pub(super) signer: Arc<CertificateAuthority>,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -186,6 +189,7 @@ impl Server {
             service_ranges: config.service_ranges,
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
+            signer: Arc::new(pki.signer),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

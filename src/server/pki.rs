@@ -16,6 +16,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::files::{self, FileError, PRIVATE, PUBLIC};
 use crate::api::SYSTEM_MASTERS;
+use crate::x509::CertificateAuthority;
 
 /// The admin credential's user, as kubeadm names it.
 pub(super) const ADMIN_USER: &str = "kubernetes-admin";
@@ -57,6 +58,8 @@ impl std::fmt::Debug for Credential {
 pub(super) struct Pki {
     /// The CA's certificate, PEM.
     pub ca: String,
+    /// The CA, which signs.
+    pub signer: CertificateAuthority,
     /// For the server.
     pub serving: Credential,
     /// For the admin's kubeconfig.
@@ -145,10 +148,17 @@ pub(super) fn load_or_make(
     let service_account_key = load_or_make_service_account_key(dir, &mut made)?;
     let mut leaf =
         |name, purpose| load_or_make_leaf(dir, name, purpose, &ca, &issuer, now, &mut made);
+    let serving = leaf("apiserver", &serving)?;
+    let admin = leaf("admin", &admin)?;
+    let der = CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|error| PkiError::Ca {
+        path: dir.join("ca.crt"),
+        problem: format!("holds no certificate ({error})"),
+    })?;
     Ok(Pki {
-        serving: leaf("apiserver", &serving)?,
-        admin: leaf("admin", &admin)?,
+        serving,
+        admin,
         ca,
+        signer: CertificateAuthority::new(der, issuer),
         service_account_key,
         made,
     })

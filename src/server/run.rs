@@ -83,6 +83,7 @@ impl Server {
             selection: &self.controllers,
             metrics: &self.metrics,
             root_ca: &self.root_ca,
+            signer: &self.signer,
         };
         start.all();
 

@@ -2,13 +2,18 @@
 //! certificates that Go's tools made and that webpki refuses. webpki decides first; a chain that it refuses is
 //! then judged by Go's rules in `chain`. Where the trusted certificates come from is the caller's business.
 //!
+//! [`CertificateAuthority`] signs certificates by requests, as Go does for upstream's controllers.
+//!
 //! webpki has no certificates of version 1 (`openssl x509 -req` makes them), none with `CA:TRUE` as the end
 //! of a chain, and none that is trusted itself without being a CA.
 
 mod chain;
 mod client;
 mod der;
+mod issue;
+mod request;
 mod server;
+mod usages;
 
 #[cfg(test)]
 mod testing;
@@ -16,4 +21,7 @@ mod testing;
 pub use chain::{Anchors, Purpose, verify};
 pub use client::{ClientVerifier, ClientVerifierError};
 pub use der::describe;
+pub use issue::{CertificateAuthority, Profile};
+pub use request::{AlternativeName, CertificateRequest, check_request};
 pub use server::{ServerVerifier, Trusted};
+pub use usages::Usages;

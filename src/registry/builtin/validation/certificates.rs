@@ -2,29 +2,16 @@
 
 use std::collections::HashSet;
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
-    ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
-    ECDSA_P521_SHA512_ASN1, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-    RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, UnparsedPublicKey, VerificationAlgorithm,
-};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use x509_parser::error::X509Error;
-use x509_parser::oid_registry::{
-    OID_EC_P256, OID_NIST_EC_P384, OID_NIST_EC_P521, OID_PKCS1_SHA256WITHRSA,
-    OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384,
-    OID_SIG_ECDSA_WITH_SHA512, Oid,
-};
 use x509_parser::pem::Pem;
-use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
-use x509_parser::x509::AlgorithmIdentifier;
 
 use super::super::fields::{Fields, list, number, object, text};
 use super::Causes;
 use super::containers::objects;
 use super::path::Path;
 use super::text as rules;
+use crate::x509;
 
 const SPEC: Path<'static> = Path::Top("spec");
 const STATUS: Path<'static> = Path::Top("status");
@@ -75,67 +62,10 @@ pub(super) fn request(request: &Fields, causes: &mut Causes) {
 
 /// Whether it is one that whoever sent it has the key of.
 fn check_request(encoded: &str) -> Result<(), String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
-    let pem = STANDARD.decode(encoded).map_err(|error| told(&error))?;
-    let block = Pem::iter_from_buffer(&pem).next();
-    let block = block.and_then(Result::ok);
-    let block = block.filter(|block| block.label == "CERTIFICATE REQUEST");
-    let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-    let (_, request) = X509CertificationRequest::from_der(&block.contents).map_err(|e| told(&e))?;
-    verify(&request).map_err(|error| told(&error))
-}
-
-/// Checks by whose key a request is signed. The parser's own check knows fewer curves with fewer hashes than Go,
-/// and no RSA keys of 1024 bits.
-fn verify(request: &X509CertificationRequest<'_>) -> Result<(), X509Error> {
-    let info = &request.certification_request_info;
-    let key = &info.subject_pki;
-    let Some(algorithm) = algorithm(&request.signature_algorithm.algorithm, &key.algorithm) else {
-        return request.verify_signature();
-    };
-    UnparsedPublicKey::new(algorithm, &key.subject_public_key.data)
-        .verify(info.raw, &request.signature_value.data)
-        .map_err(|_| X509Error::SignatureVerificationError)
-}
-
-/// How to verify what was signed so with such a key; `None` leaves it to the parser.
-fn algorithm(
-    signature: &Oid<'_>,
-    key: &AlgorithmIdentifier<'_>,
-) -> Option<&'static dyn VerificationAlgorithm> {
-    if *signature == OID_PKCS1_SHA256WITHRSA {
-        return Some(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY);
-    }
-    if *signature == OID_PKCS1_SHA512WITHRSA {
-        return Some(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY);
-    }
-    let curve = key.parameters.as_ref()?.as_oid().ok()?;
-    let curves = [OID_EC_P256, OID_NIST_EC_P384, OID_NIST_EC_P521];
-    let hashes = [
-        OID_SIG_ECDSA_WITH_SHA256,
-        OID_SIG_ECDSA_WITH_SHA384,
-        OID_SIG_ECDSA_WITH_SHA512,
-    ];
-    let curve = curves.iter().position(|known| *known == curve)?;
-    let hash = hashes.iter().position(|known| known == signature)?;
-    let known: [[&'static dyn VerificationAlgorithm; 3]; 3] = [
-        [
-            &ECDSA_P256_SHA256_ASN1,
-            &ECDSA_P256_SHA384_ASN1,
-            &ECDSA_P256_SHA512_ASN1,
-        ],
-        [
-            &ECDSA_P384_SHA256_ASN1,
-            &ECDSA_P384_SHA384_ASN1,
-            &ECDSA_P384_SHA512_ASN1,
-        ],
-        [
-            &ECDSA_P521_SHA256_ASN1,
-            &ECDSA_P521_SHA384_ASN1,
-            &ECDSA_P521_SHA512_ASN1,
-        ],
-    ];
-    Some(known[curve][hash])
+    let pem = STANDARD
+        .decode(encoded)
+        .map_err(|error| error.to_string())?;
+    x509::check_request(&pem)
 }
 
 /// Who is to sign: a domain, and a name that it knows.

@@ -1,0 +1,128 @@
+//! The signers of Kubernetes: which requests each signs. See
+//! <https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#kubernetes-signers>.
+
+use std::collections::BTreeSet;
+
+use crate::x509::{AlternativeName, CertificateRequest};
+
+/// A signer that this server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signer {
+    /// Of clients of the API server.
+    ApiServerClient,
+    /// Of kubelets as clients of the API server.
+    KubeletClient,
+    /// Of kubelets as servers.
+    KubeletServing,
+    /// Of anything; `v1` does not take new requests for it.
+    LegacyUnknown,
+}
+
+/// What a kubelet's certificate may be used for, with and without a key of RSA.
+const KUBELET_USAGES: [&str; 2] = ["digital signature", "key encipherment"];
+
+impl Signer {
+    /// The signer of this `signerName`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "kubernetes.io/kube-apiserver-client" => Self::ApiServerClient,
+            "kubernetes.io/kube-apiserver-client-kubelet" => Self::KubeletClient,
+            "kubernetes.io/kubelet-serving" => Self::KubeletServing,
+            "kubernetes.io/legacy-unknown" => Self::LegacyUnknown,
+            _ => return None,
+        })
+    }
+
+    /// Checks whether a certificate is signed for `request` and these usages.
+    ///
+    /// # Errors
+    /// Why not, in upstream's words.
+    pub(super) fn check(self, request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
+        match self {
+            Self::ApiServerClient => client_usages(usages),
+            Self::KubeletClient => kubelet_client(request, usages),
+            Self::KubeletServing => kubelet_serving(request, usages),
+            Self::LegacyUnknown => Ok(()),
+        }
+    }
+}
+
+fn client_usages(usages: &[&str]) -> Result<(), String> {
+    let allowed = |usage: &&&str| **usage == "client auth" || KUBELET_USAGES.contains(usage);
+    if let Some(usage) = usages.iter().find(|usage| !allowed(usage)) {
+        return Err(format!("invalid usage for client certificate: {usage}"));
+    }
+    match usages.contains(&"client auth") {
+        true => Ok(()),
+        false => Err("missing required usage for client certificate: client auth".to_owned()),
+    }
+}
+
+fn kubelet_client(request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
+    of_nodes(request)?;
+    type Is = fn(&AlternativeName) -> bool;
+    let forbidden: [(&str, Is); 4] = [
+        ("DNS", |name| matches!(name, AlternativeName::Dns(_))),
+        ("Email", |name| matches!(name, AlternativeName::Email(_))),
+        ("IP", |name| matches!(name, AlternativeName::Ip(_))),
+        ("URI", |name| matches!(name, AlternativeName::Uri(_))),
+    ];
+    for (kind, is) in forbidden {
+        if request.names.iter().any(is) {
+            return Err(format!("{kind} subjectAltNames are not allowed"));
+        }
+    }
+    of_node(request)?;
+    kubelet_usages(usages, "client auth")
+}
+
+fn kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
+    of_nodes(request)?;
+    let names = &request.names;
+    let reachable =
+        |name: &AlternativeName| matches!(name, AlternativeName::Dns(_) | AlternativeName::Ip(_));
+    if !names.iter().any(reachable) {
+        return Err("DNS or IP subjectAltName is required".to_owned());
+    }
+    if names
+        .iter()
+        .any(|name| matches!(name, AlternativeName::Email(_)))
+    {
+        return Err("Email subjectAltNames are not allowed".to_owned());
+    }
+    if names
+        .iter()
+        .any(|name| matches!(name, AlternativeName::Uri(_)))
+    {
+        return Err("URI subjectAltNames are not allowed".to_owned());
+    }
+    kubelet_usages(usages, "server auth")?;
+    of_node(request)
+}
+
+fn of_nodes(request: &CertificateRequest) -> Result<(), String> {
+    match request.organizations == ["system:nodes"] {
+        true => Ok(()),
+        false => Err("subject organization is not system:nodes".to_owned()),
+    }
+}
+
+/// Go takes the last of several common names, and whoever authenticates by it maybe the first.
+fn of_node(request: &CertificateRequest) -> Result<(), String> {
+    let mut names = request.common_names.iter();
+    match !request.common_names.is_empty() && names.all(|name| name.starts_with("system:node:")) {
+        true => Ok(()),
+        false => Err("subject common name does not begin with system:node:".to_owned()),
+    }
+}
+
+fn kubelet_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+    let given: BTreeSet<&str> = usages.iter().copied().collect();
+    let required = BTreeSet::from([KUBELET_USAGES[0], KUBELET_USAGES[1], purpose]);
+    let without_rsa = BTreeSet::from([KUBELET_USAGES[0], purpose]);
+    if given == required || given == without_rsa {
+        return Ok(());
+    }
+    let required: Vec<&str> = required.into_iter().collect();
+    Err(format!("usages did not match [{}]", required.join(" ")))
+}

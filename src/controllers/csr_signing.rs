@@ -1,0 +1,225 @@
+//! The controller of requests for certificates: signs what was approved under one of upstream's signers, with the
+//! server's own CA, or says in the condition `Failed` why not. Approving is left to people and other controllers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use memchr::memmem;
+use rustls_pki_types::CertificateDer;
+use serde_json::{Value, json};
+
+use super::csr_signers::Signer;
+use super::follower::{Follower, News};
+use super::frame::{self, Controller};
+use super::queue::{Next, Pauses, WorkQueue};
+use crate::api::{GetOptions, Object};
+use crate::metrics::Metrics;
+use crate::registry::{ApiError, Patch, Registry, Resource, Target};
+use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages};
+
+pub(super) const NAME: &str = "certificatesigningrequest-signing-controller";
+
+/// Upstream's service account for it.
+const ACCOUNT: &str = "certificate-controller";
+
+const PAUSES: Pauses = Pauses {
+    first: Duration::from_millis(200),
+    max: Duration::from_secs(10),
+};
+
+/// How long a certificate is valid that does not ask for less (upstream's `--cluster-signing-duration`).
+const LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// The least.
+const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// Since how long before now, for clocks that are behind.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+
+/// A certificate that lives as long or longer is not valid for longer because it is backdated.
+const LONG: SignedDuration = SignedDuration::from_hours(8);
+
+/// Signs what was approved.
+#[derive(Debug)]
+pub(super) struct CsrSigning {
+    registry: Arc<Registry>,
+    queue: WorkQueue<String>,
+    authority: Arc<CertificateAuthority>,
+}
+
+impl CsrSigning {
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        metrics: &Metrics,
+        authority: Arc<CertificateAuthority>,
+    ) -> Self {
+        Self {
+            registry,
+            queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
+            authority,
+        }
+    }
+
+    fn resource(&self) -> Arc<Resource> {
+        let group = "certificates.k8s.io";
+        let resource = self
+            .registry
+            .resource(group, "v1", "certificatesigningrequests");
+        resource.expect("the table of built-ins has it")
+    }
+
+    fn target(&self, name: &str, subresource: Option<&str>) -> Target {
+        Target {
+            resource: self.resource(),
+            namespace: None,
+            name: name.to_owned(),
+            subresource: subresource.map(str::to_owned),
+        }
+    }
+}
+
+impl Controller for CsrSigning {
+    type Key = String;
+    const NAME: &'static str = NAME;
+    const WORKERS: usize = 5;
+
+    fn queue(&self) -> &WorkQueue<String> {
+        &self.queue
+    }
+
+    async fn follow(&self) {
+        let mut requests = Follower::new(self.registry.clone(), self.resource());
+        loop {
+            for news in requests.next().await {
+                if let News::Object(request) = news
+                    && memmem::find(request.body_slice(), b"\"Approved\"").is_some()
+                    && due(&parse(&request)).is_some()
+                {
+                    self.queue.add(request.key().name().to_owned());
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Next, ApiError> {
+        let target = self.target(name, None);
+        let object = match self.registry.get(&target, GetOptions::default()).await {
+            Ok(object) => object,
+            Err(error) if error.is_not_found() => return Ok(Next::Done),
+            Err(error) => return Err(error),
+        };
+        let request = parse(&object);
+        let Some(signer) = due(&request) else {
+            return Ok(Next::Done);
+        };
+        let status = match sign(&self.authority, signer, &request["spec"], Timestamp::now()) {
+            Ok(certificate) => json!({"certificate": STANDARD.encode(pem(&certificate))}),
+            Err((reason, message)) => {
+                tracing::info!(request = name, reason, message, "certificate not signed");
+                let conditions = request["status"]["conditions"].as_array();
+                let mut conditions = conditions.cloned().unwrap_or_default();
+                conditions.push(json!({
+                    "type": "Failed", "status": "True", "reason": reason, "message": message,
+                }));
+                json!({"conditions": conditions})
+            }
+        };
+        let metadata = json!({
+            "uid": object.uid(), "resourceVersion": object.resource_version().to_string(),
+        });
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
+        let target = self.target(name, Some("status"));
+        let options = frame::write_options(ACCOUNT);
+        match self.registry.patch(&target, &patch, &options).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(Next::Done),
+        }
+    }
+}
+
+/// The signer of a request that is approved, and neither signed nor failed.
+fn due(request: &Value) -> Option<Signer> {
+    let status = &request["status"];
+    let has = |kind: &str| {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == kind && condition["status"] != "False")
+    };
+    let certificate = status["certificate"].as_str().unwrap_or_default();
+    let decided = has("Approved") && !has("Denied") && !has("Failed");
+    if !decided || !certificate.is_empty() {
+        return None;
+    }
+    Signer::named(request["spec"]["signerName"].as_str()?)
+}
+
+/// The certificate for a request, or the reason and the message of why there is none.
+fn sign(
+    authority: &CertificateAuthority,
+    signer: Signer,
+    spec: &Value,
+    now: Timestamp,
+) -> Result<CertificateDer<'static>, (&'static str, String)> {
+    let invalid = |message: String| ("SignerValidationFailure", message);
+    let encoded = spec["request"].as_str().unwrap_or_default();
+    let unparsable = |error: String| invalid(format!("unable to parse csr: {error}"));
+    let pem = STANDARD.decode(encoded);
+    let pem = pem.map_err(|error| unparsable(error.to_string()))?;
+    let request = CertificateRequest::from_pem(&pem).map_err(unparsable)?;
+    let usages = spec["usages"].as_array().into_iter().flatten();
+    let usages: Vec<_> = usages.filter_map(Value::as_str).collect();
+    signer.check(&request, &usages).map_err(invalid)?;
+    let failed = |message: String| ("SigningFailure", message);
+    let (not_before, not_after) =
+        validity(spec["expirationSeconds"].as_i64(), authority, now).map_err(failed)?;
+    let profile = Profile {
+        usages: Usages::parse(&usages).map_err(failed)?,
+        not_before,
+        not_after,
+    };
+    authority.sign(&request, &profile).map_err(failed)
+}
+
+/// From when until when a certificate is valid: never longer than the CA's own.
+fn validity(
+    seconds: Option<i64>,
+    authority: &CertificateAuthority,
+    now: Timestamp,
+) -> Result<(Timestamp, Timestamp), String> {
+    let requested = seconds.map_or(LIFETIME, SignedDuration::from_secs);
+    let lifetime = requested.clamp(LIFETIME_MIN, LIFETIME);
+    let counted = match lifetime < LONG {
+        true => lifetime,
+        false => lifetime - BACKDATE,
+    };
+    let last = authority.not_after()?;
+    if now >= last {
+        return Err(format!(
+            "refusing to sign a certificate that expired in the past: NotAfter={last}"
+        ));
+    }
+    let of_clock = |error: jiff::Error| error.to_string();
+    let not_before = now.checked_sub(BACKDATE).map_err(of_clock)?;
+    let not_after = now.checked_add(counted).map_err(of_clock)?;
+    Ok((not_before, not_after.min(last)))
+}
+
+/// As Go writes it.
+fn pem(certificate: &[u8]) -> String {
+    let encoded = STANDARD.encode(certificate);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in encoded.as_bytes().chunks(64) {
+        pem.extend(line.iter().map(|byte| char::from(*byte)));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
+fn parse(object: &Object) -> Value {
+    serde_json::from_slice(object.body_slice()).unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(super) mod tests;
