@@ -35,7 +35,8 @@ fn yes(text: &str) {
 #[test]
 fn objects_are_what_upstream_binds() {
     yes("object.spec.replicas <= 5");
-    yes("object.metadata.namespace == 'ns'");
+    yes("object.metadata.namespace == 'ns' && has(object.metadata.namespace)");
+    yes("object.?metadata.namespace.orValue('') == 'ns' && !has(object.spec.package)");
     yes("object.metadata.labels['a.b/c-d'] == 'x'");
     yes("!has(object.spec.absent) && has(object.spec.names)");
     yes("object.spec.names.all(n, n in ['a', 'b', 'c'])");

@@ -11,6 +11,7 @@ fn strict() -> Value {
             "color": {"type": "string", "enum": ["red", "blue"]},
             "size": {"type": "integer", "minimum": 1, "default": 3},
             "port": {"x-kubernetes-int-or-string": true},
+            "namespace": {"type": "string"},
             "parts": {"type": "array", "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object",
                     "properties": {"name": {"type": "string"}, "n": {"type": "integer", "default": 1}}}},
@@ -18,6 +19,9 @@ fn strict() -> Value {
         "x-kubernetes-validations": [
             {"rule": "self.color != 'blue' || self.size < 5", "message": "blue ones are small"},
             {"rule": "self.color == oldSelf.color", "message": "color is immutable"},
+            // Reserved words of CEL are field names, plain or escaped.
+            {"rule": "!has(self.namespace) || self.namespace == self.__namespace__ && self.namespace != 'b'",
+                "message": "namespace must not be b"},
         ],
     });
     definition
@@ -71,6 +75,11 @@ pub(super) async fn objects_are_filled_and_judged(world: &mut World) {
             json!({"color": "blue", "size": 7}),
             "spec",
             r#"Invalid value: "object": blue ones are small"#,
+        ),
+        (
+            json!({"color": "red", "namespace": "b"}),
+            "spec",
+            r#"Invalid value: "object": namespace must not be b"#,
         ),
     ] {
         let (code, refused) = world.post(FOOS, &foo("b", spec)).await;

@@ -55,6 +55,7 @@ fn rules_hold_or_say_why() {
     for rule in [
         "self.ratio > 0.5",
         "self.__namespace__ == 'n' && self.dash__dash__ed == 'd'",
+        "self.namespace == 'n' && has(self.namespace) && has(self.__namespace__)",
         "self.at < timestamp('2030-01-01T00:00:00Z')",
         "has(self.list) && !has(self.min)",
         "self.list.exists_one(x, x == 'q') && size(self.list) == 1",

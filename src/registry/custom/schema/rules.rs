@@ -281,17 +281,22 @@ fn to_cel(schema: &Schema, value: &Value) -> Cel {
         Value::Object(members) => {
             let is_map = schema.additional.is_some();
             let unknown = Schema::default();
-            let member = |(name, value): (&String, &Value)| {
+            let mut map = HashMap::with_capacity(members.len());
+            for (name, value) in members {
                 let of_member = match (schema.properties.get(name), &schema.additional) {
                     (Some(schema), _) => schema,
                     (None, Some(Additional::Of(schema))) => schema,
                     _ => &unknown,
                 };
-                // The keys of a map are data.
-                let name = if is_map { name.clone() } else { escaped(name) };
-                (Key::String(Arc::new(name)), to_cel(of_member, value))
-            };
-            let map: HashMap<Key, Cel> = members.iter().map(member).collect();
+                let value = to_cel(of_member, value);
+                // The keys of a map are data, and a reserved word is selected plain or escaped.
+                if is_map || is_reserved(name) {
+                    map.insert(Key::String(Arc::new(name.clone())), value.clone());
+                }
+                if !is_map {
+                    map.insert(Key::String(Arc::new(escaped(name))), value);
+                }
+            }
             Cel::Map(Map { map: Arc::new(map) })
         }
     }
@@ -338,9 +343,18 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
+/// Returns true if a rule can select the member `name` as `selected`: reserved words can be written as they are.
+pub(super) fn is_accessed_as(name: &str, selected: &str) -> bool {
+    escaped(name) == selected || name == selected && is_reserved(name)
+}
+
 /// The name by which a rule calls a member.
 pub(super) fn escaped(name: &str) -> String {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return format!("__{name}__");
     }
     let mut out = String::with_capacity(name.len());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use kube_cel::cel::common::ast::{Expr, IdedExpr, LiteralValue};
 
-use super::rules::escaped;
+use super::rules::is_accessed_as;
 use super::{Additional, Kind, Schema};
 
 /// What an expression is.
@@ -157,9 +157,10 @@ impl<'a> Type<'a> {
 impl Schema {
     /// The member that rules know by this name.
     fn visible(&self, name: &str) -> Option<Type<'_>> {
+        let is_implicit = self.embedded && !self.declares_object_meta();
         match name {
-            "metadata" if self.embedded => return Some(Type::Metadata),
-            "apiVersion" | "kind" if self.embedded => return Some(Type::Other),
+            "metadata" if is_implicit => return Some(Type::Metadata),
+            "apiVersion" | "kind" if is_implicit => return Some(Type::Other),
             _ => {}
         }
         match &self.additional {
@@ -168,8 +169,25 @@ impl Schema {
             None => {}
         }
         let mut properties = self.properties.iter();
-        let found = properties.find(|(property, _)| escaped(property) == name);
+        let found = properties.find(|(property, _)| is_accessed_as(property, name));
         found.map(|(_, schema)| Type::Of(schema))
+    }
+
+    /// Returns true if the schema of an embedded resource declares all that rules see of every object. Rules
+    /// then see whatever else it declares of the metadata, as upstream.
+    fn declares_object_meta(&self) -> bool {
+        let has = |of: &Self, name: &str, kind: Kind| {
+            let property = of.properties.get(name);
+            property.is_some_and(|property| property.kind == Some(kind))
+        };
+        let metadata = self.properties.get("metadata").filter(|metadata| {
+            metadata.kind == Some(Kind::Object)
+                && has(metadata, "name", Kind::String)
+                && has(metadata, "generateName", Kind::String)
+        });
+        metadata.is_some()
+            && has(self, "kind", Kind::String)
+            && has(self, "apiVersion", Kind::String)
     }
 }
 
@@ -329,6 +347,53 @@ mod tests {
         check(
             "self.metadata.labels['a'] == 'b'",
             &["undefined field 'labels'"],
+        );
+    }
+
+    /// A rule that selected a field called like a reserved word of CEL by its plain name was refused: only the
+    /// escaped name was known. Upstream takes both since 1.32.
+    #[test]
+    fn reserved_words_are_field_names() {
+        check("self.spec.namespace == 'a'", &[]);
+        check("has(self.spec.namespace)", &[]);
+        check("has(self.spec.__namespace__)", &[]);
+        check(
+            "self.spec.namespaces == 'a'",
+            &["undefined field 'namespaces'"],
+        );
+        check("self.spec.package == 'a'", &["undefined field 'package'"]);
+        check(
+            "self.metadata.namespace == 'a'",
+            &["undefined field 'namespace'"],
+        );
+    }
+
+    /// The metadata of an embedded resource had no members but the two names, whatever its schema declared.
+    #[test]
+    fn an_embedded_resource_can_declare_more_of_its_metadata() {
+        let text = json!({"type": "string"});
+        let mut schema = json!({"type": "object", "properties": {"embedded": {"type": "object",
+            "x-kubernetes-embedded-resource": true,
+            "properties": {"apiVersion": text, "kind": text, "metadata": {"type": "object",
+                "properties": {"name": text, "generateName": text, "namespace": text}}}}}});
+        let told = |schema: &Value, rule: &str| {
+            let schema = Compiler::default().version(Some(schema));
+            problems(compile(rule).unwrap().expression(), &schema, false)
+        };
+        for rule in [
+            "self.embedded.metadata.namespace == 'a'",
+            "self.embedded.metadata.__namespace__ == 'a'",
+        ] {
+            assert_eq!(told(&schema, rule), [""; 0], "{rule}");
+        }
+        let metadata = &mut schema["properties"]["embedded"]["properties"]["metadata"];
+        metadata["properties"]
+            .as_object_mut()
+            .unwrap()
+            .remove("generateName");
+        assert_eq!(
+            told(&schema, "self.embedded.metadata.namespace == 'a'"),
+            ["compilation failed: undefined field 'namespace'"]
         );
     }
 
