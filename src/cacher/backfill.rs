@@ -5,25 +5,21 @@
 //! still as it was written is in the cache already, and is shared with it.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use futures_util::StreamExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::event::CacheEvent;
+use super::replay::{History, RETRY_PAUSE};
 use super::snapshot::{ObjectMap, Snapshot, TooOld};
 use super::source::Unreadable;
 use super::{CachedResource, CacherConfig};
 use crate::api::{Object, ObjectKey, ResourceVersion};
 use crate::reflector::Change;
 use crate::storage::{Storage, StorageError, StorageEvent};
-
-/// How often the watch that reads older history is asked how far it is. A store answers only when the
-/// watch has caught up, so one question is not enough.
-const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// How many revisions are read first: some seconds of a busy store, in some milliseconds. They are all
 /// of the store's, since it has one sequence for every resource.
@@ -32,10 +28,6 @@ const FIRST_SPAN: u64 = 10_000;
 /// Each further part is so many times as long. A part's watch also passes over the later ones, which
 /// costs no more than a third of reading in all.
 const SPAN_GROWTH: u64 = 4;
-
-/// After a lost connection; the time for all of it is limited, so there is no need to wait longer each
-/// time.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Every store begins here; there is nothing before.
 const FIRST_REVISION: ResourceVersion = ResourceVersion::new(1);
@@ -271,32 +263,20 @@ async fn fill(
     source: Source<'_>,
     to: ResourceVersion,
 ) -> Result<(), StorageError> {
-    let Source {
-        resource, storage, ..
-    } = source;
-    let mut watch = storage.watch(&resource.prefix, part.after).await?;
-    loop {
-        // Biased: what was sent comes before asking how far the watch is.
-        let batch = tokio::select! {
-            biased;
-            batch = watch.batches.next() => batch,
-            () = tokio::time::sleep(ASK_PROGRESS_EVERY) => {
-                watch.progress.request();
-                continue;
-            }
-        };
-        let ended = || StorageError::Unavailable("the watch ended".into());
-        let batch = batch.unwrap_or_else(|| Err(ended()))?;
-        for event in batch.events.iter().filter(|event| event.revision <= to) {
-            if let Err(error) = part.push(&source, event) {
-                tracing::warn!(resource = %resource.name, %error, "history begins after it");
-                part.begin_after(event.revision);
-            }
+    let resource = source.resource;
+    let history = History {
+        resource,
+        storage: source.storage,
+    };
+    let from = part.after;
+    let each = |event: &StorageEvent| {
+        if let Err(error) = part.push(&source, event) {
+            tracing::warn!(resource = %resource.name, %error, "history begins after it");
+            part.begin_after(event.revision);
         }
-        if batch.revision >= to {
-            return Ok(());
-        }
-    }
+        ControlFlow::Continue(())
+    };
+    history.follow(from, to, each).await
 }
 
 /// The newest events that fit, and the last known state of what they are about.

@@ -30,7 +30,7 @@ use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
 use super::inbox::{EventBatch, Taken};
 use super::select::select;
-use super::snapshot::{ObjectMap, TooOld};
+use super::snapshot::{Lineage, ObjectMap, TooOld};
 use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
@@ -80,7 +80,7 @@ pub struct CacheWatcher {
     context: WatchContext,
     predicate: Arc<SelectionPredicate>,
     /// Of the snapshots that `position` is a version of.
-    generation: u64,
+    lineage: Lineage,
     /// The position that it began with; the only one that was not told by this cache.
     origin: ResourceVersion,
     position: ResourceVersion,
@@ -140,7 +140,7 @@ impl CacheWatcher {
     pub(super) fn new(
         context: WatchContext,
         predicate: SelectionPredicate,
-        generation: u64,
+        lineage: Lineage,
         start: Start,
         bookmarks: bool,
         timeout: Duration,
@@ -173,7 +173,7 @@ impl CacheWatcher {
             times_unreadable: context.published.times_unreadable(),
             context,
             predicate: Arc::new(predicate),
-            generation,
+            lineage,
             origin: position,
             position,
             phase,
@@ -303,10 +303,10 @@ impl CacheWatcher {
                 fresh_token: None,
             })
         };
-        if snapshot.generation != self.generation {
+        if snapshot.generation != self.lineage.generation {
             return expired(self.position, snapshot.at);
         }
-        if let Some(TooOld(oldest)) = snapshot.hidden(self.origin) {
+        if let Some(TooOld(oldest)) = snapshot.refuses(self.origin, self.lineage) {
             return expired(self.position, oldest);
         }
         let older;
@@ -315,7 +315,7 @@ impl CacheWatcher {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
                     let backfill = &self.context.backfill;
-                    match backfill.events_after(self.position, self.generation, oldest) {
+                    match backfill.events_after(self.position, self.lineage.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)

@@ -170,7 +170,7 @@ impl Cacher {
         if self.stop.is_cancelled() {
             return Err(ReadError::Stopped);
         }
-        let generation = self.snapshot().await?.generation;
+        let lineage = self.snapshot().await?.lineage();
         let start = match self.watch_start(&predicate, options).await {
             Ok(start) => start,
             Err(error @ (ReadError::NotReady { .. } | ReadError::Stopped)) => return Err(error),
@@ -182,7 +182,7 @@ impl Cacher {
         Ok(CacheWatcher::new(
             self.watch_context(),
             predicate,
-            generation,
+            lineage,
             start,
             options.allow_watch_bookmarks,
             timeout,

@@ -24,6 +24,7 @@ mod list_plan;
 mod metered;
 mod probe;
 mod relist;
+mod replay;
 mod select;
 mod snapshot;
 mod source;
@@ -221,6 +222,7 @@ impl Cacher {
         let cache = WatchCache::new(
             self.resource.clone(),
             self.config.clone(),
+            self.storage.clone(),
             self.published.clone(),
             arrival,
         );

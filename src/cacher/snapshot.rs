@@ -80,6 +80,16 @@ pub(super) struct Snapshot {
 struct Gap {
     from: ResourceVersion,
     to: ResourceVersion,
+    /// Which relist made it: the first is 1.
+    relist: u64,
+}
+
+/// Which snapshots a watch goes on with, and which gaps were there before it: those of the snapshot that it
+/// found when it began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lineage {
+    pub(super) generation: u64,
+    relists: u64,
 }
 
 impl Gap {
@@ -200,7 +210,8 @@ impl Snapshot {
         self.advance(at);
         self.relists += 1;
         if from < self.at {
-            self.gaps.push(Gap { from, to: self.at });
+            let (to, relist) = (self.at, self.relists);
+            self.gaps.push(Gap { from, to, relist });
         }
         if self.gaps.len() > GAPS_MAX {
             // The two oldest become one, which hides what was between them too.
@@ -217,6 +228,23 @@ impl Snapshot {
             .iter()
             .find(|gap| gap.hides(version))
             .map(|gap| TooOld(gap.to))
+    }
+
+    pub(super) fn lineage(&self) -> Lineage {
+        Lineage {
+            generation: self.generation,
+            relists: self.relists,
+        }
+    }
+
+    /// Whether a watch that began after `origin` cannot go on here, and the version to begin with instead. A
+    /// watch is told the difference that a relist found if it was there when that happened. One that began
+    /// later would take the difference for every event since its version, which some are missing of.
+    pub(super) fn refuses(&self, origin: ResourceVersion, watch: Lineage) -> Option<TooOld> {
+        let refuses =
+            |gap: &&Gap| gap.hides(origin) || (gap.relist <= watch.relists && origin < gap.to);
+        let gap = self.gaps.iter().rev().find(refuses)?;
+        Some(TooOld(gap.to))
     }
 
     /// Drops the oldest revisions while history takes more than `bytes_max`, or while the oldest is

@@ -6,6 +6,7 @@ mod consistency;
 mod corrupt;
 mod crowds;
 mod fake;
+mod gaps;
 mod history;
 mod lifecycle;
 mod metrics;

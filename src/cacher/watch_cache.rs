@@ -13,11 +13,13 @@ use super::event::{CacheEvent, Received};
 use super::freshness::Freshness;
 use super::metered::Arrival;
 use super::relist;
+use super::replay::{History, ReplayError};
 use super::snapshot::{ObjectMap, Snapshot};
 use super::{CachedResource, CacherConfig, ReadError};
 use crate::api::{Object, ResourceVersion};
 use crate::metrics::Stage;
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
+use crate::storage::Storage;
 
 /// What the writer publishes and everyone else reads.
 #[derive(Debug)]
@@ -115,6 +117,8 @@ impl Published {
 pub(super) struct WatchCache {
     resource: Arc<CachedResource>,
     config: CacherConfig,
+    /// Where what was missed is read from.
+    storage: Arc<dyn Storage>,
     published: Arc<Published>,
     /// Of what is taken in next.
     arrival: Arrival,
@@ -125,12 +129,14 @@ impl WatchCache {
     pub(super) fn new(
         resource: Arc<CachedResource>,
         config: CacherConfig,
+        storage: Arc<dyn Storage>,
         published: Arc<Published>,
         arrival: Arrival,
     ) -> Self {
         Self {
             resource,
             config,
+            storage,
             published,
             arrival,
             current: None,
@@ -143,6 +149,63 @@ impl WatchCache {
         };
         snapshot.trim(self.config.history_bytes_max, self.config.history_window);
         self.published.publish(snapshot);
+    }
+
+    /// What follows `snapshot` when storage was listed again: every event that storage still has, or the
+    /// difference, or another generation.
+    async fn relist(
+        &self,
+        mut snapshot: Snapshot,
+        objects: ObjectMap,
+        at: ResourceVersion,
+    ) -> Snapshot {
+        let (resource, count) = (&self.resource.name, objects.len());
+        match self.missed(&snapshot, &objects, at).await {
+            Ok(missed) => {
+                let told: usize = missed.iter().map(Vec::len).sum();
+                for revision in missed {
+                    snapshot.push(revision);
+                }
+                snapshot.advance(at);
+                tracing::info!(%resource, %at, count, told, "relisted; nothing was missed");
+                return snapshot;
+            }
+            Err(error) => tracing::info!(%resource, %error, "missed history cannot be replayed"),
+        }
+        let Some(changes) = relist::changes(&snapshot, &objects, at) else {
+            tracing::warn!(
+                %resource, %at, was = %snapshot.at,
+                "relisted; the gap cannot be told, watches end"
+            );
+            self.published.freshness.restart();
+            let generation = snapshot.generation + 1;
+            return Snapshot::new(generation, objects, &self.resource.triggers, at);
+        };
+        let told: usize = changes.iter().map(Vec::len).sum();
+        let from = snapshot.at;
+        for revision in changes {
+            snapshot.push(revision);
+        }
+        snapshot.relisted(from, at);
+        tracing::info!(%resource, %at, count, told, "relisted");
+        snapshot
+    }
+
+    /// The events that lead from `snapshot` to the listed `objects`, from storage's history.
+    async fn missed(
+        &self,
+        snapshot: &Snapshot,
+        objects: &ObjectMap,
+        at: ResourceVersion,
+    ) -> Result<Vec<Vec<CacheEvent>>, ReplayError> {
+        let history = History {
+            resource: &self.resource,
+            storage: &*self.storage,
+        };
+        let read = history.between(snapshot, objects, at, self.config.history_bytes_max);
+        let limit = self.config.start_timeout;
+        let read = tokio::time::timeout(limit, read).await;
+        read.unwrap_or(Err(ReplayError::TimedOut(limit)))
     }
 
     fn following(&self) {
@@ -188,33 +251,13 @@ impl ReflectorStore for WatchCache {
             .into_iter()
             .map(|object| (object.key().clone(), object))
             .collect();
-        match self.current.take() {
-            Some(mut snapshot) => match relist::changes(&snapshot, &objects, at) {
-                Some(changes) => {
-                    let told: usize = changes.iter().map(Vec::len).sum();
-                    let from = snapshot.at;
-                    for revision in changes {
-                        snapshot.push(revision);
-                    }
-                    snapshot.relisted(from, at);
-                    tracing::info!(resource = %self.resource.name, %at, count, told, "relisted");
-                    self.current = Some(snapshot);
-                }
-                None => {
-                    tracing::warn!(
-                        resource = %self.resource.name, %at, was = %snapshot.at,
-                        "relisted; the gap cannot be told, watches end"
-                    );
-                    self.published.freshness.restart();
-                    let generation = snapshot.generation + 1;
-                    self.current = Some(Snapshot::new(generation, objects, triggers, at));
-                }
-            },
+        self.current = Some(match self.current.take() {
+            Some(snapshot) => self.relist(snapshot, objects, at).await,
             None => {
                 tracing::debug!(resource = %self.resource.name, %at, count, "listed");
-                self.current = Some(Snapshot::new(0, objects, triggers, at));
+                Snapshot::new(0, objects, triggers, at)
             }
-        }
+        });
         self.trim_and_publish();
         let taken = self.arrival.get().elapsed();
         self.resource.metrics.initialized(taken);

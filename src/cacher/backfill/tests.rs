@@ -1,6 +1,7 @@
 //! The reading of older history alone: in which order, how far, and who waits for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::tests::{FakeStorage, Silent, garbage, pod, resource, rv};
 use super::*;

@@ -167,6 +167,38 @@ fn a_gap_hides_what_is_inside_of_it() {
     }
 }
 
+/// A watch that began at the start of a gap, or before it, was told the difference that the relist had found
+/// as if that were every event since: states in between were skipped, without a 410.
+#[test]
+fn a_gap_refuses_watches_that_begin_before_its_end() {
+    let mut snapshot = empty();
+    snapshot.advance(rv(10));
+    let before = snapshot.lineage();
+    snapshot.relisted(rv(10), rv(20));
+    let between = snapshot.lineage();
+    snapshot.advance(rv(30));
+    snapshot.relisted(rv(30), rv(40));
+    let after = snapshot.lineage();
+    let refuses = |origin, watch| {
+        snapshot
+            .refuses(rv(origin), watch)
+            .map(|TooOld(at)| at.get())
+    };
+    for (origin, of_before, of_between, of_after) in [
+        (5, None, Some(20), Some(40)),
+        (10, None, Some(20), Some(40)),
+        (15, Some(20), Some(20), Some(40)),
+        (20, None, None, Some(40)),
+        (30, None, None, Some(40)),
+        (35, Some(40), Some(40), Some(40)),
+        (40, None, None, None),
+    ] {
+        assert_eq!(refuses(origin, before), of_before, "{origin}");
+        assert_eq!(refuses(origin, between), of_between, "{origin}");
+        assert_eq!(refuses(origin, after), of_after, "{origin}");
+    }
+}
+
 /// Each relist left a gap for as long as the process lived, looked through at each read of history.
 #[test]
 fn gaps_of_a_quiet_resource_are_bounded() {

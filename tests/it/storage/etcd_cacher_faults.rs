@@ -145,6 +145,73 @@ async fn garbage_of_another_writer_is_told_and_forgiven() {
     tasks.drain(PATIENCE).await.unwrap();
 }
 
+/// While an unreadable value lay in etcd and was then deleted, a watch that resumed from just before the gap
+/// got only the last of five changes of another object, without a 410. What etcd has forgotten is a 410.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_beside_an_unreadable_value_are_replayed_or_refused() {
+    let process = EtcdProcess::start(&[]).await;
+    let store: Arc<dyn Storage> = process.connect().await;
+    let tasks = Tasks::new();
+    let mut raw = etcd_client::Client::connect([process.url()], None)
+        .await
+        .unwrap();
+    let made = create(&store, "/pods/ns/a", &pod("a")).await;
+    let cacher = cacher(store.clone(), &tasks);
+    until(&cacher, &["ns/a"]).await;
+    let mut begin = made;
+    for is_compacted in [false, true] {
+        raw.put("/registry/pods/ns/b", "garbage", None)
+            .await
+            .unwrap();
+        let mut versions = Vec::new();
+        for _ in 0..5 {
+            let response = raw
+                .put("/registry/pods/ns/a", pod("a"), None)
+                .await
+                .unwrap();
+            let revision = response.header().unwrap().revision();
+            versions.push(ResourceVersion::new(u64::try_from(revision).unwrap()));
+        }
+        until_unready(&cacher).await;
+        if is_compacted {
+            let now = store.current_revision().await.unwrap();
+            store.compact(now).await.unwrap();
+        }
+        raw.delete("/registry/pods/ns/b", None).await.unwrap();
+        until_ready(&cacher).await;
+        until(&cacher, &["ns/a"]).await;
+        let mut watcher = watch(&cacher, begin).await;
+        let mut told = Vec::new();
+        let mut error = None;
+        while told.len() < versions.len() && error.is_none() {
+            let items = tokio::time::timeout(PATIENCE, watcher.next()).await;
+            for item in items.expect("it is told").expect("it goes on") {
+                match item {
+                    WatchItem::Event(event) => told.push(event.resource_version()),
+                    WatchItem::Error(told) => error = Some(told.to_string()),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        if is_compacted {
+            let error = error.expect("what is forgotten is not skipped");
+            assert!(error.contains("too old") && told.is_empty(), "{error}");
+        } else {
+            assert_eq!((told, error), (versions, None));
+        }
+        begin = store.current_revision().await.unwrap();
+    }
+    tasks.drain(PATIENCE).await.unwrap();
+}
+
+async fn until_unready(cacher: &Arc<Cacher>) {
+    let deadline = Instant::now() + PATIENCE;
+    while cacher.readiness().is_ok() {
+        assert!(Instant::now() < deadline, "it is ready");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn until_ready(cacher: &Arc<Cacher>) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(reason) = cacher.readiness() {

@@ -1,0 +1,193 @@
+//! Replay: what happened in storage while the cache could not follow it, read from storage's own history when
+//! the cache lists again. It leads from the old state to the listed one event by event, so that watches and
+//! clients that resume miss nothing. Values that cannot be read count for nothing, their deletions too.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+
+use super::CachedResource;
+use super::event::CacheEvent;
+use super::snapshot::{ObjectMap, Snapshot};
+use super::source::Unreadable;
+use crate::api::{ObjectKey, ResourceVersion};
+use crate::reflector::Change;
+use crate::storage::{Storage, StorageError, StorageEvent};
+
+/// How often a watch that reads history is asked how far it is. A store answers only when the watch has
+/// caught up, so one question is not enough.
+const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// After a lost connection; the time for all of it is limited, so there is no need to wait longer each
+/// time.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why the events between two states are not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReplayError {
+    /// Storage no longer has them, or cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// They take more memory than history may.
+    #[error("the events take more than {0} bytes")]
+    TooLarge(usize),
+    /// They do not lead from the one state to the other: one of them is not what storage had.
+    #[error("the events do not lead to the listed state")]
+    Contradiction,
+    /// It took longer than this.
+    #[error("the events were not read within {0:?}")]
+    TimedOut(Duration),
+}
+
+/// What events are read from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct History<'a> {
+    pub(super) resource: &'a CachedResource,
+    pub(super) storage: &'a dyn Storage,
+}
+
+impl<'a> History<'a> {
+    /// Calls `each` with every event after `from` and up to `to`, in order, until it breaks.
+    ///
+    /// # Errors
+    /// Storage has forgotten some of them, or cannot be read.
+    pub(super) async fn follow(
+        self,
+        from: ResourceVersion,
+        to: ResourceVersion,
+        mut each: impl FnMut(&StorageEvent) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        let mut watch = self.storage.watch(&self.resource.prefix, from).await?;
+        loop {
+            // Biased: what was sent comes before asking how far the watch is.
+            let batch = tokio::select! {
+                biased;
+                batch = watch.batches.next() => batch,
+                () = tokio::time::sleep(ASK_PROGRESS_EVERY) => {
+                    watch.progress.request();
+                    continue;
+                }
+            };
+            let ended = || StorageError::Unavailable("the watch ended".into());
+            let batch = batch.unwrap_or_else(|| Err(ended()))?;
+            for event in batch.events.iter().filter(|event| event.revision <= to) {
+                if each(event).is_break() {
+                    return Ok(());
+                }
+            }
+            if batch.revision >= to {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The revisions that lead from `old` to `listed`, the state at `at`, each with all of its events.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub(super) async fn between(
+        self,
+        old: &Snapshot,
+        listed: &ObjectMap,
+        at: ResourceVersion,
+        bytes_max: usize,
+    ) -> Result<Vec<Vec<CacheEvent>>, ReplayError> {
+        let mut fold = self.fold(old, bytes_max);
+        while old.at < at {
+            let read = self.follow(old.at, at, |event| fold.take(event)).await;
+            match read {
+                Ok(()) => break,
+                Err(StorageError::Unavailable(reason)) => {
+                    let resource = &self.resource.name;
+                    tracing::debug!(%resource, reason, "missed history is read again");
+                    fold = self.fold(old, bytes_max);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if at < old.at {
+            return Err(ReplayError::Contradiction);
+        }
+        if fold.bytes > bytes_max {
+            return Err(ReplayError::TooLarge(bytes_max));
+        }
+        match are_equal(&fold.objects, listed) {
+            true => Ok(fold.revisions.into_values().collect()),
+            false => Err(ReplayError::Contradiction),
+        }
+    }
+
+    fn fold(self, old: &Snapshot, bytes_max: usize) -> Fold<'a> {
+        Fold {
+            resource: self.resource,
+            objects: old.objects().clone(),
+            revisions: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+}
+
+/// Returns true if both states have the same objects at the same versions.
+fn are_equal(one: &ObjectMap, other: &ObjectMap) -> bool {
+    fn versions(objects: &ObjectMap) -> impl Iterator<Item = (&ObjectKey, ResourceVersion)> {
+        let objects = objects.iter();
+        objects.map(|(key, object)| (key, object.resource_version()))
+    }
+    one.len() == other.len() && versions(one).eq(versions(other))
+}
+
+/// A state, and the events that led to it.
+struct Fold<'a> {
+    resource: &'a CachedResource,
+    objects: ObjectMap,
+    revisions: BTreeMap<ResourceVersion, Vec<CacheEvent>>,
+    /// What the events take.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Fold<'_> {
+    fn take(&mut self, event: &StorageEvent) -> ControlFlow<()> {
+        let Some(event) = self.event(event) else {
+            return ControlFlow::Continue(());
+        };
+        self.bytes += event.memory();
+        if self.bytes > self.bytes_max {
+            return ControlFlow::Break(());
+        }
+        let version = event.resource_version();
+        self.revisions.entry(version).or_default().push(event);
+        ControlFlow::Continue(())
+    }
+
+    /// Applies `event`; `None` when it changes nothing that can be read.
+    fn event(&mut self, event: &StorageEvent) -> Option<CacheEvent> {
+        let received = Instant::now();
+        let key = self.resource.key_of(&event.key).ok()?;
+        if event.value.is_none() {
+            let previous = self.objects.remove(&key)?;
+            // The last value may be one that cannot be read: the object was the one before then.
+            let object = match self.resource.change(event) {
+                Ok(Change::Deleted(object)) => object,
+                _ => previous.deleted_at(event.revision),
+            };
+            return Some(CacheEvent::delete(object, previous, received));
+        }
+        match self.resource.change(event) {
+            Ok(Change::Added(object) | Change::Modified(object)) => {
+                let previous = self.objects.insert(key, object.clone());
+                Some(CacheEvent::put(object, previous, received))
+            }
+            Ok(Change::Deleted(_)) => None,
+            Err(Unreadable { key, detail }) => {
+                tracing::debug!(%key, detail, "an unreadable value is passed over");
+                None
+            }
+        }
+    }
+}
