@@ -275,7 +275,19 @@ fn describe(resource: &Resource) -> Served {
         verbs: verbs(&resource.offered()),
         parts: parts.collect(),
         schema: resource.custom.as_ref().map(|custom| custom.schema.clone()),
+        selectable: resource
+            .custom
+            .iter()
+            .flat_map(|_| selectable(resource))
+            .collect(),
     }
+}
+
+/// The fields that a custom resource's definition makes selectable.
+fn selectable(resource: &Resource) -> Vec<String> {
+    let columns = resource.columns.fields().iter();
+    let labels = columns.map(|column| column.label.to_string());
+    labels.filter(|label| !label.is_empty()).collect()
 }
 
 /// What tells documents about these resources apart: all that they are made of.

@@ -293,6 +293,10 @@ fn tabs(size: &str) -> Value {
                     "type": "object", "description": "A tab is for the test.",
                     "properties": {"spec": {"type": "object", "properties": {
                         "size": {"type": "integer", "description": size},
+                        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                        "port": {"x-kubernetes-int-or-string": true},
+                        "template": {"type": "object", "x-kubernetes-embedded-resource": true,
+                            "x-kubernetes-preserve-unknown-fields": true},
                     }}},
                 }},
             }],
@@ -341,6 +345,20 @@ async fn custom_resources_are_described_and_checked(server: &Server) {
         tab["properties"]["spec"]["properties"]["size"]["description"],
         "Its size."
     );
+    let spec = &tab["properties"]["spec"]["properties"];
+    assert_eq!(spec["port"]["anyOf"][1]["type"], "string");
+    let template = &spec["template"];
+    assert_eq!(template["required"], json!(["kind", "apiVersion"]));
+    let older = get(&mut wire, "/openapi/v2", &[]).await;
+    let older: Value = serde_json::from_slice(&older.body).unwrap();
+    let tab = &older["definitions"]["com.example.stable.v1.Tab"];
+    let spec = &tab["properties"]["spec"]["properties"];
+    let any = json!({"x-kubernetes-preserve-unknown-fields": true});
+    assert_eq!(
+        spec["any"], any,
+        "older kubectl refuses all members otherwise"
+    );
+    assert!(older["paths"]["/api/v1/watch/pods"]["get"].is_object());
 
     let object = json!({
         "apiVersion": "stable.example.com/v1", "kind": "Tab", "metadata": {"name": "a"},

@@ -5,17 +5,16 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Served;
 use super::kinds::{self, Describe};
 use super::paths::{Dialect, Names};
+use super::{Served, custom};
 use crate::schema::types::{ListKind, Shape, TypeRef};
 
-/// What a schema of OpenAPI v2 may hold besides extensions.
+/// What a schema of OpenAPI v2 may hold besides extensions. Upstream prunes the defaults of that document.
 const V2_MEMBERS: &[&str] = &[
     "$ref",
     "additionalProperties",
     "allOf",
-    "default",
     "description",
     "enum",
     "example",
@@ -81,7 +80,8 @@ impl<'a> Components<'a> {
         let name = self.names.definition(&api_version, &resource.kind);
         match &resource.schema {
             Some(schema) => {
-                let schema = custom(resource, schema, &self.names.meta("ObjectMeta"));
+                let metadata = self.names.meta("ObjectMeta");
+                let schema = custom::schema(resource, schema, self.names.dialect, &metadata);
                 self.schemas.insert(name.clone(), schema);
             }
             None => {
@@ -107,7 +107,7 @@ impl<'a> Components<'a> {
 
     fn list(&self, resource: &Served, of: &str) -> Value {
         let kind = format!("{}List", resource.kind);
-        json!({
+        let mut list = json!({
             "description": format!("{kind} is a list of {}.", resource.kind),
             "type": "object",
             "required": ["items"],
@@ -122,7 +122,11 @@ impl<'a> Components<'a> {
                 "metadata": {"description": LIST_META, "$ref": self.names.meta("ListMeta")},
             },
             "x-kubernetes-group-version-kind": [gvk(&resource.group, &resource.version, &kind)],
-        })
+        });
+        if !resource.selectable.is_empty() {
+            list["x-kubernetes-selectable-fields"] = custom::selectable(resource);
+        }
+        list
     }
 
     /// All of them, as this dialect has them.
@@ -141,6 +145,9 @@ impl<'a> Components<'a> {
                 schema.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
             }
         }
+        let event = self.watch_event();
+        self.schemas
+            .insert(definition_of("meta.v1.WatchEvent"), event);
         self.options_and_status(resources);
         self.schemas.insert(
             definition_of("meta.v1.Patch"),
@@ -156,7 +163,24 @@ impl<'a> Components<'a> {
         self.schemas
     }
 
-    /// Those two are of every group and of core.
+    fn watch_event(&self) -> Value {
+        let object = self.names.reference(RAW_EXTENSION);
+        json!({
+            "description": "Event represents a single event to a watched resource.",
+            "type": "object",
+            "required": ["type", "object"],
+            "properties": {
+                "object": {
+                    "description": "The object after the change; of DELETED its last state, of BOOKMARK only \
+                                    its resourceVersion, of ERROR a Status.",
+                    "$ref": object,
+                },
+                "type": {"type": "string"},
+            },
+        })
+    }
+
+    /// Those are of every group, or of core only.
     fn options_and_status(&mut self, resources: &[Served]) {
         let mut versions = vec![("", "v1")];
         for resource in resources {
@@ -165,7 +189,7 @@ impl<'a> Components<'a> {
                 versions.push(version);
             }
         }
-        for kind in ["DeleteOptions", "Status"] {
+        for kind in ["DeleteOptions", "Status", "WatchEvent"] {
             let name = definition_of(&format!("meta.v1.{kind}"));
             let all = if kind == "Status" {
                 &versions[..1]
@@ -247,48 +271,16 @@ fn annotate_member(of: TypeRef<'_>, property: &mut Map<String, Value>) {
     }
 }
 
-const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. \
+pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. \
                            Servers convert what they know to the latest internal value and may reject \
                            what they do not know.";
-const KIND: &str = "Kind says which REST resource this object is. Servers may infer it from where the \
+pub(super) const KIND: &str = "Kind says which REST resource this object is. Servers may infer it from where the \
                     client sends requests to. It cannot be changed and is in CamelCase.";
-const METADATA: &str = "Standard object's metadata.";
+pub(super) const METADATA: &str = "Standard object's metadata.";
 const LIST_META: &str = "Standard list metadata.";
 
 pub(super) fn gvk(group: &str, version: &str, kind: &str) -> Value {
     json!({"group": group, "kind": kind, "version": version})
-}
-
-/// A custom resource's schema with what every object has.
-fn custom(resource: &Served, schema: &Value, metadata: &str) -> Value {
-    let mut schema = match schema {
-        Value::Object(schema) => schema.clone(),
-        _ => Map::from_iter([(
-            "x-kubernetes-preserve-unknown-fields".to_owned(),
-            true.into(),
-        )]),
-    };
-    schema.insert("type".to_owned(), "object".into());
-    let properties = schema
-        .entry("properties")
-        .or_insert_with(|| Value::Object(Map::new()));
-    if let Some(properties) = properties.as_object_mut() {
-        let common = [
-            (
-                "apiVersion",
-                json!({"description": API_VERSION, "type": "string"}),
-            ),
-            ("kind", json!({"description": KIND, "type": "string"})),
-            (
-                "metadata",
-                json!({"description": METADATA, "$ref": metadata}),
-            ),
-        ];
-        properties.extend(common.map(|(name, schema)| (name.to_owned(), schema)));
-    }
-    let kinds = json!([gvk(&resource.group, &resource.version, &resource.kind)]);
-    schema.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
-    Value::Object(schema)
 }
 
 /// Types whose JSON is not what their structure is.
@@ -356,6 +348,8 @@ fn adapt(schema: &mut Value, dialect: Dialect) {
             .for_each(|schema| adapt(schema, dialect));
     }
 }
+
+const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
 const PACKAGES: &[(&str, &str)] = &[
     ("meta", "io.k8s.apimachinery.pkg.apis."),

@@ -68,6 +68,7 @@ pub(super) const COMMON: &[Describe] = &[
     |generator| generator.subschema_for::<meta::v1::ListMeta>(),
     |generator| generator.subschema_for::<meta::v1::ObjectMeta>(),
     |generator| generator.subschema_for::<meta::v1::Status>(),
+    |generator| generator.subschema_for::<k8s_openapi::apimachinery::pkg::runtime::RawExtension>(),
 ];
 
 /// How a kind is described.

@@ -7,6 +7,7 @@
 //! schemas, `kubectl apply` the merge rules, `kubectl create --validate` the parameters of PATCH.
 
 mod components;
+mod custom;
 mod gnostic;
 mod gnostic_v3;
 mod kinds;
@@ -43,6 +44,8 @@ pub struct Served {
     pub parts: Vec<Part>,
     /// Of a custom resource: the `openAPIV3Schema` of its version, null if it has none.
     pub schema: Option<Arc<Value>>,
+    /// Of a custom resource: the paths of its selectable fields, like `spec.color`.
+    pub selectable: Vec<String>,
 }
 
 /// A subresource as the documents tell of it.

@@ -157,6 +157,7 @@ pub(super) enum Answer {
     Object,
     List,
     Status,
+    Event,
 }
 
 const OK: (&str, &str) = ("200", "OK");
@@ -179,4 +180,13 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &[DELETE], body: Body::Options, answer: Answer::Status, codes: &[OK, ACCEPTED] },
     Operation { verb: "patch", method: "patch", word: "patch", action: "patch", named: true,
         parameters: &[PATCH], body: Body::Patch, answer: Answer::Object, codes: &[OK, CREATED] },
+];
+
+/// What the deprecated paths below `/watch/` do.
+#[rustfmt::skip]
+pub(super) const WATCH_OPERATIONS: &[Operation] = &[
+    Operation { verb: "watch", method: "get", word: "watch", action: "watchlist", named: false,
+        parameters: &[SELECT, WATCH], body: Body::None, answer: Answer::Event, codes: &[OK] },
+    Operation { verb: "watch", method: "get", word: "watch", action: "watch", named: true,
+        parameters: &[SELECT, WATCH], body: Body::None, answer: Answer::Event, codes: &[OK] },
 ];

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::components::{definition_of, gvk};
-use super::operations::{Answer, Body, OPERATIONS, Operation, PRETTY, Parameter};
+use super::operations::{Answer, Body, OPERATIONS, Operation, PRETTY, Parameter, WATCH_OPERATIONS};
 use super::{Part, Served};
 use crate::schema::Types;
 
@@ -12,6 +12,15 @@ const OBJECT_TYPES: &[&str] = &[
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
+];
+const CUSTOM_OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
+/// Of what can be watched.
+const STREAM_TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 const PATCH_TYPES: &[&str] = &[
     "application/json-patch+json",
@@ -85,6 +94,8 @@ struct Place<'a> {
     /// Its objects' namespace is in the path.
     namespaced: bool,
     named: bool,
+    /// It is one of the deprecated paths below `/watch/`.
+    watches: bool,
 }
 
 /// Adds the paths of a resource.
@@ -95,6 +106,7 @@ pub(super) fn add(names: &Names<'_>, resource: &Served, paths: &mut Map<String, 
         part,
         namespaced,
         named,
+        watches: false,
     };
     let mut all = vec![
         place(None, resource.namespaced, false),
@@ -103,6 +115,11 @@ pub(super) fn add(names: &Names<'_>, resource: &Served, paths: &mut Map<String, 
     if resource.namespaced {
         // All namespaces can only be listed.
         all.push(place(None, false, false));
+    }
+    // Those of custom resources are not published.
+    if resource.schema.is_none() && resource.verbs.iter().any(|verb| verb == "watch") {
+        let watched: Vec<_> = all.iter().map(Place::watched).collect();
+        all.extend(watched);
     }
     for part in &resource.parts {
         all.push(place(Some(part), resource.namespaced, true));
@@ -115,12 +132,23 @@ pub(super) fn add(names: &Names<'_>, resource: &Served, paths: &mut Map<String, 
 }
 
 impl Place<'_> {
+    /// The path below `/watch/` of the same objects.
+    fn watched(&self) -> Self {
+        Self {
+            watches: true,
+            ..*self
+        }
+    }
+
     fn path(&self) -> String {
         let Served { group, version, .. } = self.resource;
         let mut path = match group.is_empty() {
             true => format!("/api/{version}"),
             false => format!("/apis/{group}/{version}"),
         };
+        if self.watches {
+            path.push_str("/watch");
+        }
         if self.namespaced {
             path.push_str("/namespaces/{namespace}");
         }
@@ -141,14 +169,19 @@ impl Place<'_> {
         let all_namespaces = self.resource.namespaced && !self.namespaced;
         let verbs = self.part.map_or(&self.resource.verbs, |part| &part.verbs);
         let mut item = Map::new();
-        for operation in OPERATIONS {
+        let operations = match self.watches {
+            true => WATCH_OPERATIONS,
+            false => OPERATIONS,
+        };
+        for operation in operations {
             let served = verbs.iter().any(|verb| verb == operation.verb);
             // What is sent to a part of an object is sent to that object.
             let fits = match self.part {
                 Some(_) => operation.verb == "create" || operation.named,
                 None => operation.named == self.named,
             };
-            if served && fits && (!all_namespaces || operation.verb == "list") {
+            let lists = matches!(operation.verb, "list" | "watch");
+            if served && fits && (!all_namespaces || lists) {
                 let told = self.operation(operation, all_namespaces);
                 item.insert(operation.method.to_owned(), told);
             }
@@ -239,6 +272,7 @@ impl Place<'_> {
             Answer::Object => self.names.reference(&object),
             Answer::List => self.names.reference(&format!("{object}List")),
             Answer::Status => self.names.meta("Status"),
+            Answer::Event => self.names.meta("WatchEvent"),
         };
         let (sent, media): (_, &[&str]) = match operation.body {
             Body::None => (None, &["*/*"]),
@@ -271,7 +305,7 @@ impl Place<'_> {
                     }));
                 }
                 told.insert("consumes".to_owned(), json!(media));
-                told.insert("produces".to_owned(), json!(OBJECT_TYPES));
+                told.insert("produces".to_owned(), json!(self.answer_types(operation)));
                 told.insert("schemes".to_owned(), json!(["https"]));
             }
         }
@@ -280,11 +314,20 @@ impl Place<'_> {
         Value::Object(told)
     }
 
+    fn answer_types(&self, operation: &Operation) -> &'static [&'static str] {
+        match operation.verb {
+            _ if self.resource.schema.is_some() => CUSTOM_OBJECT_TYPES,
+            "list" | "watch" => STREAM_TYPES,
+            _ => OBJECT_TYPES,
+        }
+    }
+
     fn responses(&self, operation: &Operation, answer: &str) -> Value {
         let codes = operation.codes.iter().map(|(code, description)| {
             let told = match self.names.dialect {
                 Dialect::V3 => {
-                    json!({"description": description, "content": content(OBJECT_TYPES, answer)})
+                    let content = content(self.answer_types(operation), answer);
+                    json!({"description": description, "content": content})
                 }
                 Dialect::V2 => json!({"description": description, "schema": {"$ref": answer}}),
             };
@@ -299,6 +342,14 @@ impl Place<'_> {
         let part = self.part.map(|part| &*part.name);
         match (operation.verb, part) {
             ("list", _) => format!("list or watch objects of kind {kind}"),
+            ("watch", _) if operation.named => format!(
+                "watch changes to an object of kind {kind}. deprecated: use the 'watch' parameter with a list \
+                 operation instead, filtered to a single item with the 'fieldSelector' parameter."
+            ),
+            ("watch", _) => format!(
+                "watch individual changes to a list of {kind}. deprecated: use the 'watch' parameter with a \
+                 list operation instead."
+            ),
             ("create", None) => format!("create a {kind}"),
             ("create", Some(part)) => format!("create {part} of a {}", self.resource.kind),
             ("deletecollection", _) => format!("delete collection of {kind}"),
@@ -335,6 +386,9 @@ impl Place<'_> {
         id.push_str(&self.resource.kind);
         if let Some(part) = self.part {
             id.push_str(&capital(&part.name));
+        }
+        if self.watches && !self.named {
+            id.push_str("List");
         }
         if all_namespaces {
             id.push_str("ForAllNamespaces");

@@ -32,6 +32,7 @@ fn served(api_version: &str, kind: &str) -> Served {
             body: None,
         }],
         schema: None,
+        selectable: Vec::new(),
     }
 }
 
@@ -240,6 +241,103 @@ fn clients_find_what_they_look_for() {
 }
 
 #[test]
+fn watch_paths_are_those_of_built_in_resources() {
+    let types = Types::builtins();
+    let watched = |schema: Option<Arc<Value>>, version: &str, kind: &str| {
+        let mut resource = served(version, kind);
+        resource.verbs.push("watch".to_owned());
+        resource.schema = schema;
+        resource
+    };
+    let resources = [
+        watched(None, "v1", "Pod"),
+        watched(
+            Some(Arc::new(Value::Null)),
+            "stable.example.com/v1",
+            "CronTab",
+        ),
+    ];
+    for document in [
+        v3(&about(), &types, &resources),
+        v2(&about(), &types, &resources),
+    ] {
+        let paths = document["paths"].as_object().expect("paths");
+        let paths: Vec<_> = paths
+            .iter()
+            .filter(|(path, _)| path.contains("/watch/"))
+            .collect();
+        let told: Vec<(&str, &str, &str)> = paths
+            .iter()
+            .map(|(path, item)| {
+                let text = |name: &str| item["get"][name].as_str().expect("a text");
+                (&***path, text("operationId"), text("x-kubernetes-action"))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (
+                    "/api/v1/watch/namespaces/{namespace}/pods",
+                    "watchCoreV1NamespacedPodList",
+                    "watchlist"
+                ),
+                (
+                    "/api/v1/watch/namespaces/{namespace}/pods/{name}",
+                    "watchCoreV1NamespacedPod",
+                    "watch"
+                ),
+                (
+                    "/api/v1/watch/pods",
+                    "watchCoreV1PodListForAllNamespaces",
+                    "watchlist"
+                ),
+            ]
+        );
+    }
+    let document = v2(&about(), &types, &resources);
+    let get = &document["paths"]["/api/v1/watch/pods"]["get"];
+    let event = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+    assert_eq!(
+        get["responses"]["200"]["schema"]["$ref"],
+        format!("#/definitions/{event}")
+    );
+    let object = &document["definitions"][event]["properties"]["object"]["$ref"];
+    let object = object.as_str().and_then(|place| place.strip_prefix('#'));
+    assert!(document.pointer(object.expect("a reference")).is_some());
+}
+
+/// The document that upstream serves has none: kubectl took them for values that users had given.
+#[test]
+fn v2_has_no_defaults() {
+    let types = Types::builtins();
+    let schema = json!({"type": "object", "properties": {"spec": {
+        "type": "object", "default": {}, "properties": {"default": {"type": "string", "default": "a"}}}}});
+    let mut resources = all();
+    resources.push(Served {
+        schema: Some(Arc::new(schema)),
+        ..served("stable.example.com/v1", "CronTab")
+    });
+    fn defaults(schema: &Value) -> usize {
+        match schema {
+            Value::Object(members) => {
+                // Some members are called so.
+                let is_member = |told: &Value| told["type"].is_string() || told["$ref"].is_string();
+                let own = members.get("default").is_some_and(|told| !is_member(told));
+                usize::from(own) + members.values().map(defaults).sum::<usize>()
+            }
+            Value::Array(items) => items.iter().map(defaults).sum(),
+            _ => 0,
+        }
+    }
+    assert_eq!(
+        defaults(&v2(&about(), &types, &resources)["definitions"]),
+        0
+    );
+    let document = v3(&about(), &types, &resources);
+    assert!(defaults(&document["components"]["schemas"]) > 10);
+}
+
+#[test]
 fn custom_resources_are_described_by_their_schema() {
     let types = Types::builtins();
     let schema = json!({"type": "object", "properties": {"spec": {
@@ -277,7 +375,8 @@ fn custom_resources_are_described_by_their_schema() {
     let spec = &document["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"];
     assert_eq!(
         spec["properties"]["size"],
-        json!({"description": "How large."})
+        json!({"description": "How large."}),
+        "what can be null has no type"
     );
     assert_eq!(
         spec["properties"]["port"],
