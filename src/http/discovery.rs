@@ -16,6 +16,7 @@ use crate::registry::{Resource, Subresource};
 
 use super::accept::clauses;
 use super::error::WireError;
+use super::ordered::{DISCOVERY, Ordered};
 use super::response::{response, set};
 
 const AGGREGATED_TYPE: &str =
@@ -266,7 +267,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
 
 /// The response of an aggregated document: with an ETag, or 304 for one that has it.
 pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Response {
-    let json = document.to_string();
+    let json = serde_json::to_string(&Ordered::new(document, &DISCOVERY))
+        .expect("a document of texts, lists and maps can be written");
     let digest = Sha512::digest(json.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02X}")).collect();
     let etag = format!("\"{hex}\"");

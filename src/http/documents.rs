@@ -12,8 +12,11 @@ pub(crate) fn git_version() -> String {
     format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+watchet-{own}")
 }
 
-/// `/version`. What a build does not record (commit, date) is empty; the fields about Go say which
-/// Rust it takes.
+/// The commit that was built, as the build script found it.
+const GIT_COMMIT: &str = env!("WATCHET_GIT_COMMIT");
+
+/// `/version`. What a build does not record (its date, the state of its tree) is empty; the fields about Go
+/// say which Rust it takes.
 pub(crate) fn version() -> Value {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -24,7 +27,7 @@ pub(crate) fn version() -> Value {
         "major": KUBERNETES_MAJOR.to_string(),
         "minor": KUBERNETES_MINOR.to_string(),
         "gitVersion": git_version(),
-        "gitCommit": "",
+        "gitCommit": GIT_COMMIT,
         "gitTreeState": "",
         "buildDate": "",
         "goVersion": concat!("rust", env!("CARGO_PKG_RUST_VERSION")),
@@ -43,6 +46,15 @@ mod tests {
         let text = version["gitVersion"].as_str().unwrap();
         assert!(text.starts_with("v1.35.0+watchet-"), "{text}");
         assert_eq!(version["minor"], "35");
+        let commit = version["gitCommit"].as_str().unwrap();
+        // Sources without git and without a package's notes have none.
+        if std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(".git")
+            .exists()
+        {
+            assert_eq!(commit.len(), 40, "{commit}");
+        }
+        assert!(commit.bytes().all(|b| b.is_ascii_hexdigit()), "{commit}");
         assert!(version["platform"].as_str().unwrap().contains('/'));
     }
 }

@@ -9,6 +9,7 @@ mod query;
 mod request_info;
 
 mod options;
+mod ordered;
 mod protobuf;
 mod request_body;
 

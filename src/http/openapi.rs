@@ -31,6 +31,7 @@ use crate::tasks::Tasks;
 use super::accept::clauses;
 use super::documents::git_version;
 use super::error::WireError;
+use super::ordered::{OPENAPI_V2, OPENAPI_V3, Ordered};
 use super::response::{accepts_gzip, response, set};
 
 const JSON: &str = "application/json";
@@ -197,12 +198,18 @@ fn make(which: &Which, types: &Types, resources: &[Served]) -> std::io::Result<B
     };
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     match which {
-        Which::V3(_) => serde_json::to_writer(&mut gzip, &openapi::v3(&about, types, resources))?,
+        Which::V3(_) => {
+            let document = openapi::v3(&about, types, resources);
+            serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V3))?;
+        }
         Which::V3Protobuf(_) => {
             let document = openapi::v3(&about, types, resources);
             gzip.write_all(&openapi::v3_protobuf(&document))?;
         }
-        Which::V2Json => serde_json::to_writer(&mut gzip, &openapi::v2(&about, types, resources))?,
+        Which::V2Json => {
+            let document = openapi::v2(&about, types, resources);
+            serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V2))?;
+        }
         Which::V2Protobuf => {
             let document = openapi::v2(&about, types, resources);
             gzip.write_all(&openapi::v2_protobuf(&document))?;

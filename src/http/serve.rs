@@ -28,6 +28,7 @@ use super::health::{self, Endpoint, Failing};
 use super::held_body::HeldBody;
 use super::monitor::{self, Monitored};
 use super::openapi::{self, Asked, Documents};
+use super::ordered::{DISCOVERY, Ordered};
 use super::protobuf::Schema;
 use super::query::Query;
 use super::request_body::Sent;
@@ -317,6 +318,7 @@ fn is_pretty(query: Option<&str>, user_agent: Option<&HeaderValue>) -> bool {
 
 /// A document of ours, for a program or for a person.
 fn plain(parts: &Parts, document: &serde_json::Value) -> Response {
+    let document = &Ordered::new(document, &DISCOVERY);
     match is_pretty(parts.uri.query(), parts.headers.get(USER_AGENT)) {
         true => pretty_response(StatusCode::OK, document),
         false => json_response(StatusCode::OK, document),
