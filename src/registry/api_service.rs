@@ -1,5 +1,5 @@
 //! The service `kubernetes` in `default`, with its endpoints: by them what runs in a cluster finds its API.
-//! Made when they are not there. Of several servers on one storage the endpoints name the one that was
+//! Made when they are not there, also after they were deleted. Of several servers on one storage the endpoints name the one that was
 //! started last.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -20,16 +20,45 @@ const NAMESPACE: &str = "default";
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// How often they are looked for, as upstream does.
+const RECONCILE_EVERY: Duration = Duration::from_secs(10);
+
+/// What becomes of an object that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    /// It gets what this server says.
+    Updated,
+    /// It stays: another server may have started since.
+    Kept,
+}
+
 pub(super) async fn publish(registry: &Registry, secure: SocketAddr) {
+    publish_until_done(registry, secure, Existing::Updated).await;
+}
+
+/// Makes what was deleted of them again, for as long as it is awaited.
+pub(super) async fn keep_published(registry: &Registry, secure: SocketAddr) {
+    loop {
+        tokio::time::sleep(RECONCILE_EVERY).await;
+        publish_until_done(registry, secure, Existing::Kept).await;
+    }
+}
+
+async fn publish_until_done(registry: &Registry, secure: SocketAddr, existing: Existing) {
     let mut pause = PAUSE_MIN;
-    while let Err(error) = try_to_publish(registry, secure).await {
+    while let Err(error) = try_to_publish(registry, secure, existing).await {
         tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
-async fn try_to_publish(registry: &Registry, secure: SocketAddr) -> Result<(), ApiError> {
+async fn try_to_publish(
+    registry: &Registry,
+    secure: SocketAddr,
+    existing: Existing,
+) -> Result<(), ApiError> {
+    let keeps = existing == Existing::Kept;
     let resource = |group: &str, plural: &str| {
         let found = registry.resource(group, "v1", plural);
         found.expect("the table has services and endpoints")
@@ -37,7 +66,7 @@ async fn try_to_publish(registry: &Registry, secure: SocketAddr) -> Result<(), A
     let services = resource("", "services");
     let made = service(registry.service_ranges.api_address(), secure.port());
     let ports = made["spec"]["ports"].clone();
-    let same = |stored: &Value| stored["spec"]["ports"] == ports;
+    let same = |stored: &Value| keeps || stored["spec"]["ports"] == ports;
     put(registry, &services, made, same).await?;
     // Endpoints are never of the loopback interface: there the server is for those who know it.
     let Some(ip) = advertised(secure.ip()) else {
@@ -45,11 +74,12 @@ async fn try_to_publish(registry: &Registry, secure: SocketAddr) -> Result<(), A
     };
     let made = endpoints(ip, secure.port());
     let subsets = made["subsets"].clone();
-    let same = |stored: &Value| stored["subsets"] == subsets;
+    let same = |stored: &Value| keeps || stored["subsets"] == subsets;
     put(registry, &resource("", "endpoints"), made, same).await?;
     let made = slice(ip, secure.port());
     let (endpoints, ports) = (made["endpoints"].clone(), made["ports"].clone());
-    let same = |stored: &Value| stored["endpoints"] == endpoints && stored["ports"] == ports;
+    let same =
+        |stored: &Value| keeps || stored["endpoints"] == endpoints && stored["ports"] == ports;
     put(
         registry,
         &resource("discovery.k8s.io", "endpointslices"),
@@ -158,6 +188,33 @@ mod tests {
         assert_eq!(told("::1"), None);
         assert_eq!(told("192.0.2.7"), Some("192.0.2.7".parse().unwrap()));
         assert!(told("0.0.0.0").is_none_or(|ip| !ip.is_unspecified()));
+    }
+
+    /// Whoever deleted one of them, a namespace's clean-up say, had a cluster without it until the next start.
+    #[tokio::test]
+    async fn what_was_deleted_is_made_again() {
+        let fixture = fixture().await;
+        let first = "192.0.2.7:6443".parse().unwrap();
+        let second = "192.0.2.8:6443".parse().unwrap();
+        fixture.registry.publish(first).await;
+        fixture.registry.publish(second).await;
+        for plural in ["services", "endpoints", "endpointslices"] {
+            fixture.delete(&format!("{plural}/{NAME}")).await;
+        }
+        publish_until_done(&fixture.registry, first, Existing::Kept).await;
+        let service = fixture.get("services/kubernetes").await;
+        assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
+        for key in ["/services/endpoints/default", "/endpointslices/default"] {
+            let stored = fixture.stored(&format!("{key}/{NAME}")).await.unwrap();
+            assert!(stored.to_string().contains("192.0.2.7"), "{stored}");
+        }
+        // What is there stays: it is of the server that was started last.
+        publish_until_done(&fixture.registry, second, Existing::Kept).await;
+        let slice = fixture.stored("/endpointslices/default/kubernetes").await;
+        assert_eq!(
+            slice.unwrap()["endpoints"][0]["addresses"],
+            json!(["192.0.2.7"])
+        );
     }
 
     #[tokio::test]

@@ -234,6 +234,11 @@ impl Registry {
         api_service::publish(self, secure).await;
     }
 
+    /// Makes that service and its endpoints again whenever they were deleted; never returns.
+    pub async fn keep_published(&self, secure: std::net::SocketAddr) {
+        api_service::keep_published(self, secure).await;
+    }
+
     /// The type of a resource's objects, where there is one to tell.
     pub fn kind_type(&self, resource: &Resource) -> Option<KindType> {
         match &resource.custom {

@@ -215,6 +215,7 @@ async fn bootstrap(
         bootstrapped.send_replace(true);
         // No request waits for this.
         registry.publish(secure).await;
+        registry.keep_published(secure).await;
     };
     // Stopping comes first: nobody waits for the namespaces any more.
     tokio::select! {
