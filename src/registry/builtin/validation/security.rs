@@ -73,12 +73,36 @@ fn sysctls(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let mut names = std::collections::HashSet::new();
     for (index, sysctl) in super::containers::objects(list(context, "sysctls")) {
         let at = at.item(index);
-        match text(sysctl, "name") {
-            "" => causes.required(&at.member("name"), ""),
-            name if !names.insert(name) => causes.duplicate(&at.member("name"), name),
-            _ => {}
+        let (at, name) = (at.member("name"), text(sysctl, "name"));
+        if name.is_empty() {
+            causes.required(&at, "");
+        } else if !is_sysctl_name(name) {
+            let why = format!(
+                "must have at most {SYSCTL_LENGTH_MAX} characters and match regex {SYSCTL_PATTERN}"
+            );
+            causes.invalid(&at, name, &why);
+        } else if names.contains(name) {
+            causes.duplicate(&at, name);
         }
+        names.insert(name);
     }
+}
+
+/// How long the name of a sysctl may be.
+const SYSCTL_LENGTH_MAX: usize = 253;
+
+/// What it looks like, as messages say it: segments that dots or slashes separate.
+const SYSCTL_PATTERN: &str =
+    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+fn is_sysctl_name(name: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_segment = |segment: &str| {
+        segment.starts_with(is_end)
+            && segment.ends_with(is_end)
+            && segment.chars().all(|c| is_end(c) || matches!(c, '-' | '_'))
+    };
+    name.len() <= SYSCTL_LENGTH_MAX && name.split(['.', '/']).all(is_segment)
 }
 
 fn profiles(context: &Fields, at: &Path<'_>, causes: &mut Causes) {

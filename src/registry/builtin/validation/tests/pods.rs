@@ -196,3 +196,40 @@ fn what_a_running_pod_is_resized_to() {
         check_write("pods", Some("resize"), old.clone(), with(requests), &told);
     }
 }
+
+/// Names were not looked at, and two that were the same only when they were good.
+#[test]
+fn names_of_sysctls() {
+    let long = "a".repeat(254);
+    let names = [
+        "net/ipv4.tcp_syncookies",
+        "A",
+        "a..b",
+        "a-",
+        &long,
+        "a",
+        "",
+        "a",
+        "A",
+    ];
+    let sysctls: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": name, "value": "1"}))
+        .collect();
+    let why = "must have at most 253 characters and match regex \
+        ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let at = |index: usize| format!("spec.securityContext.sysctls[{index}].name");
+    check(
+        "pods",
+        pod(json!({"containers": [container()], "securityContext": {"sysctls": sysctls}})),
+        &[
+            &format!("{}: Invalid value: \"A\": {why}", at(1)),
+            &format!("{}: Invalid value: \"a..b\": {why}", at(2)),
+            &format!("{}: Invalid value: \"a-\": {why}", at(3)),
+            &format!("{}: Invalid value: \"{long}\": {why}", at(4)),
+            &format!("{}: Required value", at(6)),
+            &format!("{}: Duplicate value: \"a\"", at(7)),
+            &format!("{}: Invalid value: \"A\": {why}", at(8)),
+        ],
+    );
+}
