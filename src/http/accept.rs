@@ -63,6 +63,8 @@ pub(crate) enum Form {
 pub(crate) enum AnswerKind {
     /// One object.
     Object,
+    /// One that is stored nowhere, like a review: no Table has a row for it.
+    Unstored,
     /// A list.
     List,
     /// A stream of events.
@@ -162,7 +164,9 @@ pub(crate) fn negotiate(
     }
     let mut accepted = match kind {
         AnswerKind::Watch => "application/json, application/json;stream=watch".to_owned(),
-        AnswerKind::Object | AnswerKind::List => "application/json, application/yaml".to_owned(),
+        AnswerKind::Object | AnswerKind::Unstored | AnswerKind::List => {
+            "application/json, application/yaml".to_owned()
+        }
     };
     if protobuf() {
         accepted.push_str(", ");
@@ -219,8 +223,12 @@ fn form_of(
     let version = matches!(clause.param("v"), "v1" | "v1beta1");
     Ok(match (wanted, kind) {
         _ if !version => None,
+        ("Table", AnswerKind::Unstored) => None,
         ("Table", _) => Some(Form::Table(include_object(query)?)),
-        ("PartialObjectMetadata", AnswerKind::Object | AnswerKind::Watch)
+        (
+            "PartialObjectMetadata",
+            AnswerKind::Object | AnswerKind::Unstored | AnswerKind::Watch,
+        )
         | ("PartialObjectMetadataList", AnswerKind::List) => Some(Form::Metadata),
         _ => None,
     })
@@ -355,6 +363,12 @@ mod tests {
         for kind in [Object, List, Watch] {
             check(Some(kubectl), kind, Ok((Media::Json, METADATA_TABLE)));
         }
+        // A review, a binding, an eviction or a token has no row; kubectl's second choice is served.
+        let unstored = AnswerKind::Unstored;
+        check(Some(kubectl), unstored, Ok((Media::Json, Form::Object)));
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let refused = Err("application/json, application/yaml");
+        check(Some(table), unstored, refused);
         let beta = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         check(Some(beta), List, Ok((Media::Json, METADATA_TABLE)));
         let next = "application/json;as=Table;v=v9;g=meta.k8s.io,application/json";
@@ -362,7 +376,7 @@ mod tests {
         let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
         let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         let metadata = Ok((Media::Json, Form::Metadata));
-        let refused = Err("application/json, application/yaml");
+        check(Some(one), unstored, metadata);
         check(Some(one), Object, metadata);
         check(Some(one), Watch, metadata);
         check(Some(list), List, metadata);

@@ -287,7 +287,7 @@ impl<'a> Call<'a> {
 
     async fn post(&self, body: &Sent) -> Result<Response, WireError> {
         let target = self.target();
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+        let (negotiated, renderer) = self.negotiate(AnswerKind::Unstored)?;
         let options = self.write_options(WriteFor::Create)?;
         let body = body.read().await?;
         let object = self.object(&body, &options)?;
