@@ -71,12 +71,8 @@ impl<'a> Call<'a> {
             .registry
             .resource(&group, &version, &request.resource)
             .ok_or(WireError::NoSuchPath)?;
-        let deprecation = resource
-            .custom
-            .as_ref()
-            .and_then(|c| c.deprecation.as_ref());
-        if let Some(deprecation) = deprecation {
-            warnings.add(deprecation.clone());
+        if let Some(deprecation) = resource.deprecation() {
+            warnings.add(deprecation.to_owned());
         }
         let verb = request.verb;
         check_place(

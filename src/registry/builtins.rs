@@ -228,6 +228,17 @@ pub(super) fn resources() -> Vec<Arc<Resource>> {
         .collect()
 }
 
+/// Returns true if there is a built-in kind of this name, or a list of one.
+pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
+    let of = kind.strip_suffix("List").unwrap_or(kind);
+    let mut groups = GROUPS.iter();
+    let is_row = |row: &Row| row.kind == kind || row.kind == of;
+    let is_stored = groups.any(|known| {
+        (known.name, known.version) == (group, version) && known.rows.iter().any(is_row)
+    });
+    is_stored || subresources::is_question(group, version, kind)
+}
+
 fn resource(group: &Group, row: &Row) -> Resource {
     let has = |flag: Flag| row.flags.contains(&flag);
     let mut columns = ColumnSet::new(row.fields.iter().map(|field| column(field)).collect());

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::error::Causes;
-use super::{ApiError, Resource, custom, names, strategy};
+use super::{ApiError, Resource, custom, names, other_kind, strategy};
 use crate::api::{StatusCause, Warnings};
 
 /// What a client can never set.
@@ -136,19 +136,10 @@ fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<()
     };
     let given_version = given("apiVersion", &api_version)?;
     let given_kind = given("kind", kind)?;
-    if given_version != api_version {
-        return Err(ApiError::BadRequest(format!(
-            "the API version in the data ({given_version}) does not match the expected API \
-             version ({api_version})"
-        )));
+    match given_version == api_version && given_kind == *kind {
+        true => Ok(()),
+        false => Err(other_kind::refusal(resource, &given_version, &given_kind)),
     }
-    if given_kind != *kind {
-        return Err(ApiError::BadRequest(format!(
-            "{given_kind} in version {:?} cannot be handled as a {kind}",
-            resource.version
-        )));
-    }
-    Ok(())
 }
 
 fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {

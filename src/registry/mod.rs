@@ -28,6 +28,7 @@ mod builtin;
 mod builtins;
 mod caches;
 mod classes;
+mod component_statuses;
 mod conversion;
 mod create;
 pub mod custom;
@@ -40,6 +41,7 @@ mod managers;
 mod metadata;
 mod names;
 mod namespaces;
+mod other_kind;
 mod patch;
 pub mod printers;
 mod priority;
@@ -181,7 +183,9 @@ impl Registry {
         metrics: Arc<Metrics>,
         service_ranges: ServiceRanges,
     ) -> Arc<Self> {
-        let builtins = subresources::among(&builtins::resources(), &subresources::questions());
+        let mut unstored = subresources::questions();
+        unstored.push(component_statuses::resource());
+        let builtins = subresources::among(&builtins::resources(), &unstored);
         let namespaces = builtins
             .iter()
             .find(|r| r.is("", "namespaces"))

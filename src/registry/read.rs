@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::write::Place;
-use super::{ApiError, Registry, Resource, Target, Watch, custom, subresources};
+use super::{
+    ApiError, Registry, Resource, Target, Watch, component_statuses, custom, subresources,
+};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
@@ -15,6 +17,9 @@ pub(super) async fn get(
     target: &Target,
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
+    if component_statuses::are(&target.resource) {
+        return component_statuses::get(registry, target).await;
+    }
     let object = get_stored(registry, target, options).await?;
     let object = custom::presented_one(&target.resource, object).await?;
     subresources::shown(target, object)
@@ -39,6 +44,9 @@ pub(super) async fn list(
     namespace: Option<&str>,
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
+    if component_statuses::are(resource) {
+        return component_statuses::list(registry, resource, options).await;
+    }
     let predicate = predicate(resource, namespace, options)?;
     let (asked, selects) = before_conversion(resource, predicate);
     let mut list = registry.cache(resource)?.list(&asked, options).await?;

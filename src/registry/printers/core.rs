@@ -42,6 +42,31 @@ pub(super) const SERVICES: Printer = Printer {
     cells: service,
 };
 
+pub(super) const COMPONENT_STATUSES: Printer = Printer {
+    columns: &[
+        NAME,
+        TableColumn::text("Status", "Status of the component conditions"),
+        TableColumn::text("Message", "Message of the component conditions"),
+        TableColumn::text("Error", "Error of the component conditions"),
+    ],
+    cells: |object, _| {
+        let mut conditions = items(object, "conditions").iter();
+        let healthy = conditions.find(|condition| condition["type"] == "Healthy");
+        let status = match healthy {
+            None => "Unknown",
+            Some(condition) if condition["status"] == "True" => "Healthy",
+            Some(_) => "Unhealthy",
+        };
+        let told = |member| healthy.map_or("", |condition| text(condition, member));
+        vec![
+            name(object),
+            status.into(),
+            told("message").into(),
+            told("error").into(),
+        ]
+    },
+};
+
 pub(super) const CONFIG_MAPS: Printer = Printer {
     columns: &[
         NAME,

@@ -109,6 +109,7 @@ fn core_printer(plural: &str) -> &'static Printer {
         "pods" => &workloads::PODS,
         "nodes" => &core::NODES,
         "services" => &core::SERVICES,
+        "componentstatuses" => &core::COMPONENT_STATUSES,
         "configmaps" => &core::CONFIG_MAPS,
         "secrets" => &core::SECRETS,
         "namespaces" => &core::NAMESPACES,

@@ -206,6 +206,16 @@ const QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ),
 ];
 
+/// Returns true if there is a question of this kind, or one of the kinds that no resource has.
+pub(super) fn is_question(group: &str, version: &str, kind: &str) -> bool {
+    let common = ["DeleteOptions", "List", "Status"];
+    let mut questions = QUESTIONS.iter();
+    let is = |of: &str, known: &str| (of, known) == (group, kind);
+    version == "v1"
+        && (questions.any(|(of, _, known, _)| is(of, known))
+            || group.is_empty() && common.contains(&kind))
+}
+
 /// The resources that are created and never stored.
 pub(super) fn questions() -> Vec<Arc<Resource>> {
     let resource = |&(group, plural, kind, namespaced): &(&str, &str, &str, bool)| {
@@ -331,7 +341,7 @@ pub(super) fn shown(target: &Target, object: Arc<Object>) -> Result<Arc<Object>,
 }
 
 /// An object that is stored nowhere, as an answer.
-fn answer(target: &Target, value: &Value) -> Result<Arc<Object>, ApiError> {
+pub(super) fn answer(target: &Target, value: &Value) -> Result<Arc<Object>, ApiError> {
     answer_at(target, value, ResourceVersion::ZERO)
 }
 

@@ -73,7 +73,7 @@ async fn bodies_that_contradict_the_url_are_refused() {
     assert!(
         refused(body)
             .await
-            .contains("(v2) does not match the expected API version (v1)")
+            .contains("no kind \"Pod\" is registered for version \"v2\"")
     );
     let mut body = pod("a");
     body["kind"] = json!("ConfigMap");

@@ -1,6 +1,7 @@
 //! What has a path of its own beside an object, and what is only asked: through kubectl and clients of
 //! the real binary, on the embedded store and on etcd.
 
+mod facts;
 mod identity;
 mod kubelet;
 mod pods;
@@ -32,6 +33,10 @@ macro_rules! on_both {
 }
 
 on_both!(
+    facts::component_statuses_can_be_read,
+    facts::discovery_is_in_upstreams_order,
+    facts::objects_of_another_kind_are_refused_with_a_reason,
+    facts::only_what_is_stored_has_rows,
     identity::an_impersonation_of_nobody_is_refused,
     identity::reviews_and_webhooks_are_told_who_it_is,
     kubelet::what_needs_a_kubelet_says_so,

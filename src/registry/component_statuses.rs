@@ -1,0 +1,143 @@
+//! Component statuses: whether the parts of a control plane are healthy, asked anew for each read and stored
+//! nowhere. Deprecated since Kubernetes 1.19, and still what `kubectl get componentstatuses` shows.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::{ApiError, Registry, Resource, Target, subresources};
+use crate::api::{ListOptions, Object, ResourceVersion};
+use crate::cacher::ObjectList;
+
+/// What reads are warned of.
+const DEPRECATION: &str = "v1 ComponentStatus is deprecated in v1.19+";
+
+/// The components that listen on this machine by default, in upstream's ports.
+const LISTENERS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
+
+/// What stores the objects, under the name that upstream has for it.
+const STORAGE: &str = "etcd-0";
+
+/// How long one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The resource: it can be read, and nothing else.
+pub(super) fn resource() -> Arc<Resource> {
+    Arc::new(Resource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ComponentStatus".to_owned(),
+        plural: "componentstatuses".to_owned(),
+        singular: "componentstatus".to_owned(),
+        short_names: vec!["cs".to_owned()],
+        categories: Vec::new(),
+        namespaced: false,
+        subresources: Vec::new(),
+        verbs: ["get", "list"].map(str::to_owned).to_vec(),
+        storage_prefix: String::new(),
+        columns: Arc::default(),
+        triggers: Vec::new(),
+        custom: None,
+    })
+}
+
+/// Returns true if `resource` is that of the component statuses.
+pub(super) fn are(resource: &Resource) -> bool {
+    resource.is("", "componentstatuses")
+}
+
+impl Resource {
+    /// What clients are warned of who use the resource in this version.
+    pub(crate) fn deprecation(&self) -> Option<&str> {
+        match &self.custom {
+            Some(custom) => custom.deprecation.as_deref(),
+            None => are(self).then_some(DEPRECATION),
+        }
+    }
+}
+
+/// The status of one component.
+pub(super) async fn get(registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
+    let resource = &target.resource;
+    let listener = LISTENERS.iter().find(|(name, _)| *name == target.name);
+    let condition = match listener {
+        Some((_, port)) => listening(*port).await,
+        None if target.name == STORAGE => storing(registry).await,
+        None => return Err(ApiError::not_found(resource, &target.name)),
+    };
+    object(resource, &target.name, condition)
+}
+
+/// The statuses of all that `options` select.
+pub(super) async fn list(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    options: &ListOptions,
+) -> Result<ObjectList, ApiError> {
+    let predicate = super::read::predicate(resource, None, options)?;
+    let [(manager, first), (scheduler, second)] = LISTENERS;
+    let conditions = tokio::join!(listening(first), listening(second), storing(registry));
+    let all = [
+        (manager, conditions.0),
+        (scheduler, conditions.1),
+        (STORAGE, conditions.2),
+    ];
+    let items = all.map(|(name, condition)| object(resource, name, condition));
+    let mut items = items.into_iter().collect::<Result<Vec<_>, _>>()?;
+    items.retain(|object| predicate.matches(object));
+    Ok(ObjectList {
+        resource_version: ResourceVersion::ZERO,
+        items,
+        continue_token: None,
+        remaining: None,
+    })
+}
+
+fn object(resource: &Arc<Resource>, name: &str, condition: Value) -> Result<Arc<Object>, ApiError> {
+    let status = json!({
+        "kind": resource.kind,
+        "apiVersion": resource.api_version(),
+        "metadata": {"name": name},
+        "conditions": [condition],
+    });
+    let target = Target {
+        resource: resource.clone(),
+        namespace: None,
+        name: name.to_owned(),
+        subresource: None,
+    };
+    subresources::answer(&target, &status)
+}
+
+/// Whether a component accepts connections at its port of this machine.
+async fn listening(port: u16) -> Value {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let error = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => return healthy(),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            "connect: connection refused".to_owned()
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "i/o timeout".to_owned(),
+    };
+    let message = format!("Get \"https://{address}/healthz\": dial tcp {address}: {error}");
+    json!({"type": "Healthy", "status": "False", "message": message})
+}
+
+/// Whether storage answers.
+async fn storing(registry: &Registry) -> Value {
+    let asked = tokio::time::timeout(PATIENCE, registry.storage.current_revision()).await;
+    let error = match asked {
+        Ok(Ok(_)) => return healthy(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "context deadline exceeded".to_owned(),
+    };
+    json!({"type": "Healthy", "status": "False", "error": error})
+}
+
+fn healthy() -> Value {
+    json!({"type": "Healthy", "status": "True", "message": "ok"})
+}
