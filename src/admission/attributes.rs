@@ -1,10 +1,13 @@
 //! What a write is, as admission sees it: who does what to which object. Made by whoever carries the
 //! write out; nothing here decides.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
 
+use super::error::AdmissionError;
+use super::plugins::Request;
 use crate::api::{UserInfo, Warnings};
 
 /// What is done.
@@ -85,7 +88,27 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// One write. Objects are in the form of the version that the client speaks.
+/// The options of a request, which are built when a webhook or a policy needs them.
+#[derive(Clone, Copy)]
+pub struct RequestOptions<'a>(pub &'a (dyn Fn() -> Value + Sync));
+
+impl RequestOptions<'_> {
+    /// Returns `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
+    pub fn build(&self) -> Value {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for RequestOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestOptions")
+            .field(&self.build())
+            .finish()
+    }
+}
+
+/// One write. Webhooks and policies get the objects in the version that the client speaks, in-process plugins
+/// get them in the stored form.
 #[derive(Debug)]
 pub struct Attributes<'a> {
     /// What is done.
@@ -104,17 +127,49 @@ pub struct Attributes<'a> {
     pub user: &'a UserInfo,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// `CreateOptions`, `UpdateOptions`, `DeleteOptions`.
-    pub options: Value,
+    /// Of the request.
+    pub options: RequestOptions<'a>,
     /// Where warnings go.
     pub warnings: &'a Warnings,
     /// As it is to be stored; null for a delete.
-    pub object: Value,
+    pub object: Cow<'a, Value>,
     /// As it is stored; null for a create.
-    pub old_object: Value,
+    pub old_object: Cow<'a, Value>,
 }
 
 impl Attributes<'_> {
+    /// Returns what a plugin decides by whether it handles the request.
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            operation: self.operation,
+            group: &self.resource.group,
+            resource: &self.resource.resource,
+            subresource: self.subresource,
+        }
+    }
+
+    /// Returns the error of a plugin that refuses the request, which names the object as upstream does.
+    pub fn forbidden(&self, why: impl Into<String>) -> AdmissionError {
+        AdmissionError::Forbidden {
+            resource: self.resource.qualified(),
+            name: self.shown_name().to_owned(),
+            why: why.into(),
+            causes: Vec::new(),
+        }
+    }
+
+    /// The name of the object; before it is generated, what it is generated from.
+    fn shown_name(&self) -> &str {
+        let metadata = &self.object["metadata"];
+        let names = [
+            Some(self.name),
+            metadata["name"].as_str(),
+            metadata["generateName"].as_str(),
+        ];
+        let mut names = names.into_iter().flatten();
+        names.find(|name| !name.is_empty()).unwrap_or("Unknown")
+    }
+
     /// Whether it is about namespaces themselves, which belong to no namespace although they carry one.
     pub(super) fn is_of_namespaces(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"

@@ -46,6 +46,51 @@ pub enum ParamError {
     Unreadable(String),
 }
 
+/// A resource in whichever version, as upstream's GroupResource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupResource<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// The plural name.
+    pub resource: &'a str,
+}
+
+impl<'a> GroupResource<'a> {
+    /// Names a resource.
+    pub const fn new(group: &'a str, resource: &'a str) -> Self {
+        Self { group, resource }
+    }
+}
+
+/// The resource of a kind, as upstream's RESTMapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// Whether its objects are in namespaces.
+    pub is_namespaced: bool,
+}
+
+/// What is known of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceState {
+    /// There is no such namespace.
+    Absent,
+    /// It takes new objects.
+    Active,
+    /// It is being deleted, and takes no new objects.
+    Terminating,
+}
+
+/// How recent an object has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// As the watch cache has it, as upstream's listers.
+    Cached,
+    /// At least as recent as storage when the call began.
+    Latest,
+}
+
 /// The cluster.
 #[async_trait]
 pub trait Cluster: Send + Sync {
@@ -54,6 +99,58 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// It cannot be read.
     async fn namespace(&self, name: &str) -> Result<Option<Value>, String>;
+
+    /// Returns the state of a namespace. Of one that this server has just deleted it is the latest.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, String>;
+
+    /// Returns an object in the resource's preferred version. `namespace` is empty for cluster-scoped
+    /// resources.
+    ///
+    /// # Errors
+    /// It cannot be read, or the resource is not served.
+    async fn object(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Value>, String>;
+
+    /// Returns an object as the watch cache has it, or as storage has it if the cache does not know it yet.
+    ///
+    /// # Errors
+    /// Those of [`object`](Self::object).
+    async fn object_or_latest(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, String> {
+        let cached = self.object(resource, namespace, name, Freshness::Cached);
+        if let Some(found) = cached.await? {
+            return Ok(Some(found));
+        }
+        let latest = self.object(resource, namespace, name, Freshness::Latest);
+        latest.await
+    }
+
+    /// Returns the objects of a namespace, or those of all namespaces if `namespace` is empty, in the
+    /// resource's preferred version.
+    ///
+    /// # Errors
+    /// They cannot be read, or the resource is not served.
+    async fn objects(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        freshness: Freshness,
+    ) -> Result<Vec<Value>, String>;
+
+    /// Returns the resource of a kind, if it is served.
+    fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping>;
 
     /// Who decides what users may do, for expressions that ask.
     fn authorizer(&self) -> Arc<dyn Authorizer>;

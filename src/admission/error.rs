@@ -14,15 +14,17 @@ pub enum AdmissionError {
         /// Its name.
         webhook: String,
     },
-    /// 403: whether the write is to be looked at, or by which rule, could not be found out.
+    /// 403: a plugin refused the write, or a webhook's match conditions could not be evaluated.
     #[error("{}", forbidden(.resource, .name, .why))]
     Forbidden {
         /// Plural, with group.
         resource: String,
         /// Empty while it is still to be generated.
         name: String,
-        /// What failed.
+        /// Why.
         why: String,
+        /// Machine-readable reasons, e.g. `NamespaceTerminating`.
+        causes: Vec<StatusCause>,
     },
     /// 403: the server has just started, and its storage does not tell of the configurations.
     #[error("not yet ready to handle request")]
@@ -46,15 +48,29 @@ fn forbidden(resource: &str, name: &str, why: &str) -> String {
 }
 
 impl AdmissionError {
+    /// Adds a machine-readable reason to a refusal.
+    pub(super) fn with_cause(mut self, cause: StatusCause) -> Self {
+        if let Self::Forbidden { causes, .. } = &mut self {
+            causes.push(cause);
+        }
+        self
+    }
+
     /// What a client is told.
     pub fn status(&self) -> Status {
         let text = self.to_string();
         match self {
             Self::Denied(status) => (**status).clone(),
             Self::DryRun { .. } => Status::failure(400, "BadRequest", text),
-            Self::Forbidden { resource, name, .. } => {
-                Status::failure(403, "Forbidden", text).with_details(about(resource, name))
-            }
+            Self::Forbidden {
+                resource,
+                name,
+                causes,
+                ..
+            } => Status::failure(403, "Forbidden", text).with_details(StatusDetails {
+                causes: causes.clone(),
+                ..about(resource, name)
+            }),
             Self::NotReady => Status::failure(403, "Forbidden", text),
             Self::NoNamespace { namespace } => {
                 Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))

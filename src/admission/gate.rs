@@ -14,6 +14,7 @@ use super::attributes::Attributes;
 use super::client::WebhookClient;
 use super::cluster::Cluster;
 use super::error::AdmissionError;
+use super::plugins::EnabledPlugins;
 use super::policy::{self, Binding, Policy};
 use super::webhook::{self, Calling, Hook};
 use crate::api::ResourceVersion;
@@ -57,6 +58,15 @@ impl ConfigurationKind {
             Self::Binding => "validatingadmissionpolicybindings",
         }
     }
+
+    /// The admission plugin that it configures.
+    fn plugin(self) -> &'static str {
+        match self {
+            Self::Mutating => "MutatingAdmissionWebhook",
+            Self::Validating => "ValidatingAdmissionWebhook",
+            Self::Policy | Self::Binding => "ValidatingAdmissionPolicy",
+        }
+    }
 }
 
 /// What there is, each kind in the order of names.
@@ -76,6 +86,7 @@ type Heard = [Option<ResourceVersion>; ConfigurationKind::ALL.len()];
 pub struct Gate {
     client: WebhookClient,
     tasks: Tasks,
+    plugins: EnabledPlugins,
     known: ArcSwap<Known>,
     replacing: Mutex<()>,
     /// How far each kind has been heard of. The sender is [`Gate::replace`], who waits are the first
@@ -84,11 +95,12 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate that nobody has told of any configuration yet.
-    pub fn new(client: WebhookClient, tasks: &Tasks) -> Self {
+    /// A gate that knows no configuration yet. Those of plugins that are not among `plugins` are ignored.
+    pub fn new(client: WebhookClient, tasks: &Tasks, plugins: &EnabledPlugins) -> Self {
         Self {
             client,
             tasks: tasks.clone(),
+            plugins: plugins.clone(),
             known: ArcSwap::default(),
             replacing: Mutex::default(),
             heard: watch::Sender::default(),
@@ -102,6 +114,9 @@ impl Gate {
         mut configurations: Vec<Value>,
         at: ResourceVersion,
     ) {
+        if !self.plugins.has(kind.plugin()) {
+            configurations.clear();
+        }
         configurations.sort_by(|a, b| name(a).cmp(name(b)));
         // Each kind has a follower of its own.
         let _one_at_a_time = self.replacing.lock();

@@ -1,8 +1,12 @@
 //! Writes for this room's unit tests.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
-use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
+use super::attributes::{
+    Attributes, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
+};
 use crate::api::UserInfo;
 
 /// A write by an admin, of an object that says nothing.
@@ -32,12 +36,12 @@ pub(super) fn write<'a>(
         namespace,
         user: Box::leak(Box::new(user)),
         dry_run: false,
-        options: Value::Null,
+        options: RequestOptions(&|| Value::Null),
         warnings: Box::leak(Box::default()),
         old_object: match operation {
-            Operation::Create => Value::Null,
-            _ => object.clone(),
+            Operation::Create => Cow::Owned(Value::Null),
+            _ => Cow::Owned(object.clone()),
         },
-        object,
+        object: Cow::Owned(object),
     }
 }

@@ -53,7 +53,7 @@ impl Protector {
             if let News::Object(object) = news {
                 let says =
                     |word: &str| memmem::find(object.body_slice(), word.as_bytes()).is_some();
-                let held = says(protection_finalizer(self.plural).unwrap_or_default());
+                let held = says(protection_finalizer("", self.plural).unwrap_or_default());
                 if says("\"deletionTimestamp\"") || !held {
                     self.queue.add(object.key().clone());
                 }
@@ -79,7 +79,7 @@ impl Protector {
             Err(error) => return Err(error),
         };
         let value = parse(&object);
-        let ours = protection_finalizer(self.plural).expect("it is protected");
+        let ours = protection_finalizer("", self.plural).expect("it is protected");
         let metadata = &value["metadata"];
         let finalizers = metadata["finalizers"].as_array();
         let mut finalizers = finalizers.cloned().unwrap_or_default();

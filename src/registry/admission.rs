@@ -2,29 +2,27 @@
 //! cluster what it asks. Who decides what is said in
 //! the room `admission`; where in a write it is asked, in `writing` and in `delete`.
 
+mod cluster;
 mod follow;
 mod typing;
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 pub(super) use follow::follow;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::authorization::{Action, authorize};
 use super::subresources::scale;
-use super::write::{Current, Place};
-use super::{
-    ApiError, Registry, Resource, Target, builtin, conversion, custom, json_patch, metadata, read,
+use super::write::Current;
+use super::{ApiError, Registry, Resource, Target, conversion, metadata};
+use crate::admission::attributes::{
+    Attributes, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
 };
-use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
-use crate::admission::authorizer::{Authorizer, Decision, Deed};
-use crate::admission::cluster::{Cluster, Equivalent, ParamError, ParamQuery};
+use crate::admission::plugins::{Request, Step};
 use crate::admission::{ConfigurationKind, problems};
 use crate::api::{
-    DeleteOptions, FieldValidation, ListOptions, ResourceVersion, UserInfo, Warnings, WriteOptions,
+    DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings, WriteOptions,
 };
 use crate::managed;
 
@@ -44,6 +42,17 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
+    /// What plugins decide by whether they handle it.
+    fn request(&self) -> Request<'a> {
+        let resource = &self.target.resource;
+        Request {
+            operation: self.operation,
+            group: &resource.group,
+            resource: &resource.plural,
+            subresource: self.target.subresource.as_deref().unwrap_or_default(),
+        }
+    }
+
     fn of_part(
         target: &'a Target,
         write: &'a WriteOptions,
@@ -60,26 +69,23 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The policy that requests are judged by, for expressions.
-struct Authorization;
-
-impl Authorizer for Authorization {
-    fn decide(&self, user: &UserInfo, deed: &Deed) -> Decision {
-        let action = match deed.path.as_str() {
-            "" => Action::Objects,
-            path => Action::Path(path),
-        };
-        let decision = authorize(user, action);
-        Decision {
-            allowed: decision.allowed,
-            reason: decision.reason.to_owned(),
-        }
-    }
-}
-
 impl Registry {
-    /// What the webhooks make of `object` (null for a delete), which is in stored form.
+    /// Returns what the plugins and the webhooks make of `object` (null for a delete), which is in stored form.
     pub(super) async fn mutated(
+        &self,
+        question: Question<'_>,
+        mut object: Value,
+        old: Option<&Current>,
+    ) -> Result<Value, ApiError> {
+        if self.plugins.mutates(question.request()) {
+            let mut attributes = attributes(question, Cow::Owned(object), old);
+            self.plugins.mutate(self, &mut attributes).await?;
+            object = attributes.object.into_owned();
+        }
+        self.mutated_by_webhooks(question, object, old).await
+    }
+
+    async fn mutated_by_webhooks(
         &self,
         question: Question<'_>,
         object: Value,
@@ -92,15 +98,16 @@ impl Registry {
         let seen = write.object.clone();
         let until = Instant::now() + super::WRITE_DEADLINE;
         self.gate.mutate(self, &mut write, until).await?;
-        if write.object == seen {
+        let changed = write.object.into_owned();
+        if changed == *seen {
             return Ok(object);
         }
         let target = question.target;
         if scale::is_of(target) {
             // Who manages the number, the write has said already: a webhook is nobody's manager.
-            return scale::applied(target, &object, &write.object);
+            return scale::applied(target, &object, &changed);
         }
-        let mut changed = conversion::to_storage(self.types(), &target.resource, write.object);
+        let mut changed = conversion::to_storage(self.types(), &target.resource, changed);
         if let Some(problem) = managed::problem(&changed) {
             let entries = object["metadata"]["managedFields"].clone();
             metadata::put_managed_fields(entries, &mut changed);
@@ -137,19 +144,36 @@ impl Registry {
         }
     }
 
-    /// Has the write that is described judged.
+    /// Validates a write by the plugins, policies and webhooks.
     pub(super) async fn admit(
         &self,
         question: Question<'_>,
         object: &Value,
         old: Option<&Current>,
     ) -> Result<(), ApiError> {
-        if self.gate.lets_all_in().await? {
+        self.admit_by_plugins(question, object, old, Step::BeforeWebhooks)
+            .await?;
+        if !self.gate.lets_all_in().await? {
+            let write = describe(question, object.clone(), old)?;
+            let until = Instant::now() + super::WRITE_DEADLINE;
+            self.gate.validate(self, &write, until).await?;
+        }
+        self.admit_by_plugins(question, object, old, Step::AfterWebhooks)
+            .await
+    }
+
+    async fn admit_by_plugins(
+        &self,
+        question: Question<'_>,
+        object: &Value,
+        old: Option<&Current>,
+        step: Step,
+    ) -> Result<(), ApiError> {
+        if !self.plugins.validates(question.request(), step) {
             return Ok(());
         }
-        let write = describe(question, object.clone(), old)?;
-        let until = Instant::now() + super::WRITE_DEADLINE;
-        Ok(self.gate.validate(self, &write, until).await?)
+        let attributes = attributes(question, Cow::Borrowed(object), old);
+        Ok(self.plugins.validate(self, &attributes, step).await?)
     }
 
     /// What admission makes of `part`, which is posted to a subresource or is a question, and stored
@@ -219,13 +243,6 @@ impl Registry {
         self.mutated(question, Value::Null, Some(current)).await?;
         self.admit(question, &Value::Null, Some(current)).await
     }
-
-    fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
-        let is = |r: &&Arc<Resource>| {
-            r.group == kind.group && r.version == kind.version && r.kind == kind.kind
-        };
-        self.resources().iter().find(is).cloned()
-    }
 }
 
 fn configuration_kind(resource: &Resource) -> Option<ConfigurationKind> {
@@ -251,11 +268,31 @@ pub(super) fn write_options(kind: &str, options: &WriteOptions) -> Value {
     told
 }
 
+/// Describes a write to webhooks and policies, in the version that the client speaks.
 fn describe<'a>(
     question: Question<'a>,
     object: Value,
     old: Option<&Current>,
 ) -> Result<Attributes<'a>, ApiError> {
+    let Question { target, .. } = question;
+    let at = old.map_or(ResourceVersion::ZERO, |old| old.at);
+    let old_object = match old {
+        Some(old) => shown(target, old.value.clone(), at)?,
+        None => Value::Null,
+    };
+    Ok(Attributes {
+        object: Cow::Owned(shown(target, object, at)?),
+        old_object: Cow::Owned(old_object),
+        ..attributes(question, Cow::Owned(Value::Null), None)
+    })
+}
+
+/// Describes a write to plugins: the objects are in stored form.
+fn attributes<'a>(
+    question: Question<'a>,
+    object: Cow<'a, Value>,
+    old: Option<&'a Current>,
+) -> Attributes<'a> {
     let Question { target, .. } = question;
     let resource = &target.resource;
     let subresource = target.subresource.as_deref().unwrap_or_default();
@@ -269,8 +306,7 @@ fn describe<'a>(
         None => kind_of(resource),
     };
     let of_itself = resource.is("", "namespaces").then_some(&*target.name);
-    let at = old.map_or(ResourceVersion::ZERO, |old| old.at);
-    Ok(Attributes {
+    Attributes {
         operation: question.operation,
         resource: resource_of(resource),
         kind,
@@ -281,14 +317,11 @@ fn describe<'a>(
             .unwrap_or_default(),
         user: question.user,
         dry_run: question.dry_run,
-        options: (question.options)(),
+        options: RequestOptions(question.options),
         warnings: question.warnings,
-        object: shown(target, object, at)?,
-        old_object: match old {
-            Some(old) => shown(target, old.value.clone(), at)?,
-            None => Value::Null,
-        },
-    })
+        object,
+        old_object: old.map_or(Cow::Owned(Value::Null), |old| Cow::Borrowed(&old.value)),
+    }
 }
 
 /// An object as the client of this target sees it; what a create or an update wants stored too, by the
@@ -320,142 +353,5 @@ fn resource_of(resource: &Resource) -> GroupVersionResource {
         group: resource.group.clone(),
         version: resource.version.clone(),
         resource: resource.plural.clone(),
-    }
-}
-
-#[async_trait]
-impl Cluster for Registry {
-    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
-        let place = Place::new(&self.namespaces, None, name).map_err(|e| e.to_string())?;
-        if let Some(cached) = self.suggestion(&self.namespaces, &place.key) {
-            let value = serde_json::from_slice(cached.body_slice());
-            return value.map(Some).map_err(|error| error.to_string());
-        }
-        // The cache may not know it yet.
-        match self.read_stored(&place).await {
-            Ok(current) => Ok(Some(current.value)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn authorizer(&self) -> Arc<dyn Authorizer> {
-        Arc::new(Authorization)
-    }
-
-    fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
-        let Some(own) = self.resource(&resource.group, &resource.version, &resource.resource)
-        else {
-            return Vec::new();
-        };
-        let others = self.resources();
-        // What is stored nowhere is in no place that others share.
-        let same = others.iter().filter(|r| {
-            Arc::ptr_eq(r, &own) || r.is_stored() && r.storage_prefix == own.storage_prefix
-        });
-        same.map(|r| Equivalent {
-            resource: resource_of(r),
-            kind: kind_of(r),
-        })
-        .collect()
-    }
-
-    async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String> {
-        let own = GroupVersionKind::of(&object);
-        let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
-        match (from, to) {
-            (Some(_), Some(to)) if to.custom.is_some() => {
-                let converted = custom::converted(&to, object).await;
-                converted.map_err(|error| error.to_string())
-            }
-            (Some(from), Some(to)) => {
-                let stored = conversion::to_storage(self.types(), &from, object);
-                let mut shown = conversion::from_storage(&to, stored);
-                shown["apiVersion"] = to.api_version().into();
-                Ok(shown)
-            }
-            _ => Err(format!("cannot convert {own:?} to {kind:?}")),
-        }
-    }
-
-    async fn patched(
-        &self,
-        write: &Attributes<'_>,
-        kind: &GroupVersionKind,
-        mut object: Value,
-        patch: ::json_patch::Patch,
-    ) -> Result<Value, String> {
-        json_patch::apply(&mut object, &patch).map_err(|error| error.to_string())?;
-        let is = GroupVersionKind::of(&object);
-        if is != *kind {
-            return Err(format!("the patch makes {is:?} of {kind:?}"));
-        }
-        let Some(resource) = self.resource_of_kind(kind) else {
-            // A subresource's own kind, which has no defaults.
-            return Ok(object);
-        };
-        metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
-        if let Some(kind) = self
-            .kind_type(&resource)
-            .filter(|_| resource.custom.is_none())
-        {
-            let decoded = kind.conform(&object);
-            if let Some(misfit) = decoded.misfit {
-                return Err(misfit);
-            }
-            object = decoded.value;
-        }
-        let namespace = Some(write.namespace).filter(|_| resource.namespaced);
-        metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
-        builtin::default(&resource, &mut object);
-        Ok(object)
-    }
-
-    async fn params(
-        &self,
-        kind: &GroupVersionKind,
-        given: &str,
-        of_write: &str,
-        query: &ParamQuery,
-    ) -> Result<Vec<Value>, ParamError> {
-        let resource = self.resource_of_kind(kind);
-        let resource = resource.ok_or_else(|| ParamError::NoSuchKind(kind.to_string()))?;
-        let namespace = match (resource.namespaced, given, of_write) {
-            (true, "", "") => return Err(ParamError::NoNamespace),
-            (true, "", of_write) => Some(of_write),
-            (true, given, _) => Some(given),
-            (false, "", _) => None,
-            (false, ..) => return Err(ParamError::NeedlessNamespace),
-        };
-        let unreadable = |error: ApiError| ParamError::Unreadable(error.to_string());
-        let mut options = ListOptions::default();
-        let objects = match query {
-            ParamQuery::Name(name) => {
-                let target = Target {
-                    resource: resource.clone(),
-                    namespace: namespace.map(str::to_owned),
-                    name: name.clone(),
-                    subresource: None,
-                };
-                match read::get(self, &target, Default::default()).await {
-                    Ok(object) => vec![object],
-                    Err(error) if error.is_not_found() => Vec::new(),
-                    Err(error) => return Err(unreadable(error)),
-                }
-            }
-            ParamQuery::Selector(selector) => {
-                options.labels = selector.clone();
-                let list = read::list(self, &resource, namespace, &options).await;
-                list.map_err(unreadable)?.items
-            }
-        };
-        let shown = |object: &Arc<crate::api::Object>| -> Result<Value, ApiError> {
-            let body = object.body_slice();
-            let converted = self.converted(&resource, body)?;
-            serde_json::from_slice(converted.as_deref().unwrap_or(body))
-                .map_err(|e| crate::cacher::ReadError::Undecodable(e.to_string()).into())
-        };
-        let values = objects.iter().map(shown).collect::<Result<_, _>>();
-        values.map_err(unreadable)
     }
 }

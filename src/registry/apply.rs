@@ -9,7 +9,7 @@ use super::allocation::Writer;
 use super::subresources;
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
-use super::{ApiError, Registry, Target, custom, namespaces, update};
+use super::{ApiError, Registry, Target, custom, update};
 use crate::api::{Object, WriteOptions};
 
 /// Also says whether the object was made.
@@ -72,8 +72,8 @@ impl Applying<'_> {
         let Target {
             resource,
             name,
-            namespace,
             subresource,
+            ..
         } = self.writing.target;
         if subresource.is_some() {
             return Err(ApiError::not_found(resource, name));
@@ -90,9 +90,6 @@ impl Applying<'_> {
             return Err(ApiError::conflict(resource, name, why));
         }
         custom::check_creatable(resource)?;
-        if let Some(namespace) = namespace.as_deref().filter(|_| resource.namespaced) {
-            namespaces::require_active(self.writing.registry, namespace, resource, name).await?;
-        }
         let draft = self.writing.draft_applied(applied).await?;
         self.writing.complete(draft).await.map(Change::Put)
     }

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::write::{Current, Place};
 use super::writing::Writing;
-use super::{ApiError, Registry, Resource, Target, custom, metadata, names, namespaces};
+use super::{ApiError, Registry, Resource, Target, custom, metadata};
+use crate::api::names::generate;
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
 
@@ -38,22 +39,15 @@ pub(super) async fn create(
         name: metadata::text(&body, "name").to_owned(),
         subresource: None,
     };
-    // Before anybody else has a say, and again after them, for they take their time.
-    if let Some(namespace) = namespace {
-        namespaces::require_active(registry, namespace, resource, &target.name).await?;
-    }
     let draft = Writing::new(registry, &target, options).draft(body).await?;
     // A webhook may have named what was to get a generated name.
     metadata::text(&draft, "name").clone_into(&mut target.name);
-    if let Some(namespace) = namespace {
-        namespaces::require_active(registry, namespace, resource, &target.name).await?;
-    }
     let base = metadata::text(&draft, "generateName").to_owned();
     if !target.name.is_empty() || base.is_empty() {
         return store(&Writing::new(registry, &target, options), draft).await;
     }
     for _ in 0..GENERATE_NAME_TRIES_MAX {
-        target.name = names::generate(&base);
+        target.name = generate(&base);
         let mut named = draft.clone();
         named["metadata"]["name"] = target.name.clone().into();
         match store(&Writing::new(registry, &target, options), named).await {

@@ -74,7 +74,6 @@ async fn run(
         )));
     }
     check_options(options)?;
-    namespaces::check_deletable(target)?;
     let place = Place::of(target)?;
     let resource = &target.resource;
     if options.ignore_store_read_error_with_cluster_breaking_potential {

@@ -114,7 +114,7 @@ pub enum ApiError {
     NotServed,
     /// A webhook or a policy refused.
     #[error(transparent)]
-    Admission(#[from] AdmissionError),
+    Admission(AdmissionError),
     /// A read failed.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -148,18 +148,33 @@ impl ApiError {
         }
     }
 
-    pub(crate) fn forbidden(resource: &Resource, name: &str, detail: impl Into<String>) -> Self {
-        Self::Forbidden {
-            resource: resource.qualified(),
-            name: name.to_owned(),
-            detail: detail.into(),
-            causes: Vec::new(),
-        }
-    }
-
     /// Whether the object (or its namespace) was not there.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
+    }
+}
+
+impl From<AdmissionError> for ApiError {
+    /// A refusal that the registry has a word for too becomes that, so that callers see one kind of error.
+    fn from(error: AdmissionError) -> Self {
+        match error {
+            AdmissionError::Forbidden {
+                resource,
+                name,
+                why,
+                causes,
+            } => Self::Forbidden {
+                resource,
+                name,
+                detail: why,
+                causes,
+            },
+            AdmissionError::NoNamespace { namespace } => Self::NotFound {
+                resource: "namespaces".to_owned(),
+                name: namespace,
+            },
+            other => Self::Admission(other),
+        }
     }
 }
 

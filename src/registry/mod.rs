@@ -27,7 +27,6 @@ mod autoscalers;
 mod builtin;
 mod builtins;
 mod caches;
-mod classes;
 mod component_statuses;
 mod conversion;
 mod create;
@@ -44,7 +43,6 @@ mod namespaces;
 mod other_kind;
 mod patch;
 pub mod printers;
-mod priority;
 mod ratchet;
 mod read;
 mod resource;
@@ -67,6 +65,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
+pub(crate) use crate::admission::plugins::protection_finalizer;
 pub use allocation::ServiceRanges;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
@@ -77,13 +76,12 @@ pub use service_accounts::{
     Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
     TokenTable,
 };
-pub(crate) use strategy::protection_finalizer;
 pub use subresources::{BodyKind, Posted, Subresource};
 pub use watch::Watch;
 pub use write::WRITE_DEADLINE;
 
-use crate::admission::Gate;
 use crate::admission::client::WebhookClient;
+use crate::admission::{AdmissionChain, EnabledPlugins, Gate};
 use crate::api::{
     DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     WriteOptions,
@@ -135,6 +133,17 @@ pub enum Deleted {
     Unread,
 }
 
+/// What a registry is configured by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryConfig {
+    /// The limits of the watch caches.
+    pub caches: CacherConfig,
+    /// Where services get their addresses from.
+    pub service_ranges: ServiceRanges,
+    /// The admission plugins that run.
+    pub plugins: EnabledPlugins,
+}
+
 /// The resources and the verbs on them. Cheap to share.
 #[derive(Debug)]
 pub struct Registry {
@@ -159,6 +168,8 @@ pub struct Registry {
     webhooks: WebhookClient,
     /// Who may change and refuse writes.
     gate: Gate,
+    /// The admission plugins that run in this process.
+    plugins: AdmissionChain,
     /// Where the addresses of services come from.
     service_ranges: ServiceRanges,
 }
@@ -166,22 +177,27 @@ pub struct Registry {
 impl Registry {
     /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
     /// the namespaces at once, because every write into one asks it. What they do is counted in `metrics`.
+    /// The ServiceAccount plugin is off, because no controller makes service accounts for this registry.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
         config: CacherConfig,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        Self::with_services(storage, tasks, config, metrics, ServiceRanges::default())
+        let config = RegistryConfig {
+            caches: config,
+            service_ranges: ServiceRanges::default(),
+            plugins: EnabledPlugins::default().without("ServiceAccount"),
+        };
+        Self::with_config(storage, tasks, metrics, config)
     }
 
-    /// The same with services that get their addresses from `service_ranges`.
-    pub fn with_services(
+    /// The same as `config` says.
+    pub fn with_config(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
-        config: CacherConfig,
         metrics: Arc<Metrics>,
-        service_ranges: ServiceRanges,
+        config: RegistryConfig,
     ) -> Arc<Self> {
         let mut unstored = subresources::questions();
         unstored.push(component_statuses::resource());
@@ -199,13 +215,14 @@ impl Registry {
             let services = Arc::new(services::Services(registry.clone()));
             let webhooks = WebhookClient::new(tasks, services);
             Self {
-                gate: Gate::new(webhooks.clone(), tasks),
+                gate: Gate::new(webhooks.clone(), tasks, &config.plugins),
+                plugins: AdmissionChain::new(&config.plugins),
                 webhooks,
                 namespace_phase,
                 storage,
                 metrics,
                 tasks: tasks.clone(),
-                config,
+                config: config.caches,
                 table: ArcSwap::from_pointee(table::Table::new(&builtins, Vec::new())),
                 builtins,
                 namespaces,
@@ -213,7 +230,7 @@ impl Registry {
                 definitions: custom::Definitions::default(),
                 deleted: namespaces::Deleted::default(),
                 types: Types::builtins(),
-                service_ranges,
+                service_ranges: config.service_ranges,
             }
         });
         let follower = admission::follow(registry.clone());

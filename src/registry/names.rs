@@ -1,5 +1,5 @@
-//! Names: which ones a resource takes, what a label and an annotation may be, and how a name is
-//! made from `generateName`. The wording of the refusals is Kubernetes' own, which people search for.
+//! Names: which ones a resource takes, and what a label and an annotation may be. The wording of the
+//! refusals is Kubernetes' own, which people search for.
 
 use serde_json::{Map, Value};
 
@@ -11,12 +11,6 @@ use crate::api::names::{
 
 /// All annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
-
-/// How much of `generateName` is kept: a label's length less the suffix.
-const GENERATED_BASE_MAX: usize = LABEL_LENGTH_MAX - SUFFIX_LENGTH;
-const SUFFIX_LENGTH: usize = 5;
-/// No vowels, and nothing that reads as one: no words, and no taking one letter for another.
-const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
     characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
@@ -180,34 +174,6 @@ pub(super) fn annotation_problems(annotations: &Map<String, Value>, causes: &mut
     }
 }
 
-/// A name that begins with `base`, of at most 63 bytes (§1.4).
-pub(super) fn generate(base: &str) -> String {
-    let mut end = base.len().min(GENERATED_BASE_MAX);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}{}", &base[..end], suffix())
-}
-
-fn suffix() -> String {
-    // Bytes above the largest multiple of the alphabet's length would make some letters likelier.
-    let fair = (256 / SUFFIX_ALPHABET.len() * SUFFIX_ALPHABET.len()) as u16;
-    let mut suffix = String::with_capacity(SUFFIX_LENGTH);
-    loop {
-        let random = *uuid::Uuid::new_v4().as_bytes();
-        // Bytes 6 and 8 hold the version and the variant.
-        for (at, byte) in random.into_iter().enumerate() {
-            if at != 6 && at != 8 && u16::from(byte) < fair {
-                let letter = SUFFIX_ALPHABET[usize::from(byte) % SUFFIX_ALPHABET.len()];
-                suffix.push(char::from(letter));
-                if suffix.len() == SUFFIX_LENGTH {
-                    return suffix;
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,18 +264,5 @@ mod tests {
             causes[Causes::MAX].message,
             "too many errors, the list is truncated"
         );
-    }
-
-    /// WC-011
-    #[test]
-    fn a_generated_name_is_base_and_five_letters() {
-        let name = generate("web-");
-        assert_eq!((name.len(), &name[..4]), (9, "web-"));
-        assert!(name[4..].bytes().all(|b| SUFFIX_ALPHABET.contains(&b)));
-        assert_eq!(generate(&"x".repeat(100)).len(), 63);
-        let name = generate(&"ä".repeat(40));
-        assert!(name.len() <= 63 && name.starts_with('ä'));
-        let distinct: std::collections::BTreeSet<_> = (0..100).map(|_| suffix()).collect();
-        assert!(distinct.len() > 90, "suffixes repeat: {distinct:?}");
     }
 }

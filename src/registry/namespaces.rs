@@ -1,4 +1,4 @@
-//! Namespaces: those that are always there, and what may be made in one. How one is emptied once it is
+//! Namespaces: those that are always there, and the state of one for admission. How one is emptied once it is
 //! deleted is a controller's work.
 
 use std::collections::BTreeMap;
@@ -7,15 +7,13 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::write::Place;
-use super::{ApiError, Registry, Resource, Target, create, metadata};
-use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
+use super::{ApiError, Registry, create, metadata};
+use crate::admission::cluster::NamespaceState;
+use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::Storage as _;
 
 /// What exists from the first request on.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-
-/// What a client may not delete.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// The namespaces whose deletion began here, and at which version, until the cache has heard of that: till
 /// then its word that one is active is old.
@@ -58,13 +56,11 @@ pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses content for a namespace that is absent (404) or terminating (403).
-pub(super) async fn require_active(
+/// Returns the state of `namespace`, for admission.
+pub(super) async fn state(
     registry: &Registry,
     namespace: &str,
-    resource: &Resource,
-    name: &str,
-) -> Result<(), ApiError> {
+) -> Result<NamespaceState, ApiError> {
     let key = Place::key_of(&registry.namespaces, None, namespace)?;
     let cache = registry.cache(&registry.namespaces)?;
     if registry.deleted.is_known(namespace, || cache.seen()) {
@@ -72,36 +68,20 @@ pub(super) async fn require_active(
         // or that this server has seen go is asked for in storage.
         let cached = cache.peek(&key);
         if cached.is_some_and(|n| n.field(registry.namespace_phase) == "Active") {
-            return Ok(());
+            return Ok(NamespaceState::Active);
         }
     }
     let place = Place::new(&registry.namespaces, None, namespace)?;
-    let current = registry.read_stored(&place).await?;
+    let current = match registry.read_stored(&place).await {
+        Ok(current) => current,
+        Err(error) if error.is_not_found() => return Ok(NamespaceState::Absent),
+        Err(error) => return Err(error),
+    };
     let phase = &current.value["status"]["phase"];
-    if phase != "Terminating" && !metadata::is_terminating(&current.value) {
-        return Ok(());
+    match phase == "Terminating" || metadata::is_terminating(&current.value) {
+        true => Ok(NamespaceState::Terminating),
+        false => Ok(NamespaceState::Active),
     }
-    Err(ApiError::Forbidden {
-        resource: resource.qualified(),
-        name: name.to_owned(),
-        detail: format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        ),
-        causes: vec![StatusCause {
-            reason: "NamespaceTerminating".to_owned(),
-            message: format!("namespace {namespace} is being terminated"),
-            field: "metadata.namespace".to_owned(),
-        }],
-    })
-}
-
-/// Refuses to delete what the system stands on.
-pub(super) fn check_deletable(target: &Target) -> Result<(), ApiError> {
-    if target.resource.is("", "namespaces") && IMMORTAL.contains(&&*target.name) {
-        let detail = "this namespace may not be deleted";
-        return Err(ApiError::forbidden(&target.resource, &target.name, detail));
-    }
-    Ok(())
 }
 
 /// Notes that a delete has taken or marked `namespace`.

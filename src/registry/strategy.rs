@@ -196,28 +196,6 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
     prepare(resource, object);
 }
 
-/// What keeps an object of a core resource while it is in use, unless `--controllers` leave out who lets
-/// it go.
-pub(crate) fn protection_finalizer(plural: &str) -> Option<&'static str> {
-    match plural {
-        "persistentvolumeclaims" => Some("kubernetes.io/pvc-protection"),
-        "persistentvolumes" => Some("kubernetes.io/pv-protection"),
-        _ => None,
-    }
-}
-
-/// Protects a new object that may come into use, as upstream's admission does.
-pub(super) fn protect(resource: &Resource, object: &mut Value) {
-    let ours = protection_finalizer(&resource.plural).filter(|_| resource.group.is_empty());
-    let Some(ours) = ours else { return };
-    let finalizers = &mut object["metadata"]["finalizers"];
-    match finalizers.as_array_mut() {
-        Some(list) if list.iter().any(|finalizer| finalizer == ours) => {}
-        Some(list) => list.push(ours.into()),
-        None => *finalizers = json!([ours]),
-    }
-}
-
 /// What holds after every write.
 pub(super) fn prepare(resource: &Resource, object: &mut Value) {
     if resource.is("", "namespaces") {

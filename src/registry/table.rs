@@ -60,6 +60,12 @@ impl Table {
         same_plural.find(|resource| is(resource, group, version))
     }
 
+    /// The resource of this group and plural name, in the group's preferred version.
+    pub(super) fn preferred(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let mut same_plural = self.by_plural.get(plural)?.iter();
+        same_plural.find(|resource| resource.group == group)
+    }
+
     /// Of the resources that share a storage prefix the one that names their cache, its columns and
     /// their metrics.
     pub(super) fn owner(&self, storage_prefix: &str) -> Option<&Arc<Resource>> {

@@ -8,7 +8,7 @@ use super::allocation::Writer;
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
-use super::{ApiError, Registry, Resource, Target, metadata, namespaces, strategy};
+use super::{ApiError, Registry, Resource, Target, metadata, strategy};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
 
 pub(super) async fn update(
@@ -22,17 +22,10 @@ pub(super) async fn update(
     let place = Place::of(target)?;
     check_body(target, &mut body)?;
     let creates = target.subresource.is_none() && strategy::creates_on_update(resource);
-    // Asked for now, because it takes a look at the namespace, and refused only when it is created.
-    let admitted = match &target.namespace {
-        Some(namespace) if creates && resource.namespaced => {
-            namespaces::require_active(registry, namespace, resource, &target.name).await
-        }
-        _ => Ok(()),
-    };
     let mut update = Update {
         writing: Writing::new(registry, target, options),
         body,
-        creates: creates.then_some(admitted),
+        creates,
         created: false,
     };
     let written = registry
@@ -46,8 +39,8 @@ pub(super) async fn update(
 struct Update<'a> {
     writing: Writing<'a>,
     body: Value,
-    /// Whether its namespace takes a new object, if it makes one where there is none.
-    creates: Option<Result<(), ApiError>>,
+    /// Whether it makes an object where there is none.
+    creates: bool,
     /// Whether it did so.
     created: bool,
 }
@@ -57,19 +50,18 @@ impl Decide for Update<'_> {
         let Target { resource, name, .. } = self.writing.target;
         self.created = current.is_none();
         check_uid(resource, name, current, &self.body)?;
-        match (current, &self.creates) {
+        match (current, self.creates) {
             (Some(current), _) => {
                 if !scale::is_of(self.writing.target) {
                     check_version_given(resource, name, &self.body)?;
                 }
                 self.writing.succeed(current, self.body.clone()).await
             }
-            (None, Some(admitted)) => {
-                admitted.clone()?;
+            (None, true) => {
                 let draft = self.writing.draft(self.body.clone()).await?;
                 self.writing.complete(draft).await.map(Change::Put)
             }
-            (None, None) => Err(ApiError::not_found(resource, name)),
+            (None, false) => Err(ApiError::not_found(resource, name)),
         }
     }
 

@@ -10,8 +10,7 @@ use super::error::Causes;
 use super::subresources::{certificates, pods, scale};
 use super::write::{Change, Current};
 use super::{
-    ApiError, Registry, Target, builtin, classes, conversion, custom, metadata, priority, ratchet,
-    strategy, update,
+    ApiError, Registry, Target, builtin, conversion, custom, metadata, ratchet, strategy, update,
 };
 use crate::admission::attributes::Operation;
 use crate::api::{StatusCause, WriteOptions};
@@ -71,9 +70,6 @@ impl<'a> Writing<'a> {
             strategy::prepare(resource, &mut object);
             self.manage(None, &mut object);
         }
-        priority::resolve(self.registry, self.target, &mut object).await?;
-        classes::choose(self.registry, self.target, &mut object).await?;
-        strategy::protect(resource, &mut object);
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
         builtin::default(resource, &mut object);
@@ -95,7 +91,6 @@ impl<'a> Writing<'a> {
         self.refuse_for(causes.into_vec())?;
         self.registry.check_configuration(resource, &object)?;
         self.registry.check_types(resource, None, &mut object);
-        classes::check_only_default(self.registry, resource, &object).await?;
         let dry_run = self.options.dry_run;
         let Self {
             registry,
@@ -238,7 +233,6 @@ impl<'a> Writing<'a> {
             ..
         } = *self;
         registry.check_configuration(resource, &object)?;
-        classes::check_only_default(registry, resource, &object).await?;
         let (old, dry_run) = (Some((stored, current.at)), self.options.dry_run);
         allocation::allocate(registry, target, writer, old, &mut object, dry_run).await?;
         if strategy::desired_state_differs(resource, stored, &object) {

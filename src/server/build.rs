@@ -23,11 +23,9 @@ use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_config::{TokenKeys, TokenKeysError};
 use super::token_file::TokenFile;
-use crate::cacher::CacherConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
-use crate::registry::ServiceRanges;
-use crate::registry::{Credentials, TokenTable};
+use crate::registry::{Credentials, RegistryConfig, TokenTable};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
@@ -39,8 +37,7 @@ pub(super) struct Server {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) watch_cache: CacherConfig,
-    pub(super) service_ranges: ServiceRanges,
+    pub(super) registry: RegistryConfig,
     pub(super) controllers: Selection,
     /// By which the serving certificate is trusted, PEM.
     pub(super) root_ca: String,
@@ -185,8 +182,7 @@ impl Server {
             storage,
             credentials,
             metrics,
-            watch_cache: config.watch_cache.clone(),
-            service_ranges: config.service_ranges,
+            registry: config.registry.clone(),
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
             signer: Arc::new(pki.signer),

@@ -103,7 +103,9 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
         Setting::EtcdServers
         | Setting::ServiceAccountIssuer
         | Setting::ServiceAccountKeyFile
-        | Setting::ApiAudiences => arg.action(ArgAction::Append),
+        | Setting::ApiAudiences
+        | Setting::EnableAdmissionPlugins
+        | Setting::DisableAdmissionPlugins => arg.action(ArgAction::Append),
         _ => arg,
     }
 }

@@ -12,10 +12,11 @@ use tracing_subscriber::EnvFilter;
 use super::bytes;
 use super::settings::{ConfigError, Given, Setting, Settings};
 use super::token_config::TokenConfig;
+use crate::admission::EnabledPlugins;
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
 use crate::controllers;
-use crate::registry::ServiceRanges;
+use crate::registry::{RegistryConfig, ServiceRanges};
 
 /// What `watchet serve` is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +39,8 @@ pub(super) struct Config {
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
     pub compaction_interval: Duration,
-    /// Limits of the watch caches.
-    pub watch_cache: CacherConfig,
-    /// `--service-cluster-ip-range`
-    pub service_ranges: ServiceRanges,
+    /// The watch caches, the ranges of services and the admission plugins.
+    pub registry: RegistryConfig,
     /// `--controllers`
     pub controllers: controllers::Selection,
     /// `--shutdown-grace-period`
@@ -192,8 +191,11 @@ impl Config {
             tokens: TokenConfig::check(settings)?,
             storage: storage(settings)?,
             compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
-            watch_cache: watch_cache(settings)?,
-            service_ranges: service_ranges(settings)?,
+            registry: RegistryConfig {
+                caches: watch_cache(settings)?,
+                service_ranges: service_ranges(settings)?,
+                plugins: plugins(settings)?,
+            },
             controllers: controllers(settings)?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,
@@ -391,6 +393,14 @@ fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
 fn service_ranges(settings: &Settings) -> Result<ServiceRanges, ConfigError> {
     let given = settings.get(Setting::ServiceClusterIpRange);
     ServiceRanges::parse(&given.text).map_err(|error| given.error(error))
+}
+
+fn plugins(settings: &Settings) -> Result<EnabledPlugins, ConfigError> {
+    let enable = settings.get(Setting::EnableAdmissionPlugins);
+    let disable = settings.get(Setting::DisableAdmissionPlugins);
+    // Each alone first, so that an error names the flag with the wrong name.
+    EnabledPlugins::parse(&enable.text, "").map_err(|error| enable.error(error))?;
+    EnabledPlugins::parse(&enable.text, &disable.text).map_err(|error| disable.error(error))
 }
 
 fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigError> {

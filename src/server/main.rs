@@ -172,6 +172,9 @@ fn complete(
 
 /// Builds, serves until there is a reason to end, drains. Calls `when_ready` once requests are served.
 async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
+    for (plugin, why) in config.registry.plugins.without_effect() {
+        tracing::warn!(plugin, why, "an enabled admission plugin has no effect");
+    }
     let mut signals = Signals::listen().map_err(Failure::Start)?;
     // A signal comes first: whoever asks to end does not want it built.
     let server = tokio::select! {

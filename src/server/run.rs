@@ -56,12 +56,11 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        let registry = Registry::with_services(
+        let registry = Registry::with_config(
             Arc::clone(&storage),
             &caches,
-            self.watch_cache,
             Arc::clone(&self.metrics),
-            self.service_ranges,
+            self.registry,
         );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
         let bootstrap = bootstrap(

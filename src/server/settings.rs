@@ -38,6 +38,8 @@ pub(super) enum Setting {
     WatchHistoryBytesMax,
     WatchCacheConsistencyCheckInterval,
     ServiceClusterIpRange,
+    EnableAdmissionPlugins,
+    DisableAdmissionPlugins,
     Controllers,
     ShutdownGracePeriod,
     LogLevel,
@@ -83,11 +85,12 @@ const AUTHENTICATION: &str = "Authentication";
 const STORAGE: &str = "Storage";
 const WATCH_CACHE: &str = "Watch cache";
 const SERVICES: &str = "Services";
+const ADMISSION: &str = "Admission";
 const CONTROLLERS: &str = "Controllers";
 const PROCESS: &str = "Process";
 
 /// Every setting, in the order of the help and of `config/watchet.yaml`.
-pub(super) const SPECS: [Spec; 29] = [
+pub(super) const SPECS: [Spec; 31] = [
     Spec {
         setting: Setting::BindAddress,
         name: "bind-address",
@@ -303,6 +306,25 @@ pub(super) const SPECS: [Spec; 29] = [
         help: "Where the addresses of services come from; two ranges of different families, with a \
                comma between, make a cluster of both, and the first is that of services that do not \
                say which they want",
+    },
+    Spec {
+        setting: Setting::EnableAdmissionPlugins,
+        name: "enable-admission-plugins",
+        value_name: "NAME,...",
+        default: "",
+        heading: ADMISSION,
+        help: "Admission plugins that run beside the default ones, under kube-apiserver's names: \
+               OwnerReferencesPermissionEnforcement, or any default one; NodeRestriction has no effect \
+               yet",
+    },
+    Spec {
+        setting: Setting::DisableAdmissionPlugins,
+        name: "disable-admission-plugins",
+        value_name: "NAME,...",
+        default: "",
+        heading: ADMISSION,
+        help: "Default admission plugins that do not run, e.g. ServiceAccount; a name that is unknown \
+               is answered with those that are known",
     },
     Spec {
         setting: Setting::Controllers,

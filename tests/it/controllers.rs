@@ -252,7 +252,11 @@ async fn two_servers_on_one_etcd() {
 /// As in an environment that has an API server alone.
 #[tokio::test]
 async fn without_controllers_nothing_is_finished() {
-    let server = Server::start(&["--controllers=-namespace"]).await;
+    let alone = [
+        "--controllers=-namespace",
+        "--disable-admission-plugins=ServiceAccount",
+    ];
+    let server = Server::start(&alone).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     workload(&kubectl, "x").await;
     kubectl.run(&["delete", "deployment", "x"]).await;

@@ -96,8 +96,8 @@ pub(super) async fn check(
     }
     let conditions = conditions.clone();
     let values = [
-        write.object.clone(),
-        write.old_object.clone(),
+        write.object.clone().into_owned(),
+        write.old_object.clone().into_owned(),
         review::request(write, matched),
     ];
     let authorizing = Authorizing::of(write, calling.cluster.authorizer());

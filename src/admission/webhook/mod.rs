@@ -72,6 +72,7 @@ impl Calling<'_> {
                 resource: write.resource.qualified(),
                 name: write.name.to_owned(),
                 why,
+                causes: Vec::new(),
             }),
         }
     }

@@ -1,6 +1,7 @@
 //! Mutating webhooks: one after the other, and once more those that asked for it when others have changed
 //! the object since.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::super::attributes::Attributes;
@@ -86,8 +87,8 @@ async fn ask(
         let back = calling.cluster.convert(patched, &write.kind).await;
         patched = back.map_err(internal)?;
     }
-    let changed = patched != write.object;
-    write.object = patched;
+    let changed = patched != *write.object;
+    write.object = Cow::Owned(patched);
     Ok(changed)
 }
 

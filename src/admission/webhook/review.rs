@@ -186,7 +186,7 @@ pub(in crate::admission) fn request(write: &Attributes<'_>, matched: &Matched) -
     set("operation", write.operation.as_str().into());
     set("userInfo", json!(write.user));
     set("dryRun", write.dry_run.into());
-    set("options", write.options.clone());
+    set("options", write.options.build());
     Value::Object(request)
 }
 

@@ -55,25 +55,10 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value, has_status
 
 /// What an update carries on from the object as it was.
 pub(super) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value) {
-    if resource.is("", "pods") {
-        keep_priority(old, new);
-    }
     if resource.is("", "services")
         && let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut())
     {
         services::carry_on(old, new);
-    }
-}
-
-/// A client may leave out what the class of a pod once stood for.
-fn keep_priority(old: &Value, new: &mut Value) {
-    let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else {
-        return;
-    };
-    for member in ["priority", "preemptionPolicy"] {
-        if let Some(kept) = old["spec"].get(member) {
-            spec.entry(member).or_insert_with(|| kept.clone());
-        }
     }
 }
 

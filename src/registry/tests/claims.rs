@@ -25,8 +25,11 @@ async fn pair(seed: u64) -> Pair {
     let ranges = ServiceRanges::parse("10.0.0.0/28").unwrap();
     let server = || {
         let (storage, tasks) = (first.storage.clone(), Tasks::new());
-        let (config, metrics) = (CacherConfig::default(), Metrics::new());
-        let registry = Registry::with_services(storage.clone(), &tasks, config, metrics, ranges);
+        let config = RegistryConfig {
+            service_ranges: ranges,
+            ..RegistryConfig::default()
+        };
+        let registry = Registry::with_config(storage.clone(), &tasks, Metrics::new(), config);
         Fixture {
             registry,
             storage,

@@ -68,7 +68,7 @@ fn defaults() {
     );
     let durability = DurabilityConfig::Fsync;
     assert_eq!(config.storage, StorageConfig::Embedded { durability });
-    assert_eq!(config.watch_cache, CacherConfig::default());
+    assert_eq!(config.registry, RegistryConfig::default());
 }
 
 #[test]
@@ -82,6 +82,34 @@ fn controllers_are_chosen_by_name() {
     let wrong = chosen(&["WATCHET_CONTROLLERS=*,-cloud"]).unwrap_err();
     let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is no controller: choose among "#;
     assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+#[test]
+fn admission_plugins_are_chosen_by_name() {
+    let chosen = |lines: &[&str]| check(lines).map(|config| config.registry.plugins);
+    let expected = EnabledPlugins::default().without("ServiceAccount");
+    let lines = [
+        "enableAdmissionPlugins=Priority",
+        "--disable-admission-plugins=ServiceAccount",
+    ];
+    assert_eq!(chosen(&lines), Ok(expected));
+    for (line, expected) in [
+        (
+            "--enable-admission-plugins=Foo",
+            r#"--enable-admission-plugins "Foo": plugin "Foo" is unknown: choose among "#,
+        ),
+        (
+            "--disable-admission-plugins=Foo",
+            r#"--disable-admission-plugins "Foo": plugin "Foo" is unknown: choose among "#,
+        ),
+        (
+            "WATCHET_DISABLE_ADMISSION_PLUGINS=Priority",
+            r#"WATCHET_DISABLE_ADMISSION_PLUGINS "Priority": [Priority] in enable-admission-plugins "#,
+        ),
+    ] {
+        let wrong = chosen(&["enableAdmissionPlugins=Priority", line]).unwrap_err();
+        assert!(wrong.starts_with(expected), "{wrong}");
+    }
 }
 
 #[test]
@@ -114,7 +142,7 @@ fn values_are_understood() {
         consistency_check_period: Some(Duration::from_secs(300)),
         ..CacherConfig::default()
     };
-    assert_eq!(config.watch_cache, watch_cache);
+    assert_eq!(config.registry.caches, watch_cache);
     let StorageConfig::Etcd(etcd) = config.storage else {
         panic!("{config:?}");
     };

@@ -7,6 +7,7 @@ mod hostile;
 mod matching;
 mod mutating;
 mod parts;
+mod plugins;
 mod policies;
 mod services;
 mod shutdown;

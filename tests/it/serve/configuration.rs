@@ -76,6 +76,19 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
             r#"--controllers "*,-gardener": "gardener" is no controller: choose among namespace"#,
         ),
         (
+            &["--enable-admission-plugins=Quota"],
+            plain,
+            r#"--enable-admission-plugins "Quota": plugin "Quota" is unknown: choose among AlwaysAdmit, "#,
+        ),
+        (
+            &[
+                "--enable-admission-plugins=Priority",
+                "--disable-admission-plugins=ServiceAccount,Priority",
+            ],
+            plain,
+            r#"--disable-admission-plugins "ServiceAccount,Priority": [Priority] in enable-admission-plugins and "#,
+        ),
+        (
             &["serve", "--storage=redis"],
             plain,
             r#"--storage "redis": must be embedded"#,

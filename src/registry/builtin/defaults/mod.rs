@@ -130,10 +130,7 @@ pub(super) fn fill(resource: &Resource, object: &mut Fields) {
 
 fn fill_core(plural: &str, object: &mut Fields) {
     match plural {
-        "pods" => {
-            pods::pod(object);
-            pods::admit(object);
-        }
+        "pods" => pods::pod(object),
         "podtemplates" => pods::template(object),
         "replicationcontrollers" => workloads::replication_controller(object),
         "services" => network::service(object),

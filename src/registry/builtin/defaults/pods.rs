@@ -1,6 +1,6 @@
 //! Defaults of pods, and of the templates that pods are made from.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::super::fields::{
     Fields, child, existing, flag, is_unset, items, number, object, set, set_number, text,
@@ -9,13 +9,6 @@ use super::volumes;
 
 /// The lists of containers in a pod.
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-
-/// Taints of nodes that a pod sits out for a while, unless it says otherwise.
-const SAT_OUT: [&str; 2] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-];
-const SAT_OUT_SECONDS: i64 = 300;
 
 /// Defaults of a pod.
 pub(super) fn pod(pod: &mut Fields) {
@@ -31,33 +24,6 @@ pub(super) fn pod(pod: &mut Fields) {
             if on_host {
                 open_on_host(container);
             }
-        }
-    }
-}
-
-/// What admission gives every pod besides: an identity, and patience with nodes that are in trouble.
-pub(super) fn admit(pod: &mut Fields) {
-    let Some(spec) = existing(pod, "spec") else {
-        return;
-    };
-    set(spec, "serviceAccountName", "default");
-    mirror_account(spec);
-    if spec.get("tolerations").is_none_or(Value::is_null) {
-        spec.insert("tolerations".to_owned(), json!([]));
-    }
-    let Some(tolerations) = spec.get_mut("tolerations").and_then(Value::as_array_mut) else {
-        return;
-    };
-    for taint in SAT_OUT {
-        let tolerated = tolerations.iter().filter_map(Value::as_object).any(|t| {
-            matches!(text(t, "key"), key if key == taint || key.is_empty())
-                && matches!(text(t, "effect"), "NoExecute" | "")
-        });
-        if !tolerated {
-            tolerations.push(json!({
-                "key": taint, "operator": "Exists", "effect": "NoExecute",
-                "tolerationSeconds": SAT_OUT_SECONDS,
-            }));
         }
     }
 }

@@ -38,6 +38,8 @@ fn the_flags_of_envtest_are_accepted() {
     assert_eq!(config.listen.insecure_port, None);
     assert_eq!(config.controllers, controllers::Selection::none());
     assert_eq!(config.data_dir, dir.path());
+    assert!(!config.registry.plugins.has("ServiceAccount"));
+    assert!(config.registry.plugins.has("Priority"));
     let certificate = config.serving_certificate.as_ref().unwrap();
     assert_eq!(
         certificate.certificate.path,
@@ -54,7 +56,7 @@ fn defaults_are_those_of_kube_apiserver() {
     assert_eq!(config.listen.address.to_string(), "0.0.0.0");
     assert_eq!(config.listen.secure_port, 6443);
     assert_eq!(
-        config.service_ranges,
+        config.registry.service_ranges,
         crate::registry::ServiceRanges::parse("10.0.0.0/24").unwrap()
     );
     assert_eq!(config.data_dir, PathBuf::from(DEFAULT_CERT_DIR));

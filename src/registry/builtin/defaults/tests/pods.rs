@@ -2,26 +2,15 @@
 
 use super::*;
 
-fn sat_out() -> Value {
-    let one = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-    json!([
-        one("node.kubernetes.io/not-ready"),
-        one("node.kubernetes.io/unreachable")
-    ])
-}
-
 #[test]
 fn pods() {
-    let wanted = json!({
-        "enableServiceLinks": true, "serviceAccountName": "default", "serviceAccount": "default",
-        "tolerations": sat_out(),
-    });
+    let wanted = json!({"enableServiceLinks": true});
     check(
         "pods",
         json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}}),
         json!({"spec": with(pod_spec(), wanted)}),
     );
-    // The old name of the account counts, and what tolerates everything needs nothing more.
+    // The old name of the account counts.
     let sent = json!({
         "containers": [{"name": "c", "image": "i:1"}], "serviceAccount": "robot",
         "tolerations": [{"operator": "Exists"}], "restartPolicy": "Never", "dnsPolicy": null,

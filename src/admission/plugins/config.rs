@@ -1,0 +1,294 @@
+//! Which admission plugins run: the table of upstream's names, and the rules of
+//! `--enable-admission-plugins` and `--disable-admission-plugins`.
+
+use std::collections::BTreeSet;
+
+/// What enabling a plugin does here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Support {
+    /// The plugin runs.
+    Full,
+    /// Nothing, for this reason. Configurations that name the plugin are accepted.
+    NoEffect(&'static str),
+    /// The plugin does not exist here, so enabling it is refused.
+    None,
+}
+
+/// An admission plugin of upstream.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    name: &'static str,
+    /// Whether it runs if no flag names it.
+    is_default: bool,
+    support: Support,
+}
+
+const fn on(name: &'static str) -> Known {
+    Known {
+        name,
+        is_default: true,
+        support: Support::Full,
+    }
+}
+
+const fn off(name: &'static str, support: Support) -> Known {
+    Known {
+        name,
+        is_default: false,
+        support,
+    }
+}
+
+const fn on_without_effect(name: &'static str, why: &'static str) -> Known {
+    Known {
+        name,
+        is_default: true,
+        support: Support::NoEffect(why),
+    }
+}
+
+const UNAUTHORIZED: &str = "every authenticated user may do everything";
+
+/// Every plugin of kube-apiserver 1.35, in the order in which they run.
+const KNOWN: [Known; 37] = [
+    off("AlwaysAdmit", Support::NoEffect("it admits everything")),
+    off("NamespaceAutoProvision", Support::None),
+    on("NamespaceLifecycle"),
+    off("NamespaceExists", Support::None),
+    off("LimitPodHardAntiAffinityTopology", Support::None),
+    on("LimitRanger"),
+    on("ServiceAccount"),
+    off("NodeRestriction", Support::NoEffect(UNAUTHORIZED)),
+    on("TaintNodesByCondition"),
+    off("AlwaysPullImages", Support::None),
+    off("ImagePolicyWebhook", Support::None),
+    on("PodSecurity"),
+    off("PodNodeSelector", Support::None),
+    on("Priority"),
+    on("DefaultTolerationSeconds"),
+    off("PodTolerationRestriction", Support::None),
+    off("EventRateLimit", Support::None),
+    off("ExtendedResourceToleration", Support::None),
+    on("DefaultStorageClass"),
+    on("StorageObjectInUseProtection"),
+    off("OwnerReferencesPermissionEnforcement", Support::Full),
+    on("PersistentVolumeClaimResize"),
+    on("RuntimeClass"),
+    on("CertificateApproval"),
+    on("CertificateSigning"),
+    on_without_effect(
+        "ClusterTrustBundleAttest",
+        "cluster trust bundles are not served",
+    ),
+    on("CertificateSubjectRestriction"),
+    on("DefaultIngressClass"),
+    off("DenyServiceExternalIPs", Support::None),
+    on("PodTopologyLabels"),
+    on_without_effect(
+        "NodeDeclaredFeatureValidator",
+        "declared features of nodes are not served",
+    ),
+    on("MutatingAdmissionPolicy"),
+    on("MutatingAdmissionWebhook"),
+    on("ValidatingAdmissionPolicy"),
+    on("ValidatingAdmissionWebhook"),
+    on("ResourceQuota"),
+    off("AlwaysDeny", Support::None),
+];
+
+/// The admission plugins to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnabledPlugins {
+    names: BTreeSet<&'static str>,
+    /// Those of them that a flag names and that have no effect, with the reason.
+    without_effect: Vec<(&'static str, &'static str)>,
+}
+
+/// The flags name plugins that cannot be enabled or disabled so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPlugins {
+    /// No plugin has this name.
+    #[error("plugin {name:?} is unknown: choose among {}", EnabledPlugins::known().join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The plugin exists upstream only.
+    #[error("plugin {name:?} is not supported")]
+    Unsupported {
+        /// The name.
+        name: &'static str,
+    },
+    /// Both flags name these.
+    #[error(
+        "[{}] in enable-admission-plugins and disable-admission-plugins overlapped: name each in one \
+         of the two",
+        .names.join(" ")
+    )]
+    Overlap {
+        /// The names.
+        names: Vec<&'static str>,
+    },
+}
+
+impl Default for EnabledPlugins {
+    /// Upstream's default plugins.
+    fn default() -> Self {
+        let defaults = KNOWN.iter().filter(|known| known.is_default);
+        Self {
+            names: defaults.map(|known| known.name).collect(),
+            without_effect: Vec::new(),
+        }
+    }
+}
+
+impl EnabledPlugins {
+    /// Returns the default plugins and those of `enable`, without those of `disable`. Both are lists of
+    /// names, separated by commas.
+    ///
+    /// # Errors
+    /// See [`InvalidPlugins`].
+    pub fn parse(enable: &str, disable: &str) -> Result<Self, InvalidPlugins> {
+        let (enable, disable) = (known(enable)?, known(disable)?);
+        let both = |name: &&str| disable.iter().any(|known| known.name == *name);
+        let names = enable.iter().map(|known| known.name);
+        let names: BTreeSet<&'static str> = names.filter(both).collect();
+        if !names.is_empty() {
+            let names = names.into_iter().collect();
+            return Err(InvalidPlugins::Overlap { names });
+        }
+        let mut plugins = Self::default();
+        for known in disable {
+            plugins.names.remove(known.name);
+        }
+        for known in enable {
+            let name = known.name;
+            match known.support {
+                Support::None => return Err(InvalidPlugins::Unsupported { name }),
+                Support::NoEffect(why) => plugins.without_effect.push((name, why)),
+                Support::Full => {}
+            }
+            plugins.names.insert(name);
+        }
+        Ok(plugins)
+    }
+
+    /// Returns these plugins without the plugin `name`.
+    pub fn without(mut self, name: &str) -> Self {
+        self.names.remove(name);
+        self
+    }
+
+    /// Returns true if the plugin `name` is to run.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// Returns the plugins that a flag names and that have no effect, each with the reason.
+    pub fn without_effect(&self) -> &[(&'static str, &'static str)] {
+        &self.without_effect
+    }
+
+    /// Returns the names of all plugins, in the order in which they run.
+    pub fn known() -> Vec<&'static str> {
+        KNOWN.iter().map(|known| known.name).collect()
+    }
+}
+
+/// The plugins that a list names.
+fn known(list: &str) -> Result<Vec<&'static Known>, InvalidPlugins> {
+    let names = list.split(',').map(str::trim);
+    let names = names.filter(|name| !name.is_empty());
+    let known = names.map(|name| {
+        let found = KNOWN.iter().find(|known| known.name == name);
+        found.ok_or_else(|| InvalidPlugins::Unknown {
+            name: name.to_owned(),
+        })
+    });
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(enable: &str, disable: &str, changes: &[(&str, bool)]) {
+        let plugins = EnabledPlugins::parse(enable, disable).unwrap();
+        for name in EnabledPlugins::known() {
+            let change = changes.iter().find(|(changed, _)| *changed == name);
+            let expected = change.map_or(EnabledPlugins::default().has(name), |(_, has)| *has);
+            assert_eq!(plugins.has(name), expected, "{enable} -{disable}: {name}");
+        }
+    }
+
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/pkg/kubeapiserver/options/plugins.go>
+    #[test]
+    fn the_defaults_are_upstreams() {
+        let plugins = EnabledPlugins::default();
+        let known = EnabledPlugins::known();
+        let mut off: Vec<_> = known.iter().filter(|name| !plugins.has(name)).collect();
+        off.sort();
+        assert_eq!(
+            off,
+            [
+                &"AlwaysAdmit",
+                &"AlwaysDeny",
+                &"AlwaysPullImages",
+                &"DenyServiceExternalIPs",
+                &"EventRateLimit",
+                &"ExtendedResourceToleration",
+                &"ImagePolicyWebhook",
+                &"LimitPodHardAntiAffinityTopology",
+                &"NamespaceAutoProvision",
+                &"NamespaceExists",
+                &"NodeRestriction",
+                &"OwnerReferencesPermissionEnforcement",
+                &"PodNodeSelector",
+                &"PodTolerationRestriction",
+            ]
+        );
+    }
+
+    #[test]
+    fn flags_add_to_the_defaults_and_take_from_them() {
+        let owners = "OwnerReferencesPermissionEnforcement";
+        check("", "", &[]);
+        check("Priority", "AlwaysDeny", &[]);
+        check(owners, "", &[(owners, true)]);
+        check(
+            "",
+            " ServiceAccount, Priority ,",
+            &[("ServiceAccount", false), ("Priority", false)],
+        );
+    }
+
+    #[test]
+    fn enabling_what_has_no_effect_is_noted() {
+        let plugins = EnabledPlugins::parse("NodeRestriction,Priority", "").unwrap();
+        assert_eq!(
+            plugins.without_effect(),
+            [("NodeRestriction", UNAUTHORIZED)]
+        );
+    }
+
+    #[test]
+    fn wrong_names_are_refused() {
+        let refused = |enable, disable| {
+            let error = EnabledPlugins::parse(enable, disable).unwrap_err();
+            error.to_string()
+        };
+        for text in [refused("Foo", ""), refused("", "Priority,Foo")] {
+            let expected = r#"plugin "Foo" is unknown: choose among AlwaysAdmit, NamespaceAuto"#;
+            assert!(text.starts_with(expected), "{text}");
+        }
+        assert_eq!(
+            refused("EventRateLimit", ""),
+            r#"plugin "EventRateLimit" is not supported"#
+        );
+        assert_eq!(
+            refused("Priority,PodSecurity", "PodSecurity,Priority"),
+            "[PodSecurity Priority] in enable-admission-plugins and disable-admission-plugins \
+             overlapped: name each in one of the two"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! ServiceAccount: a new pod runs as a service account that exists, `default` if it names none, and mounts a
+//! token of it.
+
+mod secrets;
+mod token_volume;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::super::attributes::{Attributes, Operation};
+use super::super::cluster::{Cluster, GroupResource};
+use super::super::error::AdmissionError;
+use super::{AdmissionPlugin, Request, name_of};
+
+const ACCOUNTS: GroupResource<'static> = GroupResource::new("", "serviceaccounts");
+
+/// The account of pods that name none.
+const DEFAULT: &str = "default";
+
+/// Marks a pod that a kubelet runs by itself and only reports.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Restricts the pods of an account to the secrets that the account lists.
+const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
+
+/// How often the account `default` is looked up: a controller makes it soon after the namespace.
+const DEFAULT_TRIES: usize = 10;
+const RETRY_INTERVAL: Duration = Duration::from_millis(150);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ServiceAccount;
+
+#[async_trait]
+impl AdmissionPlugin for ServiceAccount {
+    fn name(&self) -> &'static str {
+        "ServiceAccount"
+    }
+
+    fn mutates(&self, request: Request<'_>) -> bool {
+        request.creates("", "pods")
+    }
+
+    fn validates(&self, request: Request<'_>) -> bool {
+        request.creates("", "pods") || updates_ephemeral_containers(request)
+    }
+
+    async fn mutate(
+        &self,
+        cluster: &dyn Cluster,
+        attributes: &mut Attributes<'_>,
+    ) -> Result<(), AdmissionError> {
+        if is_mirror(&attributes.object) || !attributes.object["spec"].is_object() {
+            return self.validate(cluster, attributes).await;
+        }
+        if account_name(&attributes.object).is_empty() {
+            attributes.object.to_mut()["spec"]["serviceAccountName"] = DEFAULT.into();
+        }
+        let account = account_of(cluster, attributes).await?;
+        let pod = attributes.object.to_mut();
+        if has_token_volume(&account, pod) {
+            token_volume::mount(&mut pod["spec"]);
+        }
+        let pull_secrets = account["imagePullSecrets"].as_array();
+        let pull_secrets = pull_secrets.map_or(&[][..], Vec::as_slice);
+        if list(&pod["spec"]["imagePullSecrets"]).is_empty() && !pull_secrets.is_empty() {
+            let names = pull_secrets.iter().map(|one| json!({"name": one["name"]}));
+            pod["spec"]["imagePullSecrets"] = names.collect();
+        }
+        check_secrets(attributes, &account)
+    }
+
+    async fn validate(
+        &self,
+        cluster: &dyn Cluster,
+        attributes: &Attributes<'_>,
+    ) -> Result<(), AdmissionError> {
+        if attributes.operation == Operation::Create && is_mirror(&attributes.object) {
+            return check_mirror(attributes);
+        }
+        if account_name(&attributes.object).is_empty() {
+            let pod = name_of(&attributes.object);
+            let namespace = attributes.namespace;
+            let why = format!("no service account specified for pod {namespace}/{pod}");
+            return Err(attributes.forbidden(why));
+        }
+        let account = account_of(cluster, attributes).await?;
+        check_secrets(attributes, &account)
+    }
+}
+
+fn updates_ephemeral_containers(request: Request<'_>) -> bool {
+    request.operation == Operation::Update
+        && request.is_of_subresource("", "pods", "ephemeralcontainers")
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(MIRROR).is_some()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn account_name(pod: &Value) -> &str {
+    let name = pod["spec"]["serviceAccountName"].as_str();
+    name.unwrap_or_default()
+}
+
+/// A mirror pod runs whatever admission says, so it must not need an identity or secrets.
+fn check_mirror(attributes: &Attributes<'_>) -> Result<(), AdmissionError> {
+    let pod = &attributes.object;
+    let sources = list(&pod["spec"]["volumes"]).iter();
+    let mut sources = sources.flat_map(|volume| list(&volume["projected"]["sources"]));
+    let why = if !account_name(pod).is_empty() {
+        "a mirror pod may not reference service accounts"
+    } else if secrets::references_any(&pod["spec"]) {
+        "a mirror pod may not reference secrets"
+    } else if sources.any(|source| !source["serviceAccountToken"].is_null()) {
+        "a mirror pod may not use ServiceAccountToken volume projections"
+    } else {
+        return Ok(());
+    };
+    Err(attributes.forbidden(why))
+}
+
+/// The account of a pod that names one.
+async fn account_of(
+    cluster: &dyn Cluster,
+    attributes: &Attributes<'_>,
+) -> Result<Value, AdmissionError> {
+    let (namespace, name) = (attributes.namespace, account_name(&attributes.object));
+    let failed = |why: String| {
+        let what = format!("error looking up service account {namespace}/{name}: {why}");
+        attributes.forbidden(what)
+    };
+    let tries = match name {
+        DEFAULT => DEFAULT_TRIES,
+        _ => 1,
+    };
+    for number in 0..tries {
+        if number > 0 {
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+        let found = cluster.object_or_latest(ACCOUNTS, namespace, name).await;
+        if let Some(account) = found.map_err(failed)? {
+            return Ok(account);
+        }
+    }
+    Err(failed(format!("serviceaccount {name:?} not found")))
+}
+
+/// Whether the pod mounts a token. The pod's own choice counts before that of the account.
+fn has_token_volume(account: &Value, pod: &Value) -> bool {
+    let chosen = pod["spec"]["automountServiceAccountToken"].as_bool();
+    let chosen = chosen.or_else(|| account["automountServiceAccountToken"].as_bool());
+    chosen.unwrap_or(true)
+}
+
+fn check_secrets(attributes: &Attributes<'_>, account: &Value) -> Result<(), AdmissionError> {
+    let annotation = &account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS];
+    // The values that Go reads as true.
+    let is_true = ["1", "t", "T", "true", "TRUE", "True"];
+    if !is_true.contains(&annotation.as_str().unwrap_or_default()) {
+        return Ok(());
+    }
+    let spec = &attributes.object["spec"];
+    let checked = match attributes.subresource {
+        "ephemeralcontainers" => secrets::check_ephemeral_containers(spec, account),
+        _ => secrets::check(spec, account),
+    };
+    checked.map_err(|why| attributes.forbidden(why))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! StorageObjectInUseProtection: new claims and volumes get the finalizer that holds their deletion back
+//! while they are in use. The controllers that remove it are in `controllers`.
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::super::attributes::{Attributes, Operation};
+use super::super::cluster::Cluster;
+use super::super::error::AdmissionError;
+use super::{AdmissionPlugin, Request};
+
+/// Returns the finalizer that protects objects of a resource.
+pub fn protection_finalizer(group: &str, plural: &str) -> Option<&'static str> {
+    match (group, plural) {
+        ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
+        ("", "persistentvolumes") => Some("kubernetes.io/pv-protection"),
+        _ => None,
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct StorageObjectInUseProtection;
+
+#[async_trait]
+impl AdmissionPlugin for StorageObjectInUseProtection {
+    fn name(&self) -> &'static str {
+        "StorageObjectInUseProtection"
+    }
+
+    fn mutates(&self, request: Request<'_>) -> bool {
+        request.operation == Operation::Create
+            && request.subresource.is_empty()
+            && protection_finalizer(request.group, request.resource).is_some()
+    }
+
+    async fn mutate(
+        &self,
+        _cluster: &dyn Cluster,
+        attributes: &mut Attributes<'_>,
+    ) -> Result<(), AdmissionError> {
+        let resource = &attributes.resource;
+        let Some(ours) = protection_finalizer(&resource.group, &resource.resource) else {
+            return Ok(());
+        };
+        let finalizers = &mut attributes.object.to_mut()["metadata"]["finalizers"];
+        match finalizers.as_array_mut() {
+            Some(list) if list.iter().any(|finalizer| finalizer == ours) => {}
+            Some(list) => list.push(ours.into()),
+            None => *finalizers = json!([ours]),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::testing::FakeCluster;
+    use super::*;
+
+    async fn check(plural: &str, finalizers: Value, expected: Value) {
+        let object = json!({"metadata": {"name": "x", "finalizers": finalizers}});
+        let cluster = FakeCluster::default();
+        let created = cluster.create(&StorageObjectInUseProtection, plural, object);
+        let created = created.await.unwrap();
+        assert_eq!(created["metadata"]["finalizers"], expected);
+    }
+
+    #[tokio::test]
+    async fn what_may_be_in_use_gets_a_finalizer_once() {
+        let (claim, volume) = (
+            "kubernetes.io/pvc-protection",
+            "kubernetes.io/pv-protection",
+        );
+        check("persistentvolumeclaims", Value::Null, json!([claim])).await;
+        check("persistentvolumeclaims", json!([claim]), json!([claim])).await;
+        check("persistentvolumes", json!(["a"]), json!(["a", volume])).await;
+        check("configmaps", Value::Null, Value::Null).await;
+    }
+}
