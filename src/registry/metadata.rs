@@ -195,14 +195,22 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// WC-009: an object without a namespace goes where the URL says; another one is refused.
+/// Gives an object the namespace of the request (WC-009): one without a namespace gets it, and an object
+/// that is in no namespace loses what it says.
+///
+/// # Errors
+/// 400 when the object names another namespace.
 pub(super) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace");
     match namespace {
         Some(namespace) if given.is_empty() => object["metadata"]["namespace"] = namespace.into(),
         Some(namespace) if given == namespace => {}
-        None if given.is_empty() => {}
-        _ => {
+        None => {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("namespace");
+            }
+        }
+        Some(_) => {
             return Err(ApiError::BadRequest(
                 "the namespace of the provided object does not match the namespace sent on the \
                  request"

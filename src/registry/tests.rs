@@ -1,6 +1,7 @@
 //! Tests of the verbs over the memory store and real caches. What is pure is tested where it is.
 
 mod claims;
+mod clients;
 mod creates;
 pub(crate) mod custom;
 mod deletes;

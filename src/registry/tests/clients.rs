@@ -1,0 +1,87 @@
+//! Requests as Go clients and controllers send them: metadata that upstream ignores or accepts.
+
+use super::custom::{definition, established};
+use super::*;
+
+impl Fixture {
+    async fn apply(&self, path: &str, config: Value) -> Value {
+        let target = self.target(path);
+        let options = WriteOptions {
+            field_manager: "applier".to_owned(),
+            ..WriteOptions::default()
+        };
+        let applied = self.registry.apply(&target, &config, &options).await;
+        value(&applied.unwrap().0)
+    }
+}
+
+/// A namespace in the metadata of a cluster-scoped object was a 400, where upstream clears it:
+/// controller-runtime and generated manifests set one on any object.
+#[tokio::test]
+async fn a_namespace_on_a_cluster_scoped_object_is_cleared() {
+    let fixture = fixture().await;
+    let mut cluster_scoped = definition("globals", "Global");
+    cluster_scoped["spec"]["scope"] = json!("Cluster");
+    cluster_scoped["metadata"]["namespace"] = json!("x");
+    let defined = fixture.define(cluster_scoped).await;
+    assert_eq!(defined["metadata"].get("namespace"), None);
+    fixture
+        .until_defined("globals.example.com", established)
+        .await;
+    for (plural, api_version, kind) in [
+        ("nodes", "v1", "Node"),
+        ("persistentvolumes", "v1", "PersistentVolume"),
+        ("namespaces", "v1", "Namespace"),
+        ("globals", "example.com/v1", "Global"),
+    ] {
+        let metadata = json!({"name": "n", "namespace": "x"});
+        let spec = match plural {
+            "persistentvolumes" => json!({
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": "/tmp/n"},
+            }),
+            _ => json!({}),
+        };
+        let body = json!({"metadata": metadata, "spec": spec});
+        let assert_cleared = |object: &Value, verb: &str| {
+            let found = object["metadata"].get("namespace");
+            assert_eq!(found, None, "{verb} of {plural}: {object}");
+        };
+        let mut object = fixture.create(plural, body).await;
+        assert_cleared(&object, "POST");
+        let path = format!("{plural}/n");
+        object["metadata"]["namespace"] = json!("x");
+        object["metadata"]["labels"]["a"] = json!("1");
+        let mut object = fixture.update(&path, object).await;
+        assert_cleared(&object, "PUT");
+        object["metadata"]["namespace"] = json!("x");
+        object["status"] = json!({"phase": "Active"});
+        let object = fixture.update(&format!("{path}/status"), object).await;
+        assert_cleared(&object, "PUT of the status");
+        let merged = json!({"metadata": {"namespace": "x", "labels": {"a": "2"}}});
+        assert_cleared(&fixture.merge_patch(&path, merged.clone()).await, "merge");
+        let status = format!("{path}/status");
+        let patched = fixture.merge_patch(&status, merged.clone()).await;
+        assert_cleared(&patched, "merge of the status");
+        let operations = json!([{"op": "add", "path": "/metadata/namespace", "value": "x"}]);
+        let operations = Patch::Json(serde_json::from_value(operations).unwrap());
+        let patched = fixture.try_patch(&path, operations).await.unwrap();
+        assert_cleared(&patched, "JSON patch");
+        if plural != "globals" {
+            let patched = fixture.try_patch(&path, Patch::Strategic(merged)).await;
+            assert_cleared(&patched.unwrap(), "strategic merge patch");
+        }
+        let config = |name: &str| {
+            json!({"apiVersion": api_version, "kind": kind, "spec": spec,
+                "metadata": {"name": name, "namespace": "x", "labels": {"b": "1"}}})
+        };
+        let applied = fixture.apply(&path, config("n")).await;
+        assert_cleared(&applied, "apply");
+        assert_eq!(applied["metadata"]["labels"]["b"], "1");
+        let path = format!("{plural}/made");
+        let applied = fixture.apply(&path, config("made")).await;
+        assert_cleared(&applied, "apply that creates");
+    }
+    let stored = fixture.stored("/minions/n").await.unwrap();
+    assert_eq!(stored["metadata"].get("namespace"), None, "{stored}");
+}
