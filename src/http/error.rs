@@ -244,7 +244,7 @@ fn api_status(error: &ApiError) -> Status {
             causes: causes.clone(),
             ..retry_after(*retry_after_seconds)
         }),
-        ApiError::Unsupported(_) => Status::failure(500, "", text),
+        ApiError::Unsupported(_) | ApiError::Internal(_) => Status::failure(500, "", text),
         ApiError::NotImplemented(_) => Status::failure(501, "NotImplemented", text),
         ApiError::MethodNotAllowed(_) => Status::failure(405, "MethodNotAllowed", text),
         ApiError::NotServed => {

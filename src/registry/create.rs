@@ -25,11 +25,7 @@ pub(super) async fn create(
     custom::check_creatable(resource)?;
     let namespace = namespace.filter(|_| resource.namespaced);
     metadata::check_namespace(namespace, &mut body)?;
-    if !metadata::text(&body, "resourceVersion").is_empty() {
-        return Err(ApiError::BadRequest(
-            "resourceVersion should not be set on objects to be created".to_owned(),
-        ));
-    }
+    let version = metadata::take_version(&mut body);
     if resource.is("", "limitranges") && is_nameless(&body) {
         body["metadata"]["name"] = uuid::Uuid::new_v4().to_string().into();
     }
@@ -44,13 +40,13 @@ pub(super) async fn create(
     metadata::text(&draft, "name").clone_into(&mut target.name);
     let base = metadata::text(&draft, "generateName").to_owned();
     if !target.name.is_empty() || base.is_empty() {
-        return store(&Writing::new(registry, &target, options), draft).await;
+        return store(&Writing::new(registry, &target, options), draft, version).await;
     }
     for _ in 0..GENERATE_NAME_TRIES_MAX {
         target.name = generate(&base);
         let mut named = draft.clone();
         named["metadata"]["name"] = target.name.clone().into();
-        match store(&Writing::new(registry, &target, options), named).await {
+        match store(&Writing::new(registry, &target, options), named, version).await {
             Err(ApiError::AlreadyExists { .. }) => {}
             other => return other,
         }
@@ -65,10 +61,15 @@ fn is_nameless(body: &Value) -> bool {
     metadata::text(body, "name").is_empty() && metadata::text(body, "generateName").is_empty()
 }
 
-/// Completes an object that has its name and writes it where there is none.
-async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiError> {
+/// Completes an object that has its name and writes it where there is none. `version` is the
+/// resourceVersion in the client's body.
+async fn store(
+    writing: &Writing<'_>,
+    draft: Value,
+    version: ResourceVersion,
+) -> Result<Arc<Object>, ApiError> {
     let mut object = writing.complete(draft).await?;
-    let created = store_complete(writing, &mut object).await;
+    let created = store_complete(writing, &mut object, version).await;
     if let Err(why) = &created {
         writing.withdraw(None, &object, why).await;
     }
@@ -79,11 +80,19 @@ async fn store(writing: &Writing<'_>, draft: Value) -> Result<Arc<Object>, ApiEr
 async fn store_complete(
     writing: &Writing<'_>,
     object: &mut Value,
+    version: ResourceVersion,
 ) -> Result<Arc<Object>, ApiError> {
     let (registry, options) = (writing.registry, writing.options);
     let resource = &writing.target.resource;
     let place = Place::of(writing.target)?;
     if !options.dry_run {
+        // Last, as upstream's storage does it: an object that is invalid besides is a 422, and a dry run
+        // does not get here.
+        if !version.is_zero() {
+            return Err(ApiError::Internal(
+                "resourceVersion should not be set on objects to be created".to_owned(),
+            ));
+        }
         if let Some(converted) = custom::stored_form(resource, object).await? {
             *object = converted;
         }
@@ -94,7 +103,7 @@ async fn store_complete(
         }
     }
     match registry.store(resource).get(&place.storage_key).await? {
-        (None, _) if options.dry_run => registry.unwritten(&place, object, ResourceVersion::ZERO),
+        (None, _) if options.dry_run => registry.unwritten(&place, object, version),
         (existing, _) => {
             // It may be gone again by now; that it was there is still the answer.
             let current = existing.map(|e| Current::stored(&e)).transpose()?;

@@ -106,6 +106,9 @@ pub enum ApiError {
     /// 500: what was found is more than is supported.
     #[error("{0}")]
     Unsupported(String),
+    /// 500 without a reason: an error that upstream does not map to a status.
+    #[error("{0}")]
+    Internal(String),
     /// 501
     #[error("{0}")]
     NotImplemented(String),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::error::Causes;
 use super::{ApiError, Resource, custom, names, other_kind, strategy};
-use crate::api::{StatusCause, Warnings};
+use crate::api::{ResourceVersion, StatusCause, Warnings};
 
 /// What a client can never set.
 const SYSTEM_FIELDS: &[&str] = &[
@@ -232,6 +232,16 @@ pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Removes the resourceVersion of an object and returns it: zero if it has none, or one that is no number.
+pub(super) fn take_version(object: &mut Value) -> ResourceVersion {
+    let metadata = object["metadata"].as_object_mut();
+    let version = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
+    let version = version.as_ref().and_then(Value::as_str);
+    version
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }
 
 /// Forgets what only the server says (WC-008).

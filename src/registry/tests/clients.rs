@@ -85,3 +85,48 @@ async fn a_namespace_on_a_cluster_scoped_object_is_cleared() {
     let stored = fixture.stored("/minions/n").await.unwrap();
     assert_eq!(stored["metadata"].get("namespace"), None, "{stored}");
 }
+
+/// A create with a resourceVersion was refused before anything else, also as a dry run, with "0" and with
+/// text that is no version. Upstream validates the object first, and only storage refuses the version.
+#[tokio::test]
+async fn a_create_with_a_version_is_refused_by_storage() {
+    let fixture = fixture().await;
+    let maps = fixture.resource("configmaps");
+    let try_create = async |name: &str, version: &str, dry_run: bool| {
+        let body = json!({"metadata": {"name": name, "resourceVersion": version}});
+        let options = WriteOptions {
+            dry_run,
+            ..WriteOptions::default()
+        };
+        let created = fixture
+            .registry
+            .create(&maps, Some("default"), body, &options);
+        created.await.map(|object| value(&object))
+    };
+    let refused = try_create("a", "5", false).await.unwrap_err();
+    assert!(matches!(refused, ApiError::Internal(_)), "{refused:?}");
+    assert_eq!(
+        refused.to_string(),
+        "resourceVersion should not be set on objects to be created"
+    );
+    assert_eq!(fixture.stored("/configmaps/default/a").await, None);
+    let invalid = try_create("A_b", "5", false).await.unwrap_err();
+    assert_eq!(causes(invalid)[0].0, "metadata.name");
+    let dry = try_create("a", "5", true).await.unwrap();
+    assert_eq!(dry["metadata"]["resourceVersion"], "5");
+    assert_eq!(fixture.stored("/configmaps/default/a").await, None);
+    for (name, version) in [("zero", "0"), ("text", "abc"), ("negative", "-1")] {
+        try_create(name, version, true).await.unwrap();
+        let created = try_create(name, version, false).await.unwrap();
+        assert!(rv(&created) > ResourceVersion::ZERO, "{created}");
+        let stored = fixture.stored(&format!("/configmaps/default/{name}")).await;
+        assert_eq!(stored.unwrap()["metadata"].get("resourceVersion"), None);
+    }
+    for (version, dry_run) in [("5", true), ("0", true), ("0", false), ("abc", false)] {
+        let exists = try_create("zero", version, dry_run).await.unwrap_err();
+        let exists = matches!(exists, ApiError::AlreadyExists { .. });
+        assert!(exists, "{version}, dry run: {dry_run}");
+    }
+    let refused = try_create("zero", "5", false).await.unwrap_err();
+    assert!(matches!(refused, ApiError::Internal(_)), "{refused:?}");
+}

@@ -62,13 +62,6 @@ async fn bodies_that_contradict_the_url_are_refused() {
         "the namespace of the provided object does not match the namespace sent on the request"
     );
     let mut body = pod("a");
-    body["metadata"]["resourceVersion"] = json!("5");
-    assert!(
-        refused(body)
-            .await
-            .contains("resourceVersion should not be set")
-    );
-    let mut body = pod("a");
     body["apiVersion"] = json!("v2");
     assert!(
         refused(body)
