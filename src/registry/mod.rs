@@ -42,6 +42,7 @@ mod names;
 mod namespaces;
 mod other_kind;
 mod patch;
+mod patched;
 pub mod printers;
 mod ratchet;
 mod read;

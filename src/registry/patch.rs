@@ -11,7 +11,7 @@ use super::strategic::{self, StrategicError};
 use super::subresources::{self, scale};
 use super::write::{Change, Current, Decide, Place};
 use super::writing::Writing;
-use super::{ApiError, Patch, Registry, Target, conversion, field_validation, json_patch, update};
+use super::{ApiError, Patch, Registry, Target, conversion, json_patch, patched, update};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
 
@@ -48,16 +48,10 @@ impl Decide for Patching<'_> {
         let target = self.writing.target;
         let current = current.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
         let types = self.writing.registry.types();
-        let mut patched = apply(target, types, self.patch, current)?;
-        update::check_body(target, &mut patched)?;
-        let registry = self.writing.registry;
-        let patched = field_validation::conform(
-            registry,
-            &target.of_bodies(),
-            patched,
-            self.writing.options,
-        )?;
-        self.writing.succeed(current, patched).await
+        let object = apply(target, types, self.patch, current)?;
+        let (registry, options) = (self.writing.registry, self.writing.options);
+        let object = patched::conform(registry, target, self.patch, object, options)?;
+        self.writing.succeed(current, object).await
     }
 
     fn claims_as(&self) -> Option<Writer> {

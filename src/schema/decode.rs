@@ -4,6 +4,7 @@
 //! what values mean is told elsewhere.
 
 mod misfit;
+mod restore;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -48,6 +49,23 @@ impl KindType {
             types: types.clone(),
             typed: true,
         })
+    }
+
+    /// The type of every object's metadata.
+    ///
+    /// # Panics
+    /// When these are not the built-in types.
+    pub fn metadata(types: &Arc<Types>) -> Self {
+        Self::message(types, "meta.v1.ObjectMeta")
+    }
+
+    /// A built-in type by the name of its message.
+    pub(super) fn message(types: &Arc<Types>, name: &str) -> Self {
+        Self {
+            node: types.message_node(name),
+            types: types.clone(),
+            typed: true,
+        }
     }
 
     /// Of a custom resource's version.

@@ -200,6 +200,11 @@ impl Types {
             .map(|node| self.view(node))
     }
 
+    /// A built-in type by the name of its message, which must exist.
+    pub(super) fn message_node(&self, name: &str) -> NodeId {
+        NodeId(self.by_name[name].0)
+    }
+
     /// A built-in type by the name of its message.
     pub(super) fn message(&self, name: &str) -> Option<TypeRef<'_>> {
         let object = self.by_name.get(name)?;

@@ -7,7 +7,10 @@
 //! - *Directive*: a member of a patch that says what to do instead of what to set: `$patch`,
 //!   `$retainKeys`, `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`.
 
+mod format;
 mod list;
+
+pub(crate) use format::GoFormat;
 
 use std::collections::HashSet;
 

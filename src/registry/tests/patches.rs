@@ -1,5 +1,6 @@
 //! Patches, through storage.
 
+use super::custom::{definition, established};
 use super::*;
 
 fn json_patch(operations: Value) -> Patch {
@@ -115,4 +116,91 @@ async fn no_write_makes_an_object_that_cannot_be_deleted() {
     body["metadata"]["name"] = "b".into();
     body["spec"]["deep"] = list(126);
     bad_request(fixture.try_create("deployments", body).await.unwrap_err());
+}
+
+/// A patch that gave metadata a value of another type was a 400, and a strategic one was refused in the
+/// words of the JSON decoder. client-go's users check `IsInvalid` and the cause's field.
+#[tokio::test]
+async fn a_patch_whose_result_does_not_fit_is_invalid() {
+    let fixture = fixture().await;
+    fixture.create("pods", pod("a")).await;
+    fixture.define(definition("foos", "Foo")).await;
+    fixture.until_defined("foos.example.com", established).await;
+    fixture.create("foos", named("a")).await;
+    let operation =
+        |path: &str, value: Value| json_patch(json!([{"op": "add", "path": path, "value": value}]));
+    let labels = json!({"metadata": {"labels": "x"}});
+    let labels_problem = |owner: &str| {
+        format!(
+            "json: cannot unmarshal string into Go struct field ObjectMeta.{owner} of type \
+             map[string]string"
+        )
+    };
+    for (path, patch, detail) in [
+        (
+            "pods/a",
+            Patch::Strategic(labels.clone()),
+            "cannot restore map from string".to_owned(),
+        ),
+        (
+            "pods/a",
+            Patch::Strategic(json!({"spec": {"containers": "x"}})),
+            "cannot restore slice from string".to_owned(),
+        ),
+        (
+            "pods/a",
+            Patch::Merge(labels.clone()),
+            labels_problem("metadata.labels"),
+        ),
+        (
+            "pods/a/status",
+            operation("/metadata/labels", json!("x")),
+            labels_problem("metadata.labels"),
+        ),
+        (
+            "pods/a",
+            Patch::Merge(json!({"kind": "Pot"})),
+            "no kind \"Pot\" is registered for version \"v1\" in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+                .to_owned(),
+        ),
+        (
+            "pods/a",
+            operation("/kind", json!("Secret")),
+            "converting (v1.Secret) to (core.Pod): unknown conversion".to_owned(),
+        ),
+        ("foos/a", Patch::Merge(labels), labels_problem("labels")),
+        (
+            "foos/a",
+            operation("/apiVersion", json!("v9")),
+            "request to convert CR from an invalid group/version: v9".to_owned(),
+        ),
+    ] {
+        let value = match &patch {
+            Patch::Strategic(patch) => strategic::GoFormat(patch).to_string(),
+            _ => String::new(),
+        };
+        let error = fixture.try_patch(path, patch).await.unwrap_err();
+        let ApiError::Invalid { kind, name, .. } = &error else {
+            panic!("{path}: {error}");
+        };
+        assert_eq!((kind.as_str(), name.as_str()), ("", ""));
+        let causes = causes(error);
+        assert_eq!(causes.len(), 1, "{causes:?}");
+        let (field, message) = &causes[0];
+        assert_eq!(field, "patch");
+        assert!(
+            message.starts_with(&format!("Invalid value: \"{value}")),
+            "{message}"
+        );
+        assert!(
+            message.ends_with(&format!(": {detail}")),
+            "{message}, not {detail}"
+        );
+    }
+    // A typed object has no other kind than its type's.
+    let kind = Patch::Strategic(json!({"kind": "Secret", "metadata": {"labels": {"a": "1"}}}));
+    let patched = fixture.try_patch("pods/a", kind).await.unwrap();
+    assert_eq!(patched["kind"], "Pod");
+    assert_eq!(patched["metadata"]["labels"]["a"], "1");
 }
