@@ -209,9 +209,10 @@ impl Builder {
     fn field(&mut self, text: &'static str, facts: &FieldFacts) -> Option<Field> {
         let (number, rest) = text.split_once('=')?;
         let (name, kind) = rest.split_once(':')?;
-        let (kind, drop_empty) = match kind.strip_suffix('?') {
-            Some(kind) => (kind, true),
-            None => (kind, false),
+        let (kind, drop_empty) = match (kind.strip_suffix('?'), kind.strip_suffix('!')) {
+            (Some(kind), _) => (kind, true),
+            (None, Some(kind)) => (kind, false),
+            (None, None) => (kind, kind.starts_with(['*', '%'])),
         };
         let rule = (facts.rule != Rule::default())
             .then(|| place(&mut self.types.rules, facts.rule.clone()));

@@ -33,7 +33,7 @@ pub struct KindType {
 /// A body as it was read.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// Without what its type does not have.
+    /// Without what its type does not have, and without empty values that Go does not encode.
     pub value: Value,
     /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`: the first hundred, each once.
     pub mistakes: Vec<String>,
@@ -384,9 +384,12 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 before: self.path,
                 step,
             };
-            let value = members.next_value_seed(self.inner(of, owner, &path))?;
+            let mut value = members.next_value_seed(self.inner(of, owner, &path))?;
             if map.contains_key(&name) {
                 self.mistake("duplicate", step);
+            }
+            if self.typed && of.is_some_and(|of| of.is_omitted(&value)) {
+                value = Value::Null;
             }
             map.insert(name, value);
         }

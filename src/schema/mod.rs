@@ -16,8 +16,10 @@
 //! each field, with the names of JSON. Types are `s`tring, `b`oolean, `i`nteger of 32 bits, `l`ong,
 //! `d`ouble, `B`ytes, another message, or a special form (`!time`, `!raw`, …); `*` makes a list of it and
 //! `%` a map from strings. A name after `^` stands for members that are the outer object's own in JSON. A
-//! trailing `?` says that the empty value means "not given": Go always writes such a field to protobuf,
-//! and its JSON never has it.
+//! trailing `?` says that the zero value of a scalar means "not given": Go always writes such a field to
+//! protobuf, and its JSON never has it. Empty lists and maps mean that too, unless a trailing `!` says that
+//! Go writes them. `scripts/type-facts --zeros` sets both marks, and writes what a test compares them with to
+//! `zeros.txt`.
 //!
 //! `facts.txt`, which `scripts/type-facts` writes, has what else is known: of a message `!kind` (it has
 //! `apiVersion` and `kind`) and `!atomic`; of a field `set`, `map=<keys>`, `atomic`, the rules of

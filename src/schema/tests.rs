@@ -206,3 +206,43 @@ fn custom_resources_have_the_types_of_their_schema() {
     };
     assert_eq!(fields.iter().count(), 3);
 }
+
+/// 112 fields were not known to be left out by Go when they are zero, so that `unschedulable: false` and the
+/// like were stored and had managers. `zeros.txt` is what Go's own decoder and encoder keep.
+#[test]
+fn zero_values_are_omitted_as_go_omits_them() {
+    let types = Types::builtins();
+    let (mut kept_in_all, mut omitted_in_all) = (0, 0);
+    for line in include_str!("zeros.txt").lines() {
+        let mut words = line.split(' ');
+        let name = words.next().expect("a name");
+        let kept: Vec<&str> = words.collect();
+        let zeros = types.object_fields(types.by_name[name]).iter();
+        let zeros = zeros.filter(|field| field.number().is_some());
+        let zeros = zeros.filter_map(|field| {
+            let zero = match types.node(field.node()) {
+                Node::Scalar(Scalar::String | Scalar::Bytes) => json!(""),
+                Node::Scalar(Scalar::Bool) => json!(false),
+                Node::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Number) => json!(0),
+                Node::List { .. } => json!([]),
+                Node::Map { .. } => json!({}),
+                _ => return None,
+            };
+            Some((field.name().to_owned(), zero))
+        });
+        let zeros: serde_json::Map<String, Value> = zeros.collect();
+        let kind = KindType::message(&types, name);
+        let left = kind.conform(&Value::Object(zeros.clone()));
+        assert_eq!((left.mistakes, left.misfit), (vec![], None), "{name}");
+        for member in zeros.keys() {
+            let is_kept = left.value.get(member).is_some();
+            assert_eq!(is_kept, kept.contains(&member.as_str()), "{name}.{member}");
+            kept_in_all += usize::from(is_kept);
+            omitted_in_all += usize::from(!is_kept);
+        }
+    }
+    assert!(
+        kept_in_all > 300 && omitted_in_all > 900,
+        "{kept_in_all}, {omitted_in_all}"
+    );
+}

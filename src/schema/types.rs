@@ -80,7 +80,7 @@ pub(crate) struct Field {
     pub(super) number: u32,
     /// Its members are the outer object's own in JSON.
     pub(super) inline: bool,
-    /// The empty value in protobuf means that it is not given.
+    /// The empty value means that it is not given (Go's `omitempty` of a field that is no pointer).
     pub(super) drop_empty: bool,
     pub(super) rule: Option<u32>,
     pub(super) default: Option<u32>,
@@ -271,7 +271,7 @@ impl Field {
         self.inline
     }
 
-    /// Whether the empty value in protobuf means that it is not given.
+    /// Whether the empty value means that it is not given.
     pub(crate) fn drops_empty(&self) -> bool {
         self.drop_empty
     }
@@ -319,6 +319,19 @@ impl<'a> TypeRef<'a> {
             retain_keys: rule.retain_keys,
             replace: rule.replace,
         }
+    }
+
+    /// Returns true if `value` is what a Go client leaves out of this member when it encodes it.
+    pub fn is_omitted(self, value: &Value) -> bool {
+        let is_empty = || match value {
+            Value::Null => true,
+            Value::Bool(flag) => !flag,
+            Value::Number(number) => number.as_f64() == Some(0.0),
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty(),
+        };
+        self.field.is_some_and(|field| field.drop_empty) && is_empty()
     }
 
     /// The value of a member that is not given, where the schema names one. Most built-ins' defaults are
