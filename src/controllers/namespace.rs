@@ -95,15 +95,7 @@ impl Controller for NamespaceController {
             // Only a pass that finds nothing proves that nothing is left; it can follow at once.
             return Ok(Next::After(Duration::ZERO));
         }
-        let namespace = match self.tell(&namespace, name, &findings).await {
-            Ok(namespace) => namespace,
-            Err(error) if error.is_not_found() => return Ok(Next::Done),
-            Err(error) => return Err(error),
-        };
-        match findings.into_result()? {
-            true => self.finalize(namespace, name).await,
-            false => Ok(Next::Again),
-        }
+        self.conclude(namespace, name, findings).await
     }
 }
 
@@ -249,6 +241,29 @@ impl NamespaceController {
         self.registry.delete(&target, &options).await
     }
 
+    /// Writes what a pass found, and takes the finalizer from the namespace if it found nothing.
+    async fn conclude(
+        &self,
+        namespace: Value,
+        name: &str,
+        findings: Findings,
+    ) -> Result<Next, ApiError> {
+        // Conditions of a namespace that is deleted with the next write serve nobody, and they would make a
+        // conflict for clients that finalize it themselves.
+        let ends = findings.is_harmless() && is_last_finalizer(&namespace);
+        let namespace = match ends {
+            true => namespace,
+            false => match self.tell(&namespace, name, &findings).await {
+                Ok(namespace) => namespace,
+                Err(error) => return next_after(error),
+            },
+        };
+        match findings.into_result()? {
+            true => self.finalize(namespace, name).await,
+            false => Ok(Next::Again),
+        }
+    }
+
     /// Puts what a pass found into the conditions of the namespace, if that is news.
     async fn tell(
         &self,
@@ -279,10 +294,18 @@ impl NamespaceController {
         }
         let target = self.target(name, Some("finalize"));
         let options = frame::write_options(ACCOUNT);
-        match self.registry.update(&target, namespace, &options).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(Next::Done),
-        }
+        let finalized = self.registry.update(&target, namespace, &options).await;
+        finalized.map_or_else(next_after, |_| Ok(Next::Done))
+    }
+}
+
+/// What follows a write to the namespace that failed: nothing if it is gone, and another pass if another
+/// client wrote to it meanwhile.
+fn next_after(error: ApiError) -> Result<Next, ApiError> {
+    match error {
+        error if error.is_not_found() => Ok(Next::Done),
+        ApiError::Conflict { .. } => Ok(Next::After(Duration::ZERO)),
+        error => Err(error),
     }
 }
 
@@ -295,6 +318,12 @@ fn is_pods(resource: &Resource) -> bool {
 
 fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Returns true if nothing but the controller's own finalizer holds the namespace.
+fn is_last_finalizer(namespace: &Value) -> bool {
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    count(&namespace["spec"]["finalizers"]) == 1 && count(&namespace["metadata"]["finalizers"]) == 0
 }
 
 /// The object as JSON; a cache holds nothing else.

@@ -31,6 +31,9 @@ const BY_VALUE: &[(&str, &str)] = &[
 /// A list that Go writes as null when it is empty.
 const NULL: (&str, &str) = ("core.v1.PodSpec", "containers");
 
+/// A text that Go writes also when it is empty.
+const TEXT: (&str, &str) = ("apps.v1.StatefulSetSpec", "serviceName");
+
 /// An object of this type as it is before it is written.
 pub(super) fn blank(ty: Type) -> Value {
     let mut object = Map::new();
@@ -60,5 +63,8 @@ fn fill(fields: Fields, object: &mut Map<String, Value>) {
     }
     if fields.type_name() == NULL.0 {
         object.insert(NULL.1.to_owned(), Value::Null);
+    }
+    if fields.type_name() == TEXT.0 {
+        object.insert(TEXT.1.to_owned(), "".into());
     }
 }

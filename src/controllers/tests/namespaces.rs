@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+
 use super::*;
-use crate::api::StorageKey;
+use crate::api::{ResourceVersion, StorageKey};
 use crate::registry::tests::value;
+use crate::storage::Storage as _;
 
 #[tokio::test]
 async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
@@ -54,6 +57,43 @@ async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
     assert!(fixture.stored("/pods/doomed-not/p").await.is_some());
     fixture.create("namespaces", named("doomed")).await;
     fixture.create_in("doomed", "pods", pod("p")).await.unwrap();
+}
+
+/// A namespace without content got conditions just before it was deleted: a client that finalized it itself,
+/// as controller-runtime's tests do, met a 409.
+#[tokio::test]
+async fn an_empty_namespace_is_written_twice() {
+    let fixture = started().await;
+    fixture.create("namespaces", named("empty")).await;
+    fixture.delete("namespaces/empty").await;
+    fixture.eventually_gone("/namespaces/empty").await;
+    let storage = &fixture.storage;
+    let last = storage.current_revision().await.unwrap();
+    let prefix = StorageKey::new("/namespaces/").unwrap();
+    let mut watch = storage
+        .watch(&prefix, ResourceVersion::new(1))
+        .await
+        .unwrap();
+    watch.progress.request();
+    let mut phases = Vec::new();
+    let mut seen = ResourceVersion::ZERO;
+    while seen < last {
+        let batch = watch.batches.next().await.unwrap().unwrap();
+        seen = batch.revision;
+        let events = batch.events.into_iter();
+        phases.extend(
+            events
+                .filter(|event| event.key.as_str() == "/namespaces/empty")
+                .map(|event| {
+                    let value = event
+                        .value
+                        .map(|value| serde_json::from_slice(&value).unwrap());
+                    value.map_or(Value::Null, |value: Value| value["status"].clone())
+                }),
+        );
+    }
+    let phase = |phase: &str| json!({ "phase": phase });
+    assert_eq!(phases, [phase("Active"), phase("Terminating"), Value::Null]);
 }
 
 #[tokio::test]

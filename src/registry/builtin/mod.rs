@@ -55,6 +55,9 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value, has_status
 
 /// What an update carries on from the object as it was.
 pub(super) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value) {
+    if resource.is("", "persistentvolumes") {
+        prepare::keep_phase_time(old, new);
+    }
     if resource.is("", "services")
         && let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut())
     {

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::Resource;
+use super::super::metadata::now;
 use super::fields::{Fields, child, list, object, text};
 use super::services;
 use crate::schema::Quantity;
@@ -19,15 +20,15 @@ pub(super) const JOB_LABELS: [(&str, bool); 4] = [
 ];
 
 /// The status that a new object of a resource with a status begins with. Nodes report theirs when
-/// they register.
+/// they register, and defaults have completed it.
 pub(super) fn status(resource: &Resource, object: &mut Fields) {
     let status = match (&*resource.group, &*resource.plural) {
-        ("", "nodes") => match object.get("status") {
-            Some(Value::Object(_)) => return,
-            _ => json!({}),
-        },
+        ("", "nodes") => return,
         ("", "namespaces") => json!({"phase": "Active"}),
-        ("", "persistentvolumes" | "persistentvolumeclaims") => json!({"phase": "Pending"}),
+        ("", "persistentvolumes") => {
+            json!({"phase": "Pending", "lastPhaseTransitionTime": now().to_string()})
+        }
+        ("", "persistentvolumeclaims") => json!({"phase": "Pending"}),
         ("", "pods") => pod_status(object),
         ("", "replicationcontrollers") | ("apps", "replicasets") => json!({"replicas": 0}),
         ("", "services") | ("networking.k8s.io", "ingresses") => json!({"loadBalancer": {}}),
@@ -43,6 +44,23 @@ pub(super) fn status(resource: &Resource, object: &mut Fields) {
         _ => json!({}),
     };
     object.insert("status".to_owned(), status);
+}
+
+/// The time of the last change of a volume's phase, unless the client that changes the phase says when.
+pub(super) fn keep_phase_time(old: &Value, new: &mut Value) {
+    const TIME: &str = "lastPhaseTransitionTime";
+    let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let old = &old["status"];
+    let given = status.get(TIME).filter(|time| !time.is_null());
+    if old["phase"] == *status.get("phase").unwrap_or(&Value::Null) {
+        if let (None, Some(time)) = (given, old.get(TIME)) {
+            status.insert(TIME.to_owned(), time.clone());
+        }
+    } else if given.is_none_or(|time| *time == old[TIME]) {
+        status.insert(TIME.to_owned(), now().to_string().into());
+    }
 }
 
 fn pod_status(pod: &Fields) -> Value {

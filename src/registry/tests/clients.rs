@@ -130,3 +130,43 @@ async fn a_create_with_a_version_is_refused_by_storage() {
     let refused = try_create("zero", "5", false).await.unwrap_err();
     assert!(matches!(refused, ApiError::Internal(_)), "{refused:?}");
 }
+
+/// Controllers read these of new objects, which upstream always has: a node's info, the time of a volume's
+/// phase, the empty name of a stateful set's service.
+#[tokio::test]
+async fn new_objects_have_what_go_always_writes() {
+    let fixture = fixture().await;
+    let node = fixture.create("nodes", named("n")).await;
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");
+    assert_eq!(node["status"]["nodeInfo"].as_object().unwrap().len(), 10);
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    assert_eq!(*port, 0);
+    let set = json!({"metadata": {"name": "s"}, "spec": deployment("s")["spec"]});
+    let set = fixture.create("statefulsets", set).await;
+    assert_eq!(set["spec"]["serviceName"], "");
+    let managed = &set["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert!(managed.get("f:selector").is_some(), "{managed}");
+    assert!(managed.get("f:serviceName").is_none(), "{managed}");
+
+    let volume = json!({"metadata": {"name": "v"}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/tmp/n"},
+    }});
+    let volume = fixture.create("persistentvolumes", volume).await;
+    assert_eq!(volume["status"]["phase"], "Pending");
+    let created = volume["status"]["lastPhaseTransitionTime"].clone();
+    assert!(created.is_string(), "{volume}");
+    let set = async |status: Value| {
+        let patch = json!({"status": status});
+        fixture
+            .merge_patch("persistentvolumes/v/status", patch)
+            .await
+    };
+    let given = "2026-01-01T00:00:00Z";
+    let bound = set(json!({"phase": "Bound", "lastPhaseTransitionTime": given})).await;
+    assert_eq!(bound["status"]["lastPhaseTransitionTime"], given);
+    let same = set(json!({"message": "m", "lastPhaseTransitionTime": null})).await;
+    assert_eq!(same["status"]["lastPhaseTransitionTime"], given);
+    let released = set(json!({"phase": "Released"})).await;
+    assert_ne!(released["status"]["lastPhaseTransitionTime"], given);
+}

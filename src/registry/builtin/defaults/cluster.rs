@@ -100,6 +100,20 @@ pub(super) fn priority_level(level: &mut Fields) {
     }
 }
 
+/// What a node says of its system: in Go all of it is written always.
+const NODE_INFO: &[&str] = &[
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+];
+
 /// A node can allocate what it has, unless it says less; its range of pods' addresses has two members,
 /// which say the same.
 pub(super) fn node(node: &mut Fields) {
@@ -117,9 +131,16 @@ pub(super) fn node(node: &mut Fields) {
             _ => {}
         }
     }
-    let Some(status) = existing(node, "status") else {
+    let Some(status) = child(node, "status") else {
         return;
     };
+    if let Some(info) = child(status, "nodeInfo") {
+        NODE_INFO.iter().for_each(|member| set(info, member, ""));
+    }
+    let endpoint = child(status, "daemonEndpoints").and_then(|all| child(all, "kubeletEndpoint"));
+    if let Some(endpoint) = endpoint {
+        set(endpoint, "Port", 0);
+    }
     if is_unset(status, "allocatable")
         && let Some(capacity) = existing(status, "capacity").cloned()
     {

@@ -97,7 +97,7 @@ fn apps() {
         json!({"spec": {"template": sent, "volumeClaimTemplates": [claim]}}),
         json!({"spec": {
             "template": template, "replicas": 1, "revisionHistoryLimit": 10,
-            "podManagementPolicy": "OrderedReady",
+            "podManagementPolicy": "OrderedReady", "serviceName": "",
             "persistentVolumeClaimRetentionPolicy": {
                 "whenDeleted": "Retain", "whenScaled": "Retain",
             },
@@ -316,7 +316,15 @@ fn the_rest() {
     check(
         "nodes",
         json!({"status": {"capacity": {"cpu": "1"}}}),
-        json!({"status": {"capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}}}),
+        json!({"status": {
+            "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+                "osImage": "", "systemUUID": "",
+            },
+        }}),
     );
     check(
         "limitranges",

@@ -57,6 +57,8 @@ pub(super) fn stateful_set(object: &mut Fields) {
         return;
     };
     pods::template(spec);
+    // The one optional text of a spec that Go always writes.
+    set(spec, "serviceName", "");
     set(spec, "podManagementPolicy", "OrderedReady");
     set(spec, "replicas", 1);
     set(spec, "revisionHistoryLimit", REVISIONS_KEPT);
