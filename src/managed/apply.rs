@@ -82,7 +82,7 @@ impl From<Malformed> for Failure {
 }
 
 /// `live`, or a new object, with what `config` wants, and with who manages its fields then. `force` takes
-/// from others what they have.
+/// from others what they have. `live` may be in any version; the result is in that of `by`, as `config` is.
 ///
 /// # Errors
 /// A configuration that does not fit the type or that says who manages fields; conflicts.
@@ -100,7 +100,10 @@ pub fn apply(
     let internal = |error: Malformed| ApplyError::Internal(error.to_string());
     let ty = type_of(types, by.api_version).map_err(internal)?;
     check(config, ty)?;
-    let mut base = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    let mut base = match live {
+        Some(live) => types.convert(live, by.api_version).into_owned(),
+        None => Value::Object(Map::new()),
+    };
     let entries = match take_entries(&mut base) {
         Some(entries) => Entries::parse(entries)
             .map_err(|e| ApplyError::Internal(format!("failed to decode managed fields: {e}")))?,
@@ -213,7 +216,10 @@ impl Apply<'_, '_> {
             fields: Fields::Read(wanted),
         });
         let object = match last {
-            Some(last) => prune(merged, &last, &entries, self.types)?,
+            Some(last) => {
+                let pruned = prune(merged, &last, &entries, self.types)?;
+                self.types.convert(&pruned, by.api_version).into_owned()
+            }
             None => merged,
         };
         let changes = changes(self.base, &object, ty, by)?;
@@ -240,7 +246,7 @@ impl Apply<'_, '_> {
     /// gone.
     fn reconciled(&self, mut entries: Entries) -> Result<Entries, Malformed> {
         entries.change(|entry| {
-            let Some(ty) = (self.types)(&entry.api_version).map(Type::Known) else {
+            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Known) else {
                 return Ok(false);
             };
             let fields = entry.fields.read()?.into_owned();
@@ -256,13 +262,15 @@ impl Apply<'_, '_> {
         // The objects are compared once for each version, and not for each of any number of managers.
         let mut changed_in: HashMap<&str, Set> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.manager != *own) {
-            let Some(ty) = (self.types)(&entry.api_version).map(Type::Known) else {
+            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Known) else {
                 continue;
             };
             let changed = match changed_in.entry(&entry.api_version) {
                 Place::Occupied(known) => known.into_mut(),
                 Place::Vacant(place) => {
-                    place.insert(changes(self.base, object, ty, self.by)?.changed())
+                    let base = self.types.convert(self.base, &entry.api_version);
+                    let object = self.types.convert(object, &entry.api_version);
+                    place.insert(changes(&base, &object, ty, self.by)?.changed())
                 }
             };
             let fields = entry.fields.read()?.intersection(changed);

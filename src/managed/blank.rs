@@ -20,6 +20,10 @@ const BY_VALUE: &[(&str, &str)] = &[
     ("apps.v1.ReplicaSetSpec", "template"),
     ("apps.v1.StatefulSetSpec", "template"),
     ("apps.v1.StatefulSetSpec", "updateStrategy"),
+    (
+        "autoscaling.v2.HorizontalPodAutoscalerSpec",
+        "scaleTargetRef",
+    ),
     ("batch.v1.CronJobSpec", "jobTemplate"),
     ("batch.v1.JobSpec", "template"),
     ("core.v1.PersistentVolumeClaimSpec", "resources"),

@@ -10,6 +10,8 @@
 //!   write was to one. An update belongs to a version too.
 //! - *Applier*: a manager that says all that it wants each time it applies. What it leaves out it gives
 //!   up, and what nobody else has then is removed.
+//! - *Version*: each entry has the names of the fields in one version of the object. Objects are compared in
+//!   each version in which there are entries.
 //! - *Conflict*: an applier wants another value for a field that somebody else has.
 //!
 //! # Invariants
@@ -38,7 +40,10 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::schema::TypeRef;
 
@@ -71,5 +76,25 @@ pub enum Scope {
     Status(&'static [&'static str]),
 }
 
-/// The type of an object in each version in which it is served. Entries of other versions are dropped.
-pub type Types<'a> = dyn Fn(&str) -> Option<TypeRef<'a>> + 'a;
+/// The versions in which an object is served.
+pub trait Versions<'a> {
+    /// The type of the object in this version; `None` if it is not served. Entries of such a version are
+    /// dropped.
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'a>>;
+
+    /// The object in this version, which is served. Objects that are the same in all versions are returned
+    /// as they are.
+    fn convert<'o>(&self, object: &'o Value, _api_version: &str) -> Cow<'o, Value> {
+        Cow::Borrowed(object)
+    }
+}
+
+/// Versions of an object that is the same in all of them.
+impl<'a, F: Fn(&str) -> Option<TypeRef<'a>>> Versions<'a> for F {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'a>> {
+        self(api_version)
+    }
+}
+
+/// See [`Versions`].
+pub type Types<'a> = dyn Versions<'a> + 'a;

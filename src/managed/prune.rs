@@ -11,7 +11,8 @@ use super::remove::remove;
 use super::set::Set;
 use super::typed::Type;
 
-/// `merged` without what the applier gave up, whose entry was `last`; `entries` are those of now.
+/// `merged` without what the applier gave up, whose entry was `last`; `entries` are those of now. The result
+/// is in the version of `last`, or in that of `merged`.
 ///
 /// # Errors
 /// A list whose items cannot be told apart, though its type says how.
@@ -21,24 +22,30 @@ pub(super) fn prune(
     entries: &Entries,
     types: &Types,
 ) -> Result<Value, Malformed> {
-    let Some(ty) = types(&last.api_version).map(Type::Known) else {
+    let Some(ty) = types.type_of(&last.api_version).map(Type::Known) else {
         return Ok(merged);
     };
     let last_fields = last.fields.read()?;
     if gives_up_nothing(last, &last_fields, entries)? {
         return Ok(merged);
     }
+    let merged = types.convert(&merged, &last.api_version).into_owned();
     let last_fields = with_fields_above(&last_fields, ty);
     let mut pruned = merged.clone();
     remove(&mut pruned, &last_fields, ty)?;
     // All that somebody has comes back, and then all that nobody had: what stood below something
     // that was given up.
     for (version, fields) in by_version(&last.api_version, entries)? {
-        if let Some(ty) = types(version).map(Type::Known) {
-            let kept = above(&pruned, ty)?.union(with_fields_above(&fields, ty));
-            pruned = without(&merged, &above(&merged, ty)?.difference(&kept), ty)?;
+        if let Some(ty) = types.type_of(version).map(Type::Known) {
+            let (all, left) = (
+                types.convert(&merged, version),
+                types.convert(&pruned, version),
+            );
+            let kept = above(&left, ty)?.union(with_fields_above(&fields, ty));
+            pruned = without(&all, &above(&all, ty)?.difference(&kept), ty)?;
         }
     }
+    let pruned = types.convert(&pruned, &last.api_version);
     let gone = above(&merged, ty)?.difference(&above(&pruned, ty)?);
     without(&merged, &gone.intersection(&last_fields), ty)
 }

@@ -1,5 +1,6 @@
 //! Updates: every write but an apply. Who changes a field has it from then on, and nobody else.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 
@@ -34,7 +35,8 @@ const META_NOT_MANAGED: &[&str] = &[
 /// and anything else leaves those of `live`; a write to a subresource cannot change entries but by what it
 /// writes. An object that nobody tracks is not tracked from now on either: only an apply begins that.
 ///
-/// A list whose items the types cannot tell apart leaves the entries as they were.
+/// Both objects may be in any version; the changes are those in the version of `by`. A list whose items the
+/// types cannot tell apart leaves the entries as they were.
 pub fn update(live: Option<&Value>, object: &mut Value, by: &Writer, types: &Types) {
     let given = take_entries(object);
     let before = live.and_then(entries_of);
@@ -107,9 +109,10 @@ fn after(
     types: &Types,
 ) -> Result<Entries, Malformed> {
     let ty = type_of(types, by.api_version)?;
+    let shown = types.convert(object, by.api_version);
     let changes = match live {
-        Some(live) => changes(live, object, ty, by)?,
-        None => changes(&blank(ty), object, ty, by)?,
+        Some(live) => changes(&types.convert(live, by.api_version), &shown, ty, by)?,
+        None => changes(&blank(ty), &shown, ty, by)?,
     };
     let own = changes.changed();
     let mut touched = Touched::new(by, types, changes);
@@ -151,7 +154,7 @@ pub(super) fn manager(by: &Writer, operation: Operation) -> Manager {
 /// # Errors
 /// There is no type of that version.
 pub(super) fn type_of<'a>(types: &Types<'a>, api_version: &str) -> Result<Type<'a>, Malformed> {
-    let known = types(api_version).map(Type::Known);
+    let known = types.type_of(api_version).map(Type::Known);
     known.ok_or_else(|| Malformed(format!("no type found for version {api_version:?}")))
 }
 
@@ -196,13 +199,16 @@ impl<'t, 'a> Touched<'t, 'a> {
             Place::Occupied(known) => return Ok(known.into_mut().as_ref()),
             Place::Vacant(place) => place,
         };
-        let touched = match (self.types)(api_version) {
+        let touched = match self.types.type_of(api_version) {
             None => None,
             Some(known) => {
                 let ty = Type::Known(known);
-                let blank = live.is_none().then(|| blank(ty));
-                let live = live.or(blank.as_ref()).unwrap_or(&Value::Null);
-                Some(changes(live, object, ty, self.by)?.touched())
+                let live = match live {
+                    Some(live) => self.types.convert(live, api_version),
+                    None => Cow::Owned(blank(ty)),
+                };
+                let object = self.types.convert(object, api_version);
+                Some(changes(&live, &object, ty, self.by)?.touched())
             }
         };
         Ok(place.insert(touched).as_ref())

@@ -53,6 +53,9 @@ const CURRENT: &[(&str, &str, &str)] = &[
     ("external", "averageValue", "currentAverageValue"),
 ];
 
+/// The older version.
+pub(super) const VERSION: &str = "autoscaling/v1";
+
 /// Whether objects of `resource` look different in storage.
 pub(super) fn is_converted(resource: &Resource) -> bool {
     resource.is("autoscaling", "horizontalpodautoscalers") && resource.version == "v1"
@@ -138,7 +141,7 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
 
 /// The v1 form of what is stored.
 pub(super) fn from_storage(mut object: Value) -> Value {
-    object["apiVersion"] = "autoscaling/v1".into();
+    object["apiVersion"] = VERSION.into();
     let mut kept: Vec<(&str, Value)> = Vec::new();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         let (cpu, mut others) = split(spec.remove("metrics"), "target");

@@ -2,6 +2,7 @@
 //! a form and what is stored. How one pair differs is told by its module, and what becomes of the versions of
 //! a custom resource by `custom`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,17 +17,48 @@ pub(super) fn is_converted(resource: &Resource) -> bool {
 
 /// The stored form of an object of `resource`.
 pub(super) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
-    match autoscalers::is_converted(resource) {
-        true => autoscalers::to_storage(types, object),
-        false => events::to_storage(resource, object),
+    match is_converted(resource) {
+        true => stored(types, &resource.api_version(), object),
+        false => object,
     }
 }
 
 /// What a client of `resource` sees of an object in stored form.
 pub(super) fn from_storage(resource: &Resource, object: Value) -> Value {
-    match autoscalers::is_converted(resource) {
-        true => autoscalers::from_storage(object),
-        false => events::from_storage(resource, object),
+    match is_converted(resource) {
+        true => shown(&resource.api_version(), object),
+        false => object,
+    }
+}
+
+/// An object of a built-in kind, which says of which version it is, in another version of its kind. An object
+/// that is the same in all versions, or in this one already, is returned as it is.
+pub(super) fn to_version<'o>(
+    types: &Arc<Types>,
+    object: &'o Value,
+    api_version: &str,
+) -> Cow<'o, Value> {
+    let from = object["apiVersion"].as_str().unwrap_or_default();
+    let is_stored = |version: &str| ![autoscalers::VERSION, events::VERSION].contains(&version);
+    if from == api_version || is_stored(from) && is_stored(api_version) {
+        return Cow::Borrowed(object);
+    }
+    Cow::Owned(shown(api_version, stored(types, from, object.clone())))
+}
+
+fn stored(types: &Arc<Types>, from: &str, object: Value) -> Value {
+    match from {
+        autoscalers::VERSION => autoscalers::to_storage(types, object),
+        events::VERSION => events::to_core(object),
+        _ => object,
+    }
+}
+
+fn shown(api_version: &str, stored: Value) -> Value {
+    match api_version {
+        autoscalers::VERSION => autoscalers::from_storage(stored),
+        events::VERSION => events::from_core(stored),
+        _ => stored,
     }
 }
 

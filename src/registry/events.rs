@@ -16,29 +16,24 @@ const MEMBERS: &[(&str, &str)] = &[
     ("deprecatedCount", "count"),
 ];
 
+/// The newer group and its version.
+pub(super) const VERSION: &str = "events.k8s.io/v1";
+
 /// Whether objects of `resource` look different in storage.
 pub(super) fn is_converted(resource: &Resource) -> bool {
     resource.is("events.k8s.io", "events")
 }
 
-/// The stored form of an object of `resource`.
-pub(super) fn to_storage(resource: &Resource, object: Value) -> Value {
-    if is_converted(resource) {
-        let core = MEMBERS.iter().map(|(newer, core)| (*newer, *core));
-        renamed(object, core, "v1")
-    } else {
-        object
-    }
+/// The core group's form of an event of the newer group.
+pub(super) fn to_core(event: Value) -> Value {
+    let names = MEMBERS.iter().map(|(newer, core)| (*newer, *core));
+    renamed(event, names, "v1")
 }
 
-/// What a client of `resource` sees of an object in stored form.
-pub(super) fn from_storage(resource: &Resource, object: Value) -> Value {
-    if is_converted(resource) {
-        let newer = MEMBERS.iter().map(|(newer, core)| (*core, *newer));
-        renamed(object, newer, "events.k8s.io/v1")
-    } else {
-        object
-    }
+/// The newer group's form of an event of the core group.
+pub(super) fn from_core(event: Value) -> Value {
+    let names = MEMBERS.iter().map(|(newer, core)| (*core, *newer));
+    renamed(event, names, VERSION)
 }
 
 fn renamed<'a>(
@@ -66,9 +61,6 @@ mod tests {
 
     #[test]
     fn each_form_becomes_the_other_and_back() {
-        let resources = super::super::builtins::resources();
-        let find = |group| resources.iter().find(|r| r.is(group, "events")).unwrap();
-        let (core, newer) = (find(""), find("events.k8s.io"));
         let shown = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reason": "r",
             "reportingController": "c", "deprecatedCount": 2, "eventTime": null,
@@ -79,9 +71,7 @@ mod tests {
             "reason": "r", "reportingComponent": "c", "count": 2, "eventTime": null,
             "source": {"component": "x"}, "firstTimestamp": "t1", "lastTimestamp": "t2",
             "series": {"count": 1}});
-        assert_eq!(to_storage(newer, shown.clone()), stored);
-        assert_eq!(from_storage(newer, stored.clone()), shown);
-        assert_eq!(to_storage(core, stored.clone()), stored);
-        assert_eq!(from_storage(core, stored.clone()), stored);
+        assert_eq!(to_core(shown.clone()), stored);
+        assert_eq!(from_core(stored), shown);
     }
 }

@@ -1,15 +1,17 @@
 //! Managed fields in the pipeline of writes: who writes what here, by which types, and how an apply
 //! becomes a write like others. The rules themselves are those of `managed`.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::subresources::scale;
 use super::write::Current;
 use super::writing::Writing;
-use super::{ApiError, Resource, conversion, metadata, strategy};
+use super::{ApiError, Registry, Resource, conversion, metadata, strategy};
 use crate::api::StatusCause;
 use crate::cacher::ReadError;
-use crate::managed::{self, ApplyError, Scope, Writer};
+use crate::managed::{self, ApplyError, Scope, Versions, Writer};
 use crate::schema::{KindType, TypeRef};
 
 impl Writing<'_> {
@@ -17,9 +19,9 @@ impl Writing<'_> {
     /// of `live`.
     pub(super) fn manage(&self, live: Option<&Value>, object: &mut Value) {
         let kinds = self.kinds([live, Some(object)]);
-        let api_version = self.api_version();
+        let api_version = self.target.resource.api_version();
         let by = self.writer(&api_version);
-        managed::update(live, object, &by, &types(&kinds));
+        managed::update(live, object, &by, &&kinds);
         // They nest a few levels deeper than what they tell of. What is stored must be readable: of an
         // object that is as deep as one may be nobody knows who manages it.
         if metadata::check_depth(&object["metadata"], 1).is_err() {
@@ -42,12 +44,12 @@ impl Writing<'_> {
         let live = current.map(|current| &current.value);
         let config = match (scale::is_of(self.target), live) {
             (true, Some(live)) => scale::configuration(self.target, live, config)?,
-            _ => conversion::to_storage(self.registry.types(), resource, config.clone()),
+            _ => config.clone(),
         };
         let kinds = self.kinds([live, None]);
-        let api_version = self.api_version();
+        let api_version = resource.api_version();
         let by = self.writer(&api_version);
-        let applied = managed::apply(live, &config, self.options.force, &by, &types(&kinds));
+        let applied = managed::apply(live, &config, self.options.force, &by, &&kinds);
         let mut object = applied.map_err(|error| match error {
             ApplyError::BadConfiguration(told) => ApiError::BadRequest(told),
             ApplyError::Conflicts(ref conflicts) => ApiError::ApplyConflict {
@@ -64,13 +66,16 @@ impl Writing<'_> {
         metadata::check_depth(&object["metadata"], 1)?;
         let namespace = self.target.namespace.as_deref();
         metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut object)?;
-        // A configuration can say null where the object then says nothing.
-        Ok(match self.registry.kind_type(resource) {
-            Some(kind) if resource.custom.is_none() && !conversion::is_converted(resource) => {
-                kind.conform(&object).value
-            }
+        // A configuration can say null, or zero, where the object then says nothing.
+        let object = match self.registry.kind_type(resource) {
+            Some(kind) if resource.custom.is_none() => kind.conform(&object).value,
             _ => object,
-        })
+        };
+        Ok(conversion::to_storage(
+            self.registry.types(),
+            resource,
+            object,
+        ))
     }
 
     fn writer<'w>(&'w self, api_version: &'w str) -> Writer<'w> {
@@ -91,35 +96,39 @@ impl Writing<'_> {
         }
     }
 
-    /// The version of which fields are managed: of built-ins that are stored in another form, the stored one's.
-    fn api_version(&self) -> String {
-        let resource = &self.target.resource;
-        match conversion::is_converted(resource) {
-            true => "v1".to_owned(),
-            false => resource.api_version(),
-        }
-    }
-
     /// The types of all versions that these objects have entries of, and of the one that is written.
-    fn kinds(&self, objects: [Option<&Value>; 2]) -> Vec<(String, KindType)> {
-        let mut kinds = Vec::new();
-        self.add_kind(&self.api_version(), &mut kinds);
+    fn kinds(&self, objects: [Option<&Value>; 2]) -> Kinds<'_> {
+        let mut kinds = Kinds {
+            registry: self.registry,
+            resource: &self.target.resource,
+            kinds: Vec::new(),
+        };
+        kinds.add(&self.target.resource.api_version());
         for object in objects.into_iter().flatten() {
             let entries = object["metadata"]["managedFields"].as_array();
             for entry in entries.into_iter().flatten() {
                 if let Some(version) = entry["apiVersion"].as_str() {
-                    self.add_kind(version, &mut kinds);
+                    kinds.add(version);
                 }
             }
         }
         kinds
     }
+}
 
-    fn add_kind(&self, api_version: &str, kinds: &mut Vec<(String, KindType)>) {
-        if kinds.iter().any(|(known, _)| known == api_version) {
+/// The versions of a resource of which there are managed fields.
+struct Kinds<'w> {
+    registry: &'w Registry,
+    resource: &'w Resource,
+    kinds: Vec<(String, KindType)>,
+}
+
+impl Kinds<'_> {
+    fn add(&mut self, api_version: &str) {
+        if self.kinds.iter().any(|(known, _)| known == api_version) {
             return;
         }
-        let resource = &self.target.resource;
+        let resource = self.resource;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let kind = match &resource.custom {
             None => KindType::builtin(self.registry.types(), api_version, &resource.kind),
@@ -129,15 +138,24 @@ impl Writing<'_> {
                 served.and_then(|served| self.registry.kind_type(&served))
             }
         };
-        kinds.extend(kind.map(|kind| (api_version.to_owned(), kind)));
+        let kind = kind.map(|kind| (api_version.to_owned(), kind));
+        self.kinds.extend(kind);
     }
 }
 
-/// The look-up of types that `managed` asks.
-fn types<'k>(kinds: &'k [(String, KindType)]) -> impl Fn(&str) -> Option<TypeRef<'k>> + 'k {
-    move |version| {
-        let found = kinds.iter().find(|(known, _)| known == version);
-        found.map(|(_, kind)| kind.root())
+impl<'k> Versions<'k> for &'k Kinds<'_> {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'k>> {
+        let mut kinds = self.kinds.iter();
+        let (_, kind) = kinds.find(|(known, _)| known == api_version)?;
+        Some(kind.root())
+    }
+
+    /// Custom resources are written in the version of the request, and compared by the types of the others.
+    fn convert<'o>(&self, object: &'o Value, api_version: &str) -> Cow<'o, Value> {
+        match self.resource.custom {
+            Some(_) => Cow::Borrowed(object),
+            None => conversion::to_version(self.registry.types(), object, api_version),
+        }
     }
 }
 

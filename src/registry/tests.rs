@@ -12,6 +12,7 @@ mod races;
 mod services;
 mod stored;
 mod updates;
+mod versions;
 
 use serde_json::json;
 
