@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ var scenarios = []struct {
 // sharedNodes is how many nodes the scenarios share.
 const sharedNodes = 3
 
-// TestEmbedded runs all scenarios, then the load, on the embedded store.
+// TestEmbedded runs all scenarios on the embedded store.
 func TestEmbedded(t *testing.T) {
 	p := startPlane(t, embedded)
 	runScenarios(t, p, embedded)
@@ -79,12 +80,31 @@ func runScenarios(t *testing.T, p *plane, on backend) {
 // checkLogs stops the control plane and judges what its programs logged.
 func checkLogs(t *testing.T, p *plane, run string) {
 	t.Helper()
+	checkWatchLists(t, p)
 	used := p.watchet.usage(t)
 	p.stop(t)
 	manager, scheduler := checkComponentLog(t, p.manager), checkComponentLog(t, p.scheduler)
 	checkServerLog(t, p.watchet)
 	results.fact(run+": watchet in total", "%.1f s of CPU, at most %d MiB", used.cpu.Seconds(), used.peak)
-	results.fact(run+": errors in the logs that upstream logs too", "kube-controller-manager %d, kube-scheduler %d", manager, scheduler)
+	results.fact(run+": errors that the components log by themselves", "kube-controller-manager %d, kube-scheduler %d", manager, scheduler)
+}
+
+// watchLists matches the number of streaming lists of a resource that only the controller manager reads, and of one
+// that only the scheduler reads, in the server's metrics.
+var watchLists = map[string]*regexp.Regexp{
+	"kube-controller-manager": regexp.MustCompile(`(?m)^apiserver_watch_list_duration_seconds_count\{.*resource="cronjobs".*\} [1-9]`),
+	"kube-scheduler":          regexp.MustCompile(`(?m)^apiserver_watch_list_duration_seconds_count\{.*resource="csistoragecapacities".*\} [1-9]`),
+}
+
+// checkWatchLists fails the test unless the informers of both components began with streaming lists.
+func checkWatchLists(t *testing.T, p *plane) {
+	t.Helper()
+	metrics := must(p.client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context()))(t)
+	for component, pattern := range watchLists {
+		if !pattern.Match(metrics) {
+			t.Errorf("the informers of %s do not begin with streaming lists", component)
+		}
+	}
 }
 
 // The size of the load.

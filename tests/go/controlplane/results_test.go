@@ -15,9 +15,7 @@ var results = &table{scenarios: map[string]map[backend]time.Duration{}}
 
 // table is the table of results.
 type table struct {
-	mutex sync.Mutex
-	// names are the scenarios in the order in which they first ended.
-	names     []string
+	mutex     sync.Mutex
 	scenarios map[string]map[backend]time.Duration
 	facts     [][2]string
 }
@@ -27,7 +25,6 @@ func (r *table) scenario(name string, on backend, took time.Duration) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.scenarios[name] == nil {
-		r.names = append(r.names, name)
 		r.scenarios[name] = map[backend]time.Duration{}
 	}
 	r.scenarios[name][on] = took
@@ -46,7 +43,8 @@ func (r *table) print(out io.Writer) error {
 	defer r.mutex.Unlock()
 	var text strings.Builder
 	fmt.Fprintf(&text, "| scenario | %s | %s |\n|---|---|---|\n", embedded, etcd)
-	for _, name := range r.names {
+	for _, scenario := range scenarios {
+		name := scenario.name
 		cell := func(on backend) string {
 			if took, passed := r.scenarios[name][on]; passed {
 				return fmt.Sprintf("%.1f s", took.Seconds())
