@@ -251,9 +251,11 @@ impl Registry {
     }
 
     /// Makes the service `kubernetes`, by which what runs in a cluster finds its API, of this server that
-    /// serves it at `secure`. What keeps it from that is logged: nothing here leans on it.
+    /// serves it at `secure`, and the config map that says since when uses of tokens in Secrets are recorded.
+    /// What keeps it from that is logged: nothing here leans on it.
     pub async fn publish(&self, secure: std::net::SocketAddr) {
         api_service::publish(self, secure).await;
+        service_accounts::start_tracking(self).await;
     }
 
     /// Makes that service and its endpoints again whenever they were deleted; never returns.

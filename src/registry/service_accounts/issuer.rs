@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Header, Validation};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::InvalidToken;
 use super::keys::{InvalidKeys, SigningKey, VerifyingKey};
+use super::{InvalidToken, secret_tokens};
 
 /// Whose tokens they are unless configured, as upstream's tools choose.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -146,23 +147,58 @@ impl TokenIssuer {
             return Err(InvalidToken::NotOurs);
         }
         let header = jsonwebtoken::decode_header(token).map_err(|_| InvalidToken::NotOurs)?;
-        let claims: Claims = self.signed(token, header.kid.as_deref())?;
-        let audiences = match audiences {
-            [] => &self.audiences,
-            named => named,
-        };
-        let meant = claims.aud.iter().filter(|one| audiences.contains(one));
-        let meant: Vec<String> = meant.cloned().collect();
-        if meant.is_empty() {
-            return Err(InvalidToken::Audiences {
-                token: claims.aud,
-                asked: audiences.to_vec(),
-            });
-        }
+        let required = ["exp", "iss", "sub"];
+        let claims: Claims = self.signed(token, &header, &self.issuers, &required)?;
+        let meant = self.intended(&claims.aud, audiences)?;
         Ok((claims, meant))
     }
 
-    fn signed(&self, token: &str, key_id: Option<&str>) -> Result<Claims, InvalidToken> {
+    /// The same for a token that is stored in a Secret: it does not expire, and it is for this server.
+    ///
+    /// # Errors
+    /// [`InvalidToken::NotOurs`] unless one of the keys has signed such a token.
+    pub(super) fn verify_secret_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(Kubernetes, Vec<String>), InvalidToken> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(InvalidToken::NotOurs);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|_| InvalidToken::NotOurs)?;
+        let issuers = [secret_tokens::ISSUER.to_owned()];
+        let claims: secret_tokens::Claims =
+            self.signed(token, &header, &issuers, &["iss", "sub"])?;
+        let bound = claims.into_bound().ok_or(InvalidToken::NotOurs)?;
+        let meant = self.intended(&self.audiences, audiences)?;
+        Ok((bound, meant))
+    }
+
+    /// Returns those of the audiences asked for (none: this server) that a token is for.
+    fn intended(&self, token: &[String], asked: &[String]) -> Result<Vec<String>, InvalidToken> {
+        let asked = match asked {
+            [] => &self.audiences,
+            named => named,
+        };
+        let meant = token.iter().filter(|one| asked.contains(one));
+        let meant: Vec<String> = meant.cloned().collect();
+        match meant.is_empty() {
+            true => Err(InvalidToken::Audiences {
+                token: token.to_vec(),
+                asked: asked.to_vec(),
+            }),
+            false => Ok(meant),
+        }
+    }
+
+    fn signed<T: DeserializeOwned>(
+        &self,
+        token: &str,
+        header: &Header,
+        issuers: &[String],
+        required: &[&str],
+    ) -> Result<T, InvalidToken> {
+        let key_id = header.kid.as_deref();
         let named = |key: &&VerifyingKey| key_id.is_none_or(|id| id == key.id);
         for key in self.verifying.values().filter(named) {
             let mut validation = Validation::new(key.algorithm);
@@ -170,9 +206,9 @@ impl TokenIssuer {
             validation.validate_nbf = true;
             // Told apart from the others, and against several at once.
             validation.validate_aud = false;
-            validation.set_issuer(&self.issuers);
-            validation.set_required_spec_claims(&["exp", "iss", "sub"]);
-            match jsonwebtoken::decode::<Claims>(token, &key.key, &validation) {
+            validation.set_issuer(issuers);
+            validation.set_required_spec_claims(required);
+            match jsonwebtoken::decode::<T>(token, &key.key, &validation) {
                 Ok(decoded) => return Ok(decoded.claims),
                 Err(error) => match error.kind() {
                     ErrorKind::ExpiredSignature => return Err(InvalidToken::Expired),

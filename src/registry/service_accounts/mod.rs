@@ -3,6 +3,7 @@
 
 mod issuer;
 mod keys;
+mod secret_tokens;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +13,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::{GetOptions, Object, ResourceVersion, UserInfo};
 
+use self::secret_tokens::SecretToken;
 use super::{Registry, Target};
 
 pub(super) use issuer::{Claims, Kubernetes, Reference};
 pub use issuer::{DEFAULT_ISSUER, TokenIssuer};
 pub use keys::InvalidKeys;
+pub(super) use secret_tokens::start_tracking;
 
 /// How long after its deletion an object still counts that something holds back; upstream's leeway for
 /// clocks that are apart.
@@ -49,8 +52,12 @@ impl Default for Credentials {
 /// A token of a service account that is signed and holds, if what it names is still there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedUser {
-    claims: Claims,
+    kubernetes: Kubernetes,
+    /// The ID of the token; empty for one that is stored in a Secret.
+    token_id: String,
     audiences: Vec<String>,
+    /// The token itself, if it is one that its Secret must hold.
+    secret_token: Option<SecretToken>,
 }
 
 /// What a bearer token is worth.
@@ -125,8 +132,25 @@ impl Credentials {
                 false => Err(InvalidToken::NotOurs),
             };
         }
-        let (claims, audiences) = self.issuer.verify(token, audiences)?;
-        Ok(Bearer::Claimed(Box::new(ClaimedUser { claims, audiences })))
+        let claimed = match self.issuer.verify(token, audiences) {
+            Ok((claims, audiences)) => ClaimedUser {
+                kubernetes: claims.kubernetes,
+                token_id: claims.jti,
+                audiences,
+                secret_token: None,
+            },
+            Err(InvalidToken::NotOurs) => {
+                let (kubernetes, audiences) = self.issuer.verify_secret_token(token, audiences)?;
+                ClaimedUser {
+                    kubernetes,
+                    token_id: String::new(),
+                    audiences,
+                    secret_token: Some(SecretToken(token.to_owned())),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Bearer::Claimed(Box::new(claimed)))
     }
 }
 
@@ -143,7 +167,7 @@ impl ClaimedUser {
             pod,
             node,
             ..
-        } = &self.claims.kubernetes;
+        } = &self.kubernetes;
         let mut extra = BTreeMap::new();
         let mut tell = |key: &str, value: &str| {
             if !value.is_empty() {
@@ -157,8 +181,8 @@ impl ClaimedUser {
                 tell(&format!("{kind}-uid"), uid);
             }
         }
-        if !self.claims.jti.is_empty() {
-            tell("credential-id", &format!("JTI={}", self.claims.jti));
+        if !self.token_id.is_empty() {
+            tell("credential-id", &format!("JTI={}", self.token_id));
         }
         let groups = vec![
             "system:serviceaccounts".to_owned(),
@@ -182,12 +206,16 @@ impl Registry {
     /// # Errors
     /// [`InvalidToken::Invalidated`]
     pub async fn claimed_user(&self, claimed: &ClaimedUser) -> Result<UserInfo, InvalidToken> {
-        let said = &claimed.claims.kubernetes;
+        let said = &claimed.kubernetes;
         let namespace = Some(said.namespace.as_str());
         self.require("serviceaccounts", namespace, &said.serviceaccount, ACCOUNT)
             .await?;
-        if let Some(secret) = &said.secret {
-            self.require("secrets", namespace, secret, "secret").await?;
+        match (&said.secret, &claimed.secret_token) {
+            (Some(secret), Some(token)) => {
+                secret_tokens::require(self, &said.namespace, &secret.name, token).await?;
+            }
+            (Some(secret), None) => self.require("secrets", namespace, secret, "secret").await?,
+            (None, _) => {}
         }
         if let Some(pod) = &said.pod {
             self.require("pods", namespace, pod, "pod").await?;

@@ -27,17 +27,10 @@ fn token(account: &Value) -> Kubernetes {
 /// What a token that says this is worth: the user's name, or why it is refused.
 async fn told(fixture: &Fixture, says: Kubernetes) -> String {
     let claimed = ClaimedUser {
-        claims: Claims {
-            aud: Vec::new(),
-            exp: 0,
-            iat: 0,
-            iss: String::new(),
-            jti: String::new(),
-            kubernetes: says,
-            nbf: 0,
-            sub: String::new(),
-        },
+        kubernetes: says,
+        token_id: String::new(),
         audiences: Vec::new(),
+        secret_token: None,
     };
     match fixture.registry.claimed_user(&claimed).await {
         Ok(user) => user.name,
