@@ -161,6 +161,50 @@ impl Quantity {
         self.amount.power >= 0
     }
 
+    /// Returns a whole number, written in decimal.
+    pub(crate) fn of_count(count: u64) -> Self {
+        Self {
+            negative: false,
+            amount: Amount::rounded(count.to_string(), 0),
+            format: Format::Decimal,
+            text: None,
+        }
+    }
+
+    /// Returns the number of whole units, rounded up, as near as 64 bits can be.
+    pub(crate) fn value(&self) -> i64 {
+        self.in_units_of(0)
+    }
+
+    /// Returns the number of thousandths, rounded up, as near as 64 bits can be.
+    pub(crate) fn milli_value(&self) -> i64 {
+        self.in_units_of(-3)
+    }
+
+    fn in_units_of(&self, power: i64) -> i64 {
+        let limit = if self.negative { i64::MIN } else { i64::MAX };
+        let unit = 10_i128.pow((power - NANO) as u32);
+        // What is beyond 10^29 is beyond 64 bits too.
+        let units = self.nanos().map(|nanos| -(-nanos).div_euclid(unit));
+        units.map_or(limit, |units| i64::try_from(units).unwrap_or(limit))
+    }
+
+    /// Returns it rounded up to whole units.
+    pub(crate) fn rounded_up(self) -> Self {
+        match (self.is_whole(), self.nanos()) {
+            (false, Some(nanos)) => {
+                let units = -(-nanos).div_euclid(10_i128.pow(9));
+                Self {
+                    negative: units < 0,
+                    amount: Amount::rounded(units.unsigned_abs().to_string(), 0),
+                    format: self.format,
+                    text: None,
+                }
+            }
+            _ => self,
+        }
+    }
+
     /// In billionths, if it is less than 10^29.
     fn nanos(&self) -> Option<i128> {
         let nanos = self.amount.scaled(NANO)?;
@@ -293,7 +337,8 @@ fn increment(digits: &mut String) {
 impl std::ops::Add for Quantity {
     type Output = Self;
 
-    /// In the form of the first. What is beyond 10^29 is the sum alone: there is no such amount to add up.
+    /// In the form of the first, unless that is zero. What is beyond 10^29 is the sum alone: there is no such
+    /// amount to add up.
     fn add(self, other: Self) -> Self {
         let nanos = self.nanos().zip(other.nanos());
         let Some(sum) = nanos.and_then(|(one, two)| one.checked_add(two)) else {
@@ -305,9 +350,23 @@ impl std::ops::Add for Quantity {
         Self {
             negative: sum < 0,
             amount: Amount::rounded(sum.unsigned_abs().to_string(), NANO),
-            format: self.format,
+            format: if self.is_zero() {
+                other.format
+            } else {
+                self.format
+            },
             text: None,
         }
+    }
+}
+
+impl std::ops::Sub for Quantity {
+    type Output = Self;
+
+    /// See [`Add`](std::ops::Add).
+    fn sub(self, mut other: Self) -> Self {
+        other.negative = !other.negative && !other.is_zero();
+        self + other
     }
 }
 

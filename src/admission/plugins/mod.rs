@@ -14,10 +14,12 @@ mod certificates;
 mod claim_resize;
 mod config;
 mod default_classes;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
 mod owner_references;
 mod priority;
+mod resources;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
@@ -141,6 +143,7 @@ impl AdmissionChain {
         Self {
             plugins: only_enabled(vec![
                 Box::new(namespace_lifecycle::NamespaceLifecycle),
+                Box::new(limit_ranger::LimitRanger),
                 Box::new(service_account::ServiceAccount),
                 Box::new(node_taint::TaintNodesByCondition),
                 Box::new(priority::Priority),

@@ -236,6 +236,42 @@ fn written() -> impl Strategy<Value = Written> {
     )
 }
 
+#[test]
+fn sums_and_differences_have_the_form_of_the_first_that_is_not_zero() {
+    for (one, two, sum, difference) in [
+        ("1Gi", "1Mi", "1025Mi", "1023Mi"),
+        ("0", "1Ki", "1Ki", "-1Ki"),
+        ("1500m", "1", "2500m", "500m"),
+        ("1", "1", "2", "0"),
+        ("100m", "1", "1100m", "-900m"),
+    ] {
+        assert_eq!((parse(one) + parse(two)).to_string(), sum, "{one} + {two}");
+        let found = (parse(one) - parse(two)).to_string();
+        assert_eq!(found, difference, "{one} - {two}");
+    }
+}
+
+#[test]
+fn units_are_rounded_up() {
+    for (text, units, thousandths, rounded) in [
+        ("0", 0, 0, "0"),
+        ("1m", 1, 1, "1"),
+        ("1500m", 2, 1500, "2"),
+        ("1u", 1, 1, "1"),
+        ("2Ki", 2048, 2_048_000, "2Ki"),
+        ("-1500m", -1, -1500, "-1"),
+        ("100E", i64::MAX, i64::MAX, "100E"),
+        ("1e40", i64::MAX, i64::MAX, "1e40"),
+    ] {
+        let quantity = parse(text);
+        assert_eq!(quantity.value(), units, "{text}");
+        assert_eq!(quantity.milli_value(), thousandths, "{text}");
+        assert_eq!(quantity.rounded_up(), parse(rounded), "{text}");
+    }
+    assert_eq!(Quantity::of_count(12_000).to_string(), "12k");
+    assert!(Quantity::of_count(0).is_zero());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

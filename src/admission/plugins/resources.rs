@@ -1,0 +1,101 @@
+//! Lists of resources (`{"cpu": "1"}`) and what a pod requests or is limited to in all.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::schema::Quantity;
+
+/// Amounts by the name of the resource.
+pub(crate) type ResourceList = BTreeMap<String, Quantity>;
+
+/// Parses a list of resources. What is no quantity is left out: validation refuses it.
+pub(crate) fn parse(list: &Value) -> ResourceList {
+    let members = list.as_object().into_iter().flatten();
+    members
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::read(amount)?)))
+        .collect()
+}
+
+/// Adds the amounts of `other` to those of `list`.
+pub(crate) fn add(list: &mut ResourceList, other: &ResourceList) {
+    for (name, amount) in other {
+        let sum = match list.remove(name) {
+            Some(own) => own + amount.clone(),
+            None => amount.clone(),
+        };
+        list.insert(name.clone(), sum);
+    }
+}
+
+/// Raises the amounts of `list` to those of `other`.
+pub(crate) fn raise(list: &mut ResourceList, other: &ResourceList) {
+    for (name, amount) in other {
+        if list.get(name).is_none_or(|own| own < amount) {
+            list.insert(name.clone(), amount.clone());
+        }
+    }
+}
+
+/// Joins messages as upstream's aggregated errors do.
+pub(super) fn aggregate(messages: Vec<String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for message in messages {
+        if !distinct.contains(&message) {
+            distinct.push(message);
+        }
+    }
+    match distinct.len() {
+        1 => distinct.remove(0),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
+/// Which of the two lists of a container's resources is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    Requests,
+    Limits,
+}
+
+impl Bound {
+    fn member(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Limits => "limits",
+        }
+    }
+
+    pub(super) fn of(self, container: &Value) -> ResourceList {
+        parse(&container["resources"][self.member()])
+    }
+}
+
+/// Returns the sum over a pod's containers. `of_container` says what one of them counts for.
+///
+/// Containers that initialize the pod run one after the other, before the others: the largest of them counts, if
+/// it is more than all that run later. Those that restart always run beside all later ones.
+pub(super) fn sum_of_containers(
+    spec: &Value,
+    of_container: impl Fn(&Value) -> ResourceList,
+) -> ResourceList {
+    let containers = |member: &str| spec[member].as_array().cloned().unwrap_or_default();
+    let mut sum = ResourceList::new();
+    for container in containers("containers") {
+        add(&mut sum, &of_container(&container));
+    }
+    let mut sidecars = ResourceList::new();
+    let mut initial = ResourceList::new();
+    for container in containers("initContainers") {
+        let own = of_container(&container);
+        let mut at_its_time = sidecars.clone();
+        add(&mut at_its_time, &own);
+        if container["restartPolicy"] == "Always" {
+            add(&mut sum, &own);
+            sidecars.clone_from(&at_its_time);
+        }
+        raise(&mut initial, &at_its_time);
+    }
+    raise(&mut sum, &initial);
+    sum
+}
