@@ -35,6 +35,18 @@ pub enum AdmissionError {
         /// Its name.
         namespace: String,
     },
+    /// 422: a plugin found something wrong with the object.
+    #[error("{}", Status::invalid(.group, .kind, .name, .causes).message)]
+    Invalid {
+        /// The kind's group.
+        group: String,
+        /// The kind.
+        kind: String,
+        /// Which.
+        name: String,
+        /// One entry a problem.
+        causes: Vec<StatusCause>,
+    },
     /// 500: a webhook could not be called, or said what cannot be understood.
     #[error("Internal error occurred: {0}")]
     Internal(String),
@@ -71,6 +83,12 @@ impl AdmissionError {
                 causes: causes.clone(),
                 ..about(resource, name)
             }),
+            Self::Invalid {
+                group,
+                kind,
+                name,
+                causes,
+            } => Status::invalid(group, kind, name, causes),
             Self::NotReady => Status::failure(403, "Forbidden", text),
             Self::NoNamespace { namespace } => {
                 Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))

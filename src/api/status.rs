@@ -177,6 +177,34 @@ impl Status {
         }
     }
 
+    /// A 422 about an object of `kind`, with everything that is wrong with it.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: &[StatusCause]) -> Self {
+        let qualified = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        let mut problems: Vec<String> = causes
+            .iter()
+            .map(|cause| match cause.field.is_empty() {
+                true => cause.message.clone(),
+                false => format!("{}: {}", cause.field, cause.message),
+            })
+            .collect();
+        let problems = match problems.len() {
+            1 => problems.remove(0),
+            _ => format!("[{}]", problems.join(", ")),
+        };
+        let text = format!("{qualified} {name:?} is invalid: {problems}");
+        Self::failure(422, "Invalid", text).with_details(StatusDetails {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes: causes.to_vec(),
+            ..StatusDetails::default()
+        })
+    }
+
     /// The same with these details.
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);

@@ -132,7 +132,9 @@ impl WireError {
             Self::NotAcceptable { .. } => Status::failure(406, "NotAcceptable", text),
             Self::UnsupportedMediaType(_) => Status::failure(415, "UnsupportedMediaType", text),
             Self::BadRequest(_) => Status::failure(400, "BadRequest", text),
-            Self::InvalidOptions { kind, causes } => invalid("meta.k8s.io", kind, "", causes),
+            Self::InvalidOptions { kind, causes } => {
+                Status::invalid("meta.k8s.io", kind, "", causes)
+            }
             Self::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
             Self::TooManyRequests => {
                 Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
@@ -217,7 +219,7 @@ fn api_status(error: &ApiError) -> Status {
             kind,
             name,
             causes,
-        } => invalid(group, kind, name, causes),
+        } => Status::invalid(group, kind, name, causes),
         ApiError::Forbidden {
             resource,
             name,
@@ -351,33 +353,6 @@ fn internal(detail: &str) -> Status {
             message: detail.to_owned(),
             ..StatusCause::default()
         }],
-        ..StatusDetails::default()
-    })
-}
-
-fn invalid(group: &str, kind: &str, name: &str, causes: &[StatusCause]) -> Status {
-    let qualified = if group.is_empty() {
-        kind.to_owned()
-    } else {
-        format!("{kind}.{group}")
-    };
-    let mut problems: Vec<String> = causes
-        .iter()
-        .map(|cause| match cause.field.is_empty() {
-            true => cause.message.clone(),
-            false => format!("{}: {}", cause.field, cause.message),
-        })
-        .collect();
-    let problems = match problems.len() {
-        1 => problems.remove(0),
-        _ => format!("[{}]", problems.join(", ")),
-    };
-    let text = format!("{qualified} {name:?} is invalid: {problems}");
-    Status::failure(422, "Invalid", text).with_details(StatusDetails {
-        name: name.to_owned(),
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        causes: causes.to_vec(),
         ..StatusDetails::default()
     })
 }

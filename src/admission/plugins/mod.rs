@@ -18,6 +18,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
 mod owner_references;
+mod pod_security;
 mod priority;
 mod resources;
 mod runtime_class;
@@ -146,6 +147,7 @@ impl AdmissionChain {
                 Box::new(limit_ranger::LimitRanger),
                 Box::new(service_account::ServiceAccount),
                 Box::new(node_taint::TaintNodesByCondition),
+                Box::new(pod_security::PodSecurity),
                 Box::new(priority::Priority),
                 Box::new(toleration_seconds::DefaultTolerationSeconds),
                 Box::new(default_classes::STORAGE),

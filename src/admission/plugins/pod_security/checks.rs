@@ -1,0 +1,247 @@
+//! The checks of the Pod Security Standards: which of them a level of a version consists of, and what a pod
+//! violates of it. The texts are upstream's.
+
+mod baseline;
+mod profiles;
+mod restricted;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::level::{Level, LevelVersion, Version};
+
+/// A pod, or what a workload makes its pods of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pod<'a> {
+    pub(super) metadata: &'a Value,
+    pub(super) spec: &'a Value,
+}
+
+/// What a pod violates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation {
+    /// What kind of violation it is.
+    pub(super) reason: String,
+    /// Where it is in this pod.
+    pub(super) detail: String,
+}
+
+type Check = fn(Pod<'_>) -> Option<Violation>;
+
+/// A check as it has been since a minor version.
+struct Versioned {
+    since: u64,
+    check: Check,
+    /// The baseline check that it replaces at the restricted level.
+    replaces: Option<&'static str>,
+}
+
+/// A check with all its versions, oldest first.
+struct Entry {
+    id: &'static str,
+    level: Level,
+    versions: &'static [Versioned],
+}
+
+const fn at(since: u64, check: Check) -> Versioned {
+    Versioned {
+        since,
+        check,
+        replaces: None,
+    }
+}
+
+const fn over(since: u64, check: Check, replaced: &'static str) -> Versioned {
+    Versioned {
+        since,
+        check,
+        replaces: Some(replaced),
+    }
+}
+
+const fn entry(id: &'static str, level: Level, versions: &'static [Versioned]) -> Entry {
+    Entry {
+        id,
+        level,
+        versions,
+    }
+}
+
+/// In the order in which violations are reported: baseline first, each level by name.
+#[rustfmt::skip]
+const CHECKS: &[Entry] = &[
+    entry("appArmorProfile", Level::Baseline, &[at(0, profiles::app_armor)]),
+    entry("capabilities_baseline", Level::Baseline, &[at(0, baseline::capabilities)]),
+    entry("hostNamespaces", Level::Baseline, &[at(0, baseline::host_namespaces)]),
+    entry("hostPathVolumes", Level::Baseline, &[at(0, baseline::host_path_volumes)]),
+    entry("hostPorts", Level::Baseline, &[at(0, baseline::host_ports)]),
+    entry("hostProbesAndHostLifecycle", Level::Baseline, &[at(34, baseline::probe_hosts)]),
+    entry("privileged", Level::Baseline, &[at(0, baseline::privileged)]),
+    entry("procMount", Level::Baseline, &[
+        at(0, baseline::proc_mount),
+        at(35, baseline::proc_mount_without_user_namespace),
+    ]),
+    entry("seLinuxOptions", Level::Baseline, &[
+        at(0, profiles::se_linux_0),
+        at(31, profiles::se_linux_31),
+    ]),
+    entry("seccompProfile_baseline", Level::Baseline, &[
+        at(0, profiles::seccomp_annotations),
+        at(19, profiles::seccomp_baseline),
+    ]),
+    entry("sysctls", Level::Baseline, &[
+        at(0, baseline::sysctls_0),
+        at(27, baseline::sysctls_27),
+        at(29, baseline::sysctls_29),
+        at(32, baseline::sysctls_32),
+    ]),
+    entry("windowsHostProcess", Level::Baseline, &[at(0, baseline::host_process)]),
+    entry("allowPrivilegeEscalation", Level::Restricted, &[
+        at(8, restricted::privilege_escalation),
+        at(25, restricted::privilege_escalation_but_windows),
+    ]),
+    entry("capabilities_restricted", Level::Restricted, &[
+        over(22, restricted::capabilities, "capabilities_baseline"),
+        over(25, restricted::capabilities_but_windows, "capabilities_baseline"),
+    ]),
+    entry("procMount_restricted", Level::Restricted, &[over(35, baseline::proc_mount, "procMount")]),
+    entry("restrictedVolumes", Level::Restricted, &[
+        over(0, restricted::volumes, "hostPathVolumes"),
+    ]),
+    entry("runAsNonRoot", Level::Restricted, &[
+        at(0, restricted::non_root),
+        at(35, restricted::non_root_without_user_namespace),
+    ]),
+    entry("runAsUser", Level::Restricted, &[
+        at(23, restricted::user),
+        at(35, restricted::user_without_user_namespace),
+    ]),
+    entry("seccompProfile_restricted", Level::Restricted, &[
+        over(19, profiles::seccomp_restricted, "seccompProfile_baseline"),
+        over(25, profiles::seccomp_restricted_but_windows, "seccompProfile_baseline"),
+    ]),
+];
+
+/// Returns what `pod` violates of a level.
+pub(super) fn violations(policy: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
+    let minor = match policy.version {
+        Version::Minor(minor) => minor,
+        Version::Latest => u64::MAX,
+    };
+    let applicable = |entry: &'static Entry| -> Option<(&'static str, &'static Versioned)> {
+        let mut newest_first = entry.versions.iter().rev();
+        let versioned = newest_first.find(|versioned| versioned.since <= minor)?;
+        (entry.level <= policy.level).then_some((entry.id, versioned))
+    };
+    let checks: Vec<_> = CHECKS.iter().filter_map(applicable).collect();
+    let is_replaced = |id: &str| checks.iter().any(|(_, check)| check.replaces == Some(id));
+    let remaining = checks.iter().filter(|(id, _)| !is_replaced(id));
+    remaining
+        .filter_map(|(_, versioned)| (versioned.check)(pod))
+        .collect()
+}
+
+/// All violations in one line.
+pub(super) fn details(violations: &[Violation]) -> String {
+    let each = violations.iter().map(|Violation { reason, detail }| {
+        if detail.is_empty() {
+            reason.clone()
+        } else {
+            format!("{reason} ({detail})")
+        }
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The kinds of violations in one line.
+pub(super) fn reasons(violations: &[Violation]) -> String {
+    let each: Vec<&str> = violations.iter().map(|v| v.reason.as_str()).collect();
+    each.join(", ")
+}
+
+fn violation(reason: &str, detail: String) -> Option<Violation> {
+    Some(Violation {
+        reason: reason.to_owned(),
+        detail,
+    })
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl<'a> Pod<'a> {
+    /// All containers: those that initialize it, the main ones, and those that were added to debug it.
+    fn containers(self) -> impl Iterator<Item = &'a Value> {
+        let spec = self.spec;
+        let kinds = ["initContainers", "containers", "ephemeralContainers"];
+        kinds.into_iter().flat_map(|kind| items(&spec[kind]))
+    }
+
+    /// The names of those containers that `is_bad` holds for.
+    fn names(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
+        let bad = self.containers().filter(|container| is_bad(container));
+        bad.map(|container| text(&container["name"])).collect()
+    }
+
+    fn annotation(self, name: &str) -> Option<&'a str> {
+        self.metadata["annotations"].get(name)?.as_str()
+    }
+
+    fn is_for_windows(self) -> bool {
+        self.spec["os"]["name"] == "windows"
+    }
+
+    fn has_user_namespace(self) -> bool {
+        self.spec["hostUsers"] == false
+    }
+}
+
+/// `container "a"`, `containers "a", "b"`
+fn containers(names: &[&str]) -> String {
+    counted("container", names)
+}
+
+/// The noun, in the plural if there are not one, and the names.
+fn counted(noun: &str, names: &[&str]) -> String {
+    format!("{} {}", plural(noun, names.len()), quoted(names))
+}
+
+fn plural(noun: &str, count: usize) -> String {
+    match count {
+        1 => noun.to_owned(),
+        _ => format!("{noun}s"),
+    }
+}
+
+/// The verb for so many subjects.
+fn uses(count: usize) -> &'static str {
+    match count {
+        1 => "uses",
+        _ => "use",
+    }
+}
+
+fn quoted<T: AsRef<str>>(names: &[T]) -> String {
+    let each = names.iter().map(|name| format!("\"{}\"", name.as_ref()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn sorted<'a>(names: &BTreeSet<&'a str>) -> Vec<&'a str> {
+    names.iter().copied().collect()
+}
+
+/// Who sets something wrong: the pod, or containers, or both.
+fn setters(pod: bool, names: &[&str]) -> Vec<String> {
+    let pod = pod.then(|| "pod".to_owned());
+    let of_containers = (!names.is_empty()).then(|| containers(names));
+    pod.into_iter().chain(of_containers).collect()
+}
+
+#[cfg(test)]
+mod tests;

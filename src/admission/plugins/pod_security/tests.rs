@@ -1,0 +1,186 @@
+//! What becomes of pods, workloads and namespaces.
+
+use serde_json::json;
+
+use super::super::testing::{FakeCluster, attributes, pod, refusal};
+use super::*;
+
+fn labels(labels: &[(&str, &str)]) -> Value {
+    let labels = labels.iter().map(|(name, value)| {
+        let name = format!("pod-security.kubernetes.io/{name}");
+        (name, Value::from(*value))
+    });
+    labels.collect::<serde_json::Map<_, _>>().into()
+}
+
+fn namespace(name: &str, modes: &[(&str, &str)]) -> Value {
+    json!({"metadata": {"name": name, "labels": labels(modes)}})
+}
+
+fn cluster(modes: &[(&str, &str)]) -> FakeCluster {
+    let mut cluster = FakeCluster::default();
+    cluster.add("", "namespaces", namespace("n", modes));
+    cluster
+}
+
+/// The verdict, and the warnings.
+async fn validate(
+    cluster: &FakeCluster,
+    attributes: Attributes<'_>,
+) -> (Result<(), AdmissionError>, Vec<String>) {
+    let warnings = attributes.warnings.clone();
+    let verdict = cluster.validate(&PodSecurity, attributes).await;
+    (verdict, warnings.texts())
+}
+
+const HOST: &str = "host namespaces (hostNetwork=true)";
+
+fn host_pod() -> Value {
+    pod(json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i"}]}))
+}
+
+#[tokio::test]
+async fn a_pod_that_violates_the_enforced_level_is_refused() {
+    let pod = host_pod();
+    let create = || attributes(Operation::Create, ("", "pods"), &pod, &Value::Null);
+    let (verdict, warnings) = validate(&cluster(&[("enforce", "baseline")]), create()).await;
+    let expected =
+        format!("pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": {HOST}");
+    assert_eq!(refusal(verdict), expected);
+    assert_eq!(warnings, [""; 0]);
+    let (verdict, warnings) = validate(&cluster(&[("warn", "baseline")]), create()).await;
+    verdict.unwrap();
+    assert_eq!(
+        warnings,
+        [format!(
+            "would violate PodSecurity \"baseline:latest\": {HOST}"
+        )]
+    );
+    for modes in [
+        &[][..],
+        &[("audit", "restricted")],
+        &[("enforce", "privileged")],
+    ] {
+        let (verdict, warnings) = validate(&cluster(modes), create()).await;
+        verdict.unwrap();
+        assert_eq!(warnings, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn an_update_counts_if_it_changes_an_image_or_adds_a_container() {
+    let old = host_pod();
+    let cluster = cluster(&[("enforce", "baseline")]);
+    let update = async |subresource: &'static str, change: Value| {
+        let mut new = old.clone();
+        json_patch::merge(&mut new, &change);
+        let update = Attributes {
+            subresource,
+            ..attributes(Operation::Update, ("", "pods"), &new, &old)
+        };
+        validate(&cluster, update).await.0.is_ok()
+    };
+    assert!(update("", json!({"metadata": {"labels": {"a": "b"}}})).await);
+    assert!(update("status", json!({"spec": {"containers": []}})).await);
+    let other = json!([{"name": "c", "image": "other"}]);
+    assert!(!update("", json!({"spec": {"containers": other}})).await);
+    let debugger = json!([{"name": "d", "image": "i"}]);
+    assert!(
+        !update(
+            "ephemeralcontainers",
+            json!({"spec": {"ephemeralContainers": debugger}})
+        )
+        .await
+    );
+}
+
+#[tokio::test]
+async fn workloads_are_warned_about_and_never_refused() {
+    let template = json!({"spec": host_pod()["spec"]});
+    let metadata = json!({"name": "w", "namespace": "n"});
+    let cluster = cluster(&[("enforce", "baseline"), ("enforce-version", "v1.30")]);
+    for (resource, object) in [
+        (
+            ("apps", "deployments"),
+            json!({"metadata": metadata, "spec": {"template": template}}),
+        ),
+        (
+            ("", "podtemplates"),
+            json!({"metadata": metadata, "template": template}),
+        ),
+        (
+            ("batch", "cronjobs"),
+            json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
+        ),
+    ] {
+        let create = attributes(Operation::Create, resource, &object, &Value::Null);
+        let (verdict, warnings) = validate(&cluster, create).await;
+        verdict.unwrap();
+        let expected = format!("would violate PodSecurity \"baseline:v1.30\": {HOST}");
+        assert_eq!(warnings, [expected], "{resource:?}");
+    }
+    let bare = json!({"metadata": metadata, "spec": {}});
+    let create = attributes(
+        Operation::Create,
+        ("", "replicationcontrollers"),
+        &bare,
+        &Value::Null,
+    );
+    validate(&cluster, create).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_labels_of_a_namespace_are_refused_unless_they_were_there() {
+    let cluster = FakeCluster::default();
+    let wrong = namespace("n", &[("enforce", "x")]);
+    let create = attributes(Operation::Create, ("", "namespaces"), &wrong, &Value::Null);
+    assert_eq!(
+        refusal(validate(&cluster, create).await.0),
+        "Namespace \"n\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid \
+         value: \"x\": must be one of privileged, baseline, restricted"
+    );
+    let right = namespace("n", &[]);
+    let update = attributes(Operation::Update, ("", "namespaces"), &wrong, &right);
+    validate(&cluster, update).await.0.unwrap_err();
+    let update = attributes(Operation::Update, ("", "namespaces"), &wrong, &wrong);
+    validate(&cluster, update).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn a_stricter_level_warns_about_the_pods_that_violate_it() {
+    let mut cluster = cluster(&[]);
+    let mut add = |name: &str, spec: Value| {
+        let pod = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec});
+        cluster.add("", "pods", pod);
+    };
+    add("b", json!({"hostNetwork": true, "containers": []}));
+    add("c", json!({"hostNetwork": true, "containers": []}));
+    add("a", json!({"hostNetwork": true, "containers": []}));
+    add(
+        "d",
+        json!({"volumes": [{"name": "v", "hostPath": {}}], "containers": []}),
+    );
+    add("e", json!({"containers": []}));
+    let (old, new) = (
+        namespace("n", &[]),
+        namespace("n", &[("enforce", "baseline")]),
+    );
+    let update = attributes(Operation::Update, ("", "namespaces"), &new, &old);
+    let (verdict, warnings) = validate(&cluster, update).await;
+    verdict.unwrap();
+    assert_eq!(
+        warnings,
+        [
+            "existing pods in namespace \"n\" violate the new PodSecurity enforce level \
+             \"baseline:latest\"",
+            "a (and 2 other pods): host namespaces",
+            "d: hostPath volumes",
+        ]
+    );
+    let update = attributes(Operation::Update, ("", "namespaces"), &old, &new);
+    assert_eq!(
+        validate(&cluster, update).await.1,
+        [""; 0],
+        "it is less strict"
+    );
+}
