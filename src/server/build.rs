@@ -25,7 +25,7 @@ use super::token_config::{TokenKeys, TokenKeysError};
 use super::token_file::TokenFile;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
-use crate::registry::{Credentials, RegistryConfig, TokenTable};
+use crate::registry::{CacherConfig, Credentials, RegistryConfig, TokenTable};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
@@ -124,7 +124,7 @@ impl Server {
     /// # Errors
     /// The first of these that fails. A wrong configuration is found before anything is bound.
     pub(super) async fn build(config: &Config) -> Result<Self, BuildError> {
-        warn_of_short_history(&config.watch_cache);
+        warn_of_short_history(&config.registry.caches);
         let provider = tls::provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::take(&config.data_dir)?;
