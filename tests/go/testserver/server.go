@@ -64,18 +64,22 @@ type Server struct {
 // in the form --name=value; they follow the flags that choose ports, directory and storage.
 func Start(t testing.TB, backend Backend, args ...string) *Server {
 	t.Helper()
-	s := &Server{DataDir: filepath.Join(t.TempDir(), "data"), t: t, log: &lockedBuffer{}}
-	port := FreePort(t)
-	s.args = []string{
-		"serve",
-		"--data-dir=" + s.DataDir,
-		fmt.Sprintf("--secure-port=%d", port),
-		"--storage=" + string(backend),
-	}
 	if backend == Etcd {
-		s.EtcdEndpoint = StartEtcd(t)
-		s.args = append(s.args, "--etcd-servers="+s.EtcdEndpoint)
+		return StartOnEtcd(t, StartEtcd(t), args...)
 	}
+	return start(t, "", append([]string{"--storage=" + string(backend)}, args...))
+}
+
+// StartOnEtcd is Start for a server on an etcd that runs already, which several servers may share.
+func StartOnEtcd(t testing.TB, endpoint string, args ...string) *Server {
+	t.Helper()
+	return start(t, endpoint, append([]string{"--storage=" + string(Etcd), "--etcd-servers=" + endpoint}, args...))
+}
+
+func start(t testing.TB, etcdEndpoint string, args []string) *Server {
+	t.Helper()
+	s := &Server{DataDir: filepath.Join(t.TempDir(), "data"), EtcdEndpoint: etcdEndpoint, t: t, log: &lockedBuffer{}}
+	s.args = []string{"serve", "--data-dir=" + s.DataDir, fmt.Sprintf("--secure-port=%d", FreePort(t))}
 	s.args = append(s.args, args...)
 	t.Cleanup(func() {
 		s.Kill()
