@@ -396,7 +396,9 @@ func manyOnOneConnection(t *testing.T, c *cluster) {
 	}
 	client := kubernetes.NewForConfigOrDie(config)
 	observers := make([]*notifications, count)
-	c.createConfigMap(t, "before", "1")
+	// The first request makes the connection: those that begin together would each dial.
+	_, err := client.CoreV1().ConfigMaps(c.namespace).Create(c.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}, metav1.CreateOptions{})
+	must(t, err)
 	var running []cache.SharedIndexInformer
 	for i := range observers {
 		informer := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(c.namespace)).

@@ -273,7 +273,7 @@ func TestCompaction(t *testing.T) {
 	})
 }
 
-// TestCompactionAndRestart disconnects informers, restarts the server and compacts storage, so that neither knows
+// TestCompactionAndRestart disconnects informers, compacts storage and restarts the server, so that neither knows
 // what they missed: they are sent a 410, ask for the state again and converge.
 func TestCompactionAndRestart(t *testing.T) {
 	t.Parallel()
@@ -281,6 +281,8 @@ func TestCompactionAndRestart(t *testing.T) {
 		t.Parallel()
 		server := testserver.Start(t, backend, "--etcd-compaction-interval=500ms")
 		missChanges(t, server, backend, func(c *cluster, version string) {
+			// A cache that begins now leaves exact lists of the past to storage; so they show what is compacted. But it
+			// has read its history, and answers watches from it: only the one after it cannot.
 			server.Stop()
 			server.Relaunch()
 			writes := 0
@@ -293,6 +295,32 @@ func TestCompactionAndRestart(t *testing.T) {
 					return nil
 				}
 				return fmt.Errorf("the list at version %s returns %v", version, err)
+			})
+			server.Stop()
+			server.Relaunch()
+		})
+	})
+}
+
+// TestExpiry disconnects informers for longer than the server remembers changes: a watch from the version that they
+// saw last is sent a 410, and they ask for the state again.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	testserver.OnBoth(t, func(t *testing.T, backend testserver.Backend) {
+		t.Parallel()
+		server := testserver.Start(t, backend, "--watch-history-window=1s")
+		missChanges(t, server, backend, func(c *cluster, version string) {
+			writes := 0
+			// A cache remembers at least a hundred changes, however old they are.
+			awaitEvery(c.ctx, t, 50*time.Millisecond, "the version expires", func() error {
+				for range 20 {
+					writes++
+					c.createConfigMap(t, fmt.Sprintf("later-%d", writes), "1")
+				}
+				if err := firstError(t, c, version); !apierrors.IsResourceExpired(err) {
+					return fmt.Errorf("a watch from version %s returns %v after %d writes", version, err, writes)
+				}
+				return nil
 			})
 		})
 	})
