@@ -36,6 +36,10 @@ use crate::registry::Registry;
 use crate::tasks::Tasks;
 use crate::x509::CertificateAuthority;
 
+/// The creation of the config map of token tracking, which kube-apiserver does upstream. It is selected as a
+/// controller is, and runs once, when the system namespaces exist.
+pub(crate) const TOKEN_TRACKING: &str = "legacy-token-tracking-controller";
+
 /// What controllers are started with.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {

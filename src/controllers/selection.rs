@@ -26,6 +26,7 @@ const KNOWN: &[Known] = &[
     known(super::finished_jobs::NAME, "ttl-after-finished"),
     known(super::protection::CLAIMS, "pvc-protection"),
     known(super::protection::VOLUMES, "pv-protection"),
+    known(super::TOKEN_TRACKING, "legacy-token-tracking"),
 ];
 
 /// The controllers that are to run.
@@ -88,7 +89,7 @@ impl Selection {
     }
 
     /// Whether the controller of this name is to run.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 

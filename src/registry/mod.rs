@@ -251,10 +251,13 @@ impl Registry {
     }
 
     /// Makes the service `kubernetes`, by which what runs in a cluster finds its API, of this server that
-    /// serves it at `secure`, and the config map that says since when uses of tokens in Secrets are recorded.
-    /// What keeps it from that is logged: nothing here leans on it.
+    /// serves it at `secure`. What keeps it from that is logged: nothing here leans on it.
     pub async fn publish(&self, secure: std::net::SocketAddr) {
         api_service::publish(self, secure).await;
+    }
+
+    /// Creates the config map that says since when uses of tokens in Secrets are recorded, unless it exists.
+    pub async fn start_token_tracking(&self) {
         service_accounts::start_tracking(self).await;
     }
 

@@ -71,6 +71,7 @@ impl Server {
                 .listener
                 .local_addr()
                 .unwrap_or(self.done.secure),
+            self.controllers.has(controllers::TOKEN_TRACKING),
             caches.token(),
         );
         caches.spawn("bootstrap", bootstrap);
@@ -204,6 +205,7 @@ async fn bootstrap(
     registry: Arc<Registry>,
     bootstrapped: tokio::sync::watch::Sender<bool>,
     secure: SocketAddr,
+    tracks_tokens: bool,
     stop: tokio_util::sync::CancellationToken,
 ) {
     let attempts = async {
@@ -212,7 +214,10 @@ async fn bootstrap(
             tokio::time::sleep(BOOTSTRAP_PAUSE).await;
         }
         bootstrapped.send_replace(true);
-        // No request waits for this.
+        // No request waits for these.
+        if tracks_tokens {
+            registry.start_token_tracking().await;
+        }
         registry.publish(secure).await;
         registry.keep_published(secure).await;
     };

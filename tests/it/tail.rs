@@ -132,7 +132,10 @@ async fn set(maps: &ResourceClient<ConfigMap>, name: &str, patch: Value) {
 /// A server on a port that a later one can have.
 async fn start(directory: &Path, port: u16) -> Server {
     let port = format!("--secure-port={port}");
-    let args = [port.as_str(), "--controllers=-root-ca-cert-publisher,*"];
+    let args = [
+        port.as_str(),
+        "--controllers=-root-ca-cert-publisher,-legacy-token-tracking,*",
+    ];
     Server::start_exactly(directory, &args).await
 }
 

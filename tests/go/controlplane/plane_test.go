@@ -90,8 +90,8 @@ func (p *plane) startWatchet(t *testing.T, on backend) {
 		"--data-dir=" + p.directory,
 		fmt.Sprintf("--secure-port=%d", freePort(t)),
 		"--storage=" + string(on),
-		// The stock controller manager runs them all: none runs inside of watchet.
-		"--controllers=-namespace-controller",
+		// The stock controller manager runs the others. This one is kube-apiserver's.
+		"--controllers=legacy-token-tracking",
 	}
 	if on == etcd {
 		args = append(args, "--etcd-servers="+startEtcd(t))
