@@ -95,11 +95,15 @@ impl<'a> History<'a> {
         at: ResourceVersion,
         bytes_max: usize,
     ) -> Result<Vec<Vec<CacheEvent>>, ReplayError> {
+        if at < old.at {
+            return Err(ReplayError::Contradiction);
+        }
         let mut fold = self.fold(old, bytes_max);
-        while old.at < at {
+        let mut is_complete = old.at == at;
+        while !is_complete {
             let read = self.follow(old.at, at, |event| fold.take(event)).await;
             match read {
-                Ok(()) => break,
+                Ok(()) => is_complete = true,
                 Err(StorageError::Unavailable(reason)) => {
                     let resource = &self.resource.name;
                     tracing::debug!(%resource, reason, "missed history is read again");
@@ -108,9 +112,6 @@ impl<'a> History<'a> {
                 }
                 Err(error) => return Err(error.into()),
             }
-        }
-        if at < old.at {
-            return Err(ReplayError::Contradiction);
         }
         if fold.bytes > bytes_max {
             return Err(ReplayError::TooLarge(bytes_max));

@@ -244,8 +244,8 @@ fn authenticator(
 }
 
 /// Warns if a client that resumes from its last bookmark is likely to get a 410.
-fn warn_of_short_history(watch_cache: &CacherConfig) {
-    let (window, bookmarks) = (watch_cache.history_window, watch_cache.bookmark_period);
+fn warn_of_short_history(caches: &CacherConfig) {
+    let (window, bookmarks) = (caches.history_window, caches.bookmark_period);
     if window < bookmarks {
         tracing::warn!(
             ?window,

@@ -31,7 +31,7 @@ impl Fixture {
         let created = self
             .registry
             .create(&target.resource, namespace, body, &options);
-        value(&*created.await.unwrap())
+        value(&created.await.unwrap())
     }
 
     async fn apply_as(
@@ -99,7 +99,7 @@ async fn autoscalers_are_applied_in_each_version() {
         "f:maxReplicas": {}, "f:targetCPUUtilizationPercentage": {}, REFERENCE: {},
     }});
     let a = ("a Apply autoscaling/v1".to_owned(), fields);
-    assert_eq!(entries(&made), [a.clone()]);
+    assert_eq!(entries(&made), std::slice::from_ref(&a));
 
     // The same value in another version is shared, another one is a conflict, in that version's words.
     let metrics = autoscaler("v2", json!({"maxReplicas": 3, "metrics": cpu(50)}));
