@@ -97,10 +97,16 @@ impl Assets {
 
     /// Starts a kube-apiserver on `port` with the flags of envtest and waits until it is healthy.
     async fn api_server(&self, etcd: &str, port: u16) -> Process {
+        self.api_server_of_prefix(etcd, port, "/registry").await
+    }
+
+    /// As [`Self::api_server`], with --etcd-prefix.
+    async fn api_server_of_prefix(&self, etcd: &str, port: u16, prefix: &str) -> Process {
         let dir = self.path("certs");
         let server = self.start(
             "kube-apiserver",
             &[
+                format!("--etcd-prefix={prefix}"),
                 "--allow-privileged=true".to_owned(),
                 "--authorization-mode=RBAC".to_owned(),
                 "--bind-address=127.0.0.1".to_owned(),
@@ -326,6 +332,18 @@ async fn data_outlives_both_programs() {
         !second.status.success() && error.contains("is in use by another"),
         "{error}"
     );
+
+    // One of another prefix has a store of its own.
+    let other_port = free_port();
+    let other = assets
+        .api_server_of_prefix(&url, other_port, "/other/keys")
+        .await;
+    assets.make_config_map(other_port, &admin, "other").await;
+    let path = config_map("kept");
+    let answer = assets.get(other_port, Some(&admin), &path).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(assets.path("etcd/other%2Fkeys/store").exists());
+    other.stop().await;
     server.stop().await;
     etcd.stop().await;
 }
