@@ -23,7 +23,6 @@ use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_config::{TokenKeys, TokenKeysError};
 use super::token_file::TokenFile;
-use crate::cacher::CacherConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::{CacherConfig, Credentials, RegistryConfig, TokenTable};
