@@ -117,9 +117,10 @@ func sharedInformerSyncs(t *testing.T, c *cluster) {
 		}
 	}
 	for i := range 3 {
-		if _, err := lister.ConfigMaps(c.namespace).Get(fmt.Sprintf("sync-%d", i)); err != nil {
-			t.Error(err)
-		}
+		await(c.ctx, t, "the lister has what was there before", func() error {
+			_, err := lister.ConfigMaps(c.namespace).Get(fmt.Sprintf("sync-%d", i))
+			return err
+		})
 	}
 }
 
@@ -194,9 +195,14 @@ func changes(t *testing.T, c *cluster, informer cache.SharedIndexInformer) {
 	seen := observe(t, informer)
 	c.createConfigMap(t, "before", "1")
 	runInformer(t, c.ctx, informer)
-	if _, exists, err := informer.GetStore().GetByKey(c.namespace + "/before"); err != nil || !exists {
-		t.Errorf("the synced store lacks an object: %v", err)
-	}
+	// Without WatchList the first list is at version "0", which may be older than the object.
+	await(c.ctx, t, "the store has what was there before", func() error {
+		_, exists, err := informer.GetStore().GetByKey(c.namespace + "/before")
+		if err == nil && !exists {
+			err = errors.New("the store lacks an object")
+		}
+		return err
+	})
 	c.createConfigMap(t, "after", "1")
 	c.setConfigMap(t, "before", "2")
 	last := c.setConfigMap(t, "after", "2")
