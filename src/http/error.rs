@@ -50,6 +50,9 @@ pub(crate) enum WireError {
     /// 429
     #[error("too many requests are in progress, please try again later")]
     TooManyRequests,
+    /// 429: the request would end as soon as it began.
+    #[error("the server is shutting down, please try again later")]
+    ShuttingDown,
     /// 504
     #[error("the request was not completed within {0:?}")]
     Timeout(Duration),
@@ -136,7 +139,7 @@ impl WireError {
                 Status::invalid("meta.k8s.io", kind, "", causes)
             }
             Self::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
-            Self::TooManyRequests => {
+            Self::TooManyRequests | Self::ShuttingDown => {
                 Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
             }
             Self::Timeout(_) => {

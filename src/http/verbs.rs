@@ -242,6 +242,10 @@ impl<'a> Call<'a> {
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
         let tasks = &self.wire.config.connections;
+        // client-go lists again after a watch that ends within a second without an event, but not after a 429.
+        if tasks.token().is_cancelled() {
+            return Err(WireError::ShuttingDown);
+        }
         watcher.end_with(tasks.token());
         let until = watcher.deadline() + WATCH_END_TAKEN_WITHIN;
         let frames = WatchFrames::new(watcher, FrameEncoder::new(renderer, meter));

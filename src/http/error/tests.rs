@@ -245,6 +245,10 @@ fn failures_of_the_wire_itself() {
         r#"429 TooManyRequests | too many requests are in progress, please try again later | {"retryAfterSeconds":1}"#,
     );
     check(
+        WireError::ShuttingDown,
+        r#"429 TooManyRequests | the server is shutting down, please try again later | {"retryAfterSeconds":1}"#,
+    );
+    check(
         WireError::Timeout(Duration::from_secs(34)),
         "504 Timeout | Timeout: the request was not completed within 34s | {}",
     );

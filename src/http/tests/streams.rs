@@ -63,6 +63,19 @@ async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
     server.stop().await;
 }
 
+/// client-go watches again as soon as a watch ends. Begun before the client had read the GOAWAY, the new watch ended
+/// within a second without an event, which makes an informer list everything again.
+#[tokio::test]
+async fn a_watch_that_begins_while_the_server_drains_is_refused() {
+    let server = Server::new().await;
+    server.put_config_map("a", "x").await;
+    server.wire.connections.cancel();
+    let refused = server.get(&format!("{CONFIG_MAPS}?watch=1")).await;
+    refused.failure(429, "TooManyRequests");
+    assert_eq!(refused.headers["retry-after"], "1");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_watch_ends_at_its_timeout() {
     let server = Server::new().await;

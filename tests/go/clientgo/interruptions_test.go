@@ -155,6 +155,46 @@ func (l *link) mend() {
 	l.isCut = false
 }
 
+// TestRestart ends the server with SIGTERM and starts it again. Informers resume: they see every change once,
+// those that another server on the same etcd made meanwhile included, and do not ask for the state again.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	testserver.OnBoth(t, func(t *testing.T, backend testserver.Backend) {
+		t.Parallel()
+		server := testserver.Start(t, backend)
+		c := newCluster(t, server, backend, runtime.ContentTypeProtobuf)
+		c.createConfigMap(t, "kept", "1")
+		c.createConfigMap(t, "deleted", "1")
+		observers := startObservers(t, c, &link{})
+		c.setConfigMap(t, "kept", "2")
+		awaitConvergence(t, c, observers)
+		server.Stop()
+		if backend == testserver.Etcd {
+			other := *c
+			other.Server = testserver.StartOnEtcd(t, server.EtcdEndpoint)
+			other.client = kubernetes.NewForConfigOrDie(other.Server.Config())
+			other.setConfigMap(t, "kept", "3")
+			other.createConfigMap(t, "meanwhile", "1")
+			server.Relaunch()
+		} else {
+			server.Relaunch()
+			c.setConfigMap(t, "kept", "3")
+			c.createConfigMap(t, "meanwhile", "1")
+		}
+		c.deleteConfigMap(t, "deleted")
+		awaitConvergence(t, c, observers)
+		for _, observer := range observers {
+			awaitKinds(t, c, observer.seen, "kept", "added", "updated", "updated")
+			awaitKinds(t, c, observer.seen, "meanwhile", "added")
+			awaitKinds(t, c, observer.seen, "deleted", "added", "deleted")
+			if relists := observer.relists.Load(); relists != 1 {
+				t.Errorf("the informer %s asked for the state %d times", observer.name, relists)
+			}
+			checkOrder(t, observer.seen)
+		}
+	})
+}
+
 // TestKill ends the server with SIGKILL under writes. What it acknowledged is there when it runs again, and
 // informers converge.
 func TestKill(t *testing.T) {
