@@ -118,7 +118,7 @@ func finished(job *batchv1.Job) batchv1.JobConditionType {
 }
 
 func (r *Reconciler) setStatus(ctx context.Context, cronJob *CronJob, found jobs) error {
-	cronJob.Status.LastScheduleTime = nil
+	// The time stays when its Job is deleted, or the Job would be made again.
 	if found.lastScheduled != nil {
 		cronJob.Status.LastScheduleTime = &metav1.Time{Time: *found.lastScheduled}
 	}
