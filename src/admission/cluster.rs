@@ -152,6 +152,17 @@ pub trait Cluster: Send + Sync {
     /// Returns the resource of a kind, if it is served.
     fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping>;
 
+    /// Replaces the status of an object, which is in the resource's preferred version. Returns false if the
+    /// object has changed since it was read, or is gone.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    async fn replace_status(
+        &self,
+        resource: GroupResource<'_>,
+        object: &Value,
+    ) -> Result<bool, String>;
+
     /// Who decides what users may do, for expressions that ask.
     fn authorizer(&self) -> Arc<dyn Authorizer>;
 

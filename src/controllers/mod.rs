@@ -24,6 +24,7 @@ mod namespace;
 mod per_namespace;
 mod protection;
 mod queue;
+mod resource_quota;
 mod selection;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ impl Start<'_> {
         self.one(finished_jobs::FinishedJobs::new);
         self.one(protection::Claims::new);
         self.one(protection::Volumes::new);
+        self.one(resource_quota::ResourceQuotas::new);
     }
 
     fn one<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {

@@ -27,6 +27,7 @@ const KNOWN: &[Known] = &[
     known(super::protection::CLAIMS, "pvc-protection"),
     known(super::protection::VOLUMES, "pv-protection"),
     known(super::TOKEN_TRACKING, "legacy-token-tracking"),
+    known(super::resource_quota::NAME, "resourcequota"),
 ];
 
 /// The controllers that are to run.

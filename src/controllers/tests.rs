@@ -2,6 +2,7 @@
 
 mod garbage;
 mod namespaces;
+mod quotas;
 mod simulation;
 mod small;
 

@@ -44,6 +44,7 @@ mod other_kind;
 mod patch;
 mod patched;
 pub mod printers;
+mod quotas;
 mod ratchet;
 mod read;
 mod resource;

@@ -28,6 +28,7 @@ mod limits;
 mod metrics;
 mod openapi;
 mod operator;
+mod quotas;
 mod serve;
 mod server_side_apply;
 mod services;

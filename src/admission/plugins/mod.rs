@@ -20,6 +20,7 @@ mod node_taint;
 mod owner_references;
 mod pod_security;
 mod priority;
+mod resource_quota;
 mod resources;
 mod runtime_class;
 mod service_account;
@@ -34,6 +35,7 @@ use std::fmt;
 use async_trait::async_trait;
 
 pub use config::{EnabledPlugins, InvalidPlugins};
+pub(crate) use resource_quota::QuotaUsage;
 use serde_json::Value;
 pub use storage_protection::protection_finalizer;
 
@@ -161,7 +163,7 @@ impl AdmissionChain {
                 Box::new(default_classes::INGRESS),
                 Box::new(topology_labels::PodTopologyLabels),
             ]),
-            last: only_enabled(vec![]),
+            last: only_enabled(vec![Box::new(resource_quota::ResourceQuota::default())]),
         }
     }
 

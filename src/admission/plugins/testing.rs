@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
@@ -33,14 +34,14 @@ pub(crate) fn status_of<T: std::fmt::Debug>(result: Result<T, AdmissionError>) -
 
 /// A cluster of the objects that a test adds. Its authorizer allows what `allowed` says.
 pub(crate) struct FakeCluster {
-    pub(super) objects: Vec<(String, String, Value)>,
+    pub(super) objects: Mutex<Vec<(String, String, Value)>>,
     pub(crate) allowed: fn(&Deed) -> bool,
 }
 
 impl Default for FakeCluster {
     fn default() -> Self {
         Self {
-            objects: Vec::new(),
+            objects: Mutex::default(),
             allowed: |_| true,
         }
     }
@@ -49,8 +50,8 @@ impl Default for FakeCluster {
 impl FakeCluster {
     /// Adds an object.
     pub(crate) fn add(&mut self, group: &str, resource: &str, object: Value) {
-        self.objects
-            .push((group.to_owned(), resource.to_owned(), object));
+        let entry = (group.to_owned(), resource.to_owned(), object);
+        self.objects.get_mut().push(entry);
     }
 
     /// What `plugin` makes of a new object of the core group.
@@ -192,7 +193,8 @@ impl Cluster for FakeCluster {
             (group, plural) == (resource.group, resource.resource)
                 && (namespace.is_empty() || own == Some(namespace))
         };
-        let meant = self.objects.iter().filter(|(g, r, o)| is_meant(g, r, o));
+        let objects = self.objects.lock();
+        let meant = objects.iter().filter(|(g, r, o)| is_meant(g, r, o));
         Ok(meant.map(|(_, _, object)| object.clone()).collect())
     }
 
@@ -206,6 +208,35 @@ impl Cluster for FakeCluster {
             },
             is_namespaced: true,
         })
+    }
+
+    /// Objects here have a resourceVersion once they were replaced.
+    async fn replace_status(
+        &self,
+        resource: GroupResource<'_>,
+        object: &Value,
+    ) -> Result<bool, String> {
+        // Others run between a read and the write that follows.
+        tokio::task::yield_now().await;
+        let mut objects = self.objects.lock();
+        let is_meant = |(group, plural, stored): &&mut (String, String, Value)| {
+            (&**group, &**plural) == (resource.group, resource.resource)
+                && stored["metadata"]["namespace"] == object["metadata"]["namespace"]
+                && name_of(stored) == name_of(object)
+        };
+        let Some((_, _, stored)) = objects.iter_mut().find(is_meant) else {
+            return Ok(false);
+        };
+        let version = &mut stored["metadata"]["resourceVersion"];
+        if *version != object["metadata"]["resourceVersion"] {
+            return Ok(false);
+        }
+        let next = version
+            .as_str()
+            .map_or(1, |version| version.parse().unwrap_or(0) + 1_u64);
+        *version = next.to_string().into();
+        stored["status"] = object["status"].clone();
+        Ok(true)
     }
 
     fn authorizer(&self) -> Arc<dyn Authorizer> {

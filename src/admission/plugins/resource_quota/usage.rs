@@ -1,0 +1,103 @@
+//! What is used of a quota, counted from the objects of its namespace: what the resource quota controller writes
+//! into the quota's status.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::resources::{ResourceList, add, parse};
+use super::evaluator::Evaluator;
+use super::scope::Scope;
+use super::shown;
+use crate::schema::Quantity;
+
+/// Counts what is used of one quota.
+#[derive(Debug)]
+pub(crate) struct QuotaUsage {
+    scopes: Vec<Scope>,
+    hard: ResourceList,
+    used: ResourceList,
+}
+
+impl QuotaUsage {
+    /// Begins to count what is used of the limits in the spec of `quota`. Until a resource was
+    /// [counted](Self::count), what its status says stands.
+    pub(crate) fn new(quota: &Value) -> Self {
+        let hard = parse(&quota["spec"]["hard"]);
+        let mut used = parse(&quota["status"]["used"]);
+        used.retain(|limit, _| hard.contains_key(limit));
+        Self {
+            scopes: Scope::all(&quota["spec"]),
+            hard,
+            used,
+        }
+    }
+
+    /// Returns true if one of the limits is about objects of this resource.
+    pub(crate) fn is_about(&self, group: &str, resource: &str) -> bool {
+        let evaluator = Evaluator::of(group, resource);
+        evaluator.is_some_and(|evaluator| self.hard.keys().any(|limit| evaluator.matches(limit)))
+    }
+
+    /// Counts nothing of those limits about a resource of which the status says nothing.
+    pub(crate) fn add_missing(&mut self, group: &str, resource: &str) {
+        let Some(evaluator) = Evaluator::of(group, resource) else {
+            return;
+        };
+        for limit in self.hard.keys().filter(|limit| evaluator.matches(limit)) {
+            let used = self.used.entry(limit.clone());
+            used.or_insert_with(|| Quantity::of_count(0));
+        }
+    }
+
+    /// Returns true if an object of this resource can come to use more or less while it exists.
+    pub(crate) fn varies(group: &str, resource: &str) -> bool {
+        Evaluator::of(group, resource).is_some_and(|evaluator| evaluator.varies())
+    }
+
+    /// Returns everything of an object that decides how much it uses of which quota.
+    pub(crate) fn footprint(group: &str, resource: &str, object: &Value, now: Timestamp) -> String {
+        let evaluator = Evaluator::of(group, resource);
+        evaluator.map_or_else(String::new, |evaluator| {
+            let usage = shown(&evaluator.usage(object, now));
+            format!("{usage} {}", evaluator.scope_facts(object))
+        })
+    }
+
+    /// Counts the objects of a resource, which are all that the quota's namespace has.
+    pub(crate) fn count(&mut self, group: &str, resource: &str, objects: &[Value], now: Timestamp) {
+        let Some(evaluator) = Evaluator::of(group, resource) else {
+            return;
+        };
+        let mut counted = ResourceList::new();
+        for limit in self.hard.keys().filter(|limit| evaluator.matches(limit)) {
+            counted.insert(limit.clone(), Quantity::of_count(0));
+        }
+        for object in objects {
+            let mut scopes = self.scopes.iter();
+            if scopes.all(|scope| evaluator.is_in_scope(scope, object)) {
+                let mut usage = evaluator.usage(object, now);
+                usage.retain(|limit, _| counted.contains_key(limit));
+                add(&mut counted, &usage);
+            }
+        }
+        self.used.extend(counted);
+    }
+
+    /// Returns the status of the quota.
+    pub(crate) fn status(&self) -> Value {
+        serde_json::json!({"hard": shown(&self.hard), "used": shown(&self.used)})
+    }
+
+    /// Returns true if less of a limit is used than the status of `quota` says.
+    pub(crate) fn is_less_than(&self, quota: &Value) -> bool {
+        let said = parse(&quota["status"]["used"]);
+        let mut used = self.used.iter();
+        used.any(|(limit, amount)| said.get(limit).is_some_and(|said| amount < said))
+    }
+
+    /// Returns true if the status of `quota` says the same.
+    pub(crate) fn is_status_of(&self, quota: &Value) -> bool {
+        let status = &quota["status"];
+        parse(&status["hard"]) == self.hard && parse(&status["used"]) == self.used
+    }
+}

@@ -1,0 +1,78 @@
+//! The status of quotas, as admission charges it and the controller counts it.
+
+use super::*;
+
+const QUOTA: &str = "/resourcequotas/default/q";
+
+fn quota(hard: Value) -> Value {
+    json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})
+}
+
+fn uses(expected: Value) -> impl Fn(&Value) -> bool {
+    move |quota| quota["status"]["used"] == expected
+}
+
+#[tokio::test]
+async fn a_quota_is_counted_when_it_comes_and_when_objects_go() {
+    let fixture = started().await;
+    for name in ["a", "b"] {
+        fixture.create("pods", pod(name)).await;
+    }
+    let mut balancer = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    balancer["spec"]["type"] = json!("LoadBalancer");
+    fixture.create("services", balancer).await;
+    let hard = json!({"pods": "3", "count/pods": "9", "services.nodeports": "5", "secrets": "0"});
+    fixture.create("resourcequotas", quota(hard.clone())).await;
+    let used = json!({"pods": "2", "count/pods": "2", "services.nodeports": "1", "secrets": "0"});
+    let counted = fixture.until(QUOTA, uses(used)).await;
+    assert_eq!(counted["status"]["hard"], hard);
+
+    fixture.create("pods", pod("c")).await;
+    fixture.try_create("pods", pod("d")).await.unwrap_err();
+    fixture.try_create("secrets", named("s")).await.unwrap_err();
+    let ended = json!({"status": {"phase": "Failed"}});
+    fixture.merge_patch("pods/a/status", ended).await;
+    let used = json!({"pods": "2", "count/pods": "3", "services.nodeports": "1", "secrets": "0"});
+    fixture.until(QUOTA, uses(used)).await;
+    fixture.delete("pods/b").await;
+    let service = json!({"spec": {"type": "ClusterIP"}});
+    fixture.merge_patch("services/s", service).await;
+    let used = json!({"pods": "1", "count/pods": "2", "services.nodeports": "0", "secrets": "0"});
+    fixture.until(QUOTA, uses(used)).await;
+    // A new limit is counted, and one that is gone is forgotten.
+    let hard = json!({"spec": {"hard": {"secrets": null, "replicationcontrollers": "2"}}});
+    fixture.merge_patch("resourcequotas/q", hard).await;
+    let used = json!({
+        "pods": "1", "count/pods": "2", "services.nodeports": "0", "replicationcontrollers": "0",
+    });
+    fixture.until(QUOTA, uses(used)).await;
+}
+
+#[tokio::test]
+async fn custom_resources_are_counted_by_their_number() {
+    let fixture = started().await;
+    fixture
+        .create("customresourcedefinitions", definition("widgets", "Widget"))
+        .await;
+    let group = definition("widgets", "Widget")["spec"]["group"].clone();
+    let limit = format!("count/widgets.{}", group.as_str().unwrap());
+    let served = async || {
+        let resources = fixture.registry.resources();
+        resources
+            .iter()
+            .any(|resource| resource.plural == "widgets")
+    };
+    while !served().await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fixture.create("widgets", named("a")).await;
+    fixture
+        .create("resourcequotas", quota(json!({&limit: "2"})))
+        .await;
+    fixture.until(QUOTA, uses(json!({&limit: "1"}))).await;
+    fixture.create("widgets", named("b")).await;
+    fixture.try_create("widgets", named("c")).await.unwrap_err();
+    fixture.delete("widgets/a").await;
+    fixture.until(QUOTA, uses(json!({&limit: "1"}))).await;
+    fixture.create("widgets", named("c")).await;
+}
