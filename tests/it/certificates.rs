@@ -45,6 +45,16 @@ async fn who(
     identity: &Identity,
     version: &'static SupportedProtocolVersion,
 ) -> String {
+    let answer = try_who(server, identity, version).await;
+    answer.expect("an answer")
+}
+
+/// The same, or why the connection failed.
+async fn try_who(
+    server: &Server,
+    identity: &Identity,
+    version: &'static SupportedProtocolVersion,
+) -> std::io::Result<String> {
     let ca = std::fs::read(server.data_dir().join("pki/ca.crt")).expect("a CA");
     let mut roots = RootCertStore::empty();
     roots
@@ -65,17 +75,17 @@ async fn who(
     let stream = TcpStream::connect(server.secure()).await.expect("a port");
     let name = ServerName::try_from("localhost").expect("a name");
     let connector = TlsConnector::from(Arc::new(config));
-    let mut stream = connector.connect(name, stream).await.expect("TLS");
+    let mut stream = connector.connect(name, stream).await?;
     let body = "{}";
     let head = format!(
         "POST {REVIEWS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(head.as_bytes()).await.expect("it reads");
+    stream.write_all(head.as_bytes()).await?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
-    answer
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// Plain `openssl x509 -req` makes certificates of version 1: the client saw a failed handshake, "unknown
@@ -91,6 +101,23 @@ async fn a_client_certificate_of_version_1_is_believed() {
             assert!(answer.starts_with("HTTP/1.1 201"), "{version:?} {answer}");
             assert!(answer.contains(&user), "{version:?} {answer}");
             assert!(answer.contains(r#""groups":["dev""#), "{answer}");
+        }
+    }
+    server.stop().await;
+}
+
+/// A certificate is public: only its key makes it a credential, also where this server checks that itself.
+#[tokio::test]
+async fn a_certificate_of_version_1_without_its_key_is_refused() {
+    let ca = format!("--client-ca-file={FIXTURES}/ca.crt");
+    let server = Server::start(&[&ca]).await;
+    let other = KeyPair::generate().expect("a key").serialize_pem();
+    for kind in ["rsa", "ec"] {
+        let certificate = fixture(&format!("client-{kind}.crt"));
+        let identity = Identity::from_pem(&certificate, other.as_bytes());
+        for version in [&TLS12, &TLS13] {
+            let answer = try_who(&server, &identity, version).await;
+            assert!(answer.is_err(), "{kind} {version:?}: {answer:?}");
         }
     }
     server.stop().await;

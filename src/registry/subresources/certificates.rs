@@ -1,6 +1,6 @@
 //! Requests for certificates: the server says who asks for one, `approval` says whether it is to be made,
 //! and `status` has what a signer made of it. Each part takes from its body what is its own. What is
-//! wrong with a request is told by its validation; nobody here signs.
+//! wrong with a request its validation reports; the signer is a controller.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
