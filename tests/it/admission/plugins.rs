@@ -155,11 +155,15 @@ async fn requests_are_refused_in_upstreams_words(cluster: &Cluster<'_>, _: &Kube
     );
 
     cluster.post(CLAIMS, &claim("c", json!(""))).await.ok(201);
+    let bound = json!({"status": {"phase": "Bound"}});
+    let status = format!("{CLAIMS}/c/status");
+    cluster.patch(&status, &bound).await.ok(200);
     let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let told = cluster.patch(&format!("{CLAIMS}/c"), &more).await;
     check_forbidden(
         &told,
-        "persistentvolumeclaims \"c\" is forbidden: Only bound persistent volume claims can be expanded",
+        "persistentvolumeclaims \"c\" is forbidden: only dynamically provisioned pvc can be resized and \
+         the storageclass that provisions the pvc must support resize",
     );
 
     let request = json!({
@@ -211,8 +215,9 @@ async fn disabled_plugins_do_nothing() {
     assert_eq!(node["spec"]["taints"], Value::Null);
     let claim = cluster.post(CLAIMS, &claim("c", Value::Null)).await.ok(201);
     assert_eq!(claim["metadata"]["finalizers"], Value::Null);
-    let elsewhere = "/api/v1/namespaces/none/pods";
-    cluster.post(elsewhere, &pod("p")).await.ok(201);
+    let elsewhere = "/api/v1/namespaces/none/configmaps";
+    let map = json!({"metadata": {"name": "m"}});
+    cluster.post(elsewhere, &map).await.ok(201);
     cluster
         .delete("/api/v1/namespaces/kube-public")
         .await
