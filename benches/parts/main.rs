@@ -263,12 +263,11 @@ mod managers {
     #[divan::bench]
     fn of_a_create(bencher: Bencher) {
         let types = Types::builtins();
+        let types = |version: &str| types.root(version, "Pod");
         bencher
             .with_inputs(|| pod(1))
             .bench_local_values(|mut pod| {
-                update(None, &mut pod, &by("a"), &|version| {
-                    types.root(version, "Pod")
-                });
+                update(None, &mut pod, &by("a"), &types);
                 pod
             });
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use super::authorizer::Authorizer;
+use super::error::AdmissionError;
 use crate::api::LabelSelector;
 
 /// The same resource in another version or group.
@@ -104,7 +105,7 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// It cannot be read.
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, String>;
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError>;
 
     /// Returns an object in the resource's preferred version. `namespace` is empty for cluster-scoped
     /// resources.

@@ -47,6 +47,9 @@ pub enum AdmissionError {
         /// One entry a problem.
         causes: Vec<StatusCause>,
     },
+    /// 500 ServerTimeout: storage cannot be reached now; the client can try again.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
     /// 500: a webhook could not be called, or said what cannot be understood.
     #[error("Internal error occurred: {0}")]
     Internal(String),
@@ -89,6 +92,7 @@ impl AdmissionError {
                 name,
                 causes,
             } => Status::invalid(group, kind, name, causes),
+            Self::Unavailable(_) => Status::failure(500, "ServerTimeout", text),
             Self::NotReady => Status::failure(403, "Forbidden", text),
             Self::NoNamespace { namespace } => {
                 Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))

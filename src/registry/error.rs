@@ -176,6 +176,7 @@ impl From<AdmissionError> for ApiError {
                 resource: "namespaces".to_owned(),
                 name: namespace,
             },
+            AdmissionError::Unavailable(detail) => Self::Storage(StorageError::Unavailable(detail)),
             other => Self::Admission(other),
         }
     }

@@ -47,10 +47,11 @@ impl Store {
 
     async fn serve(&self) -> Server {
         match self {
-            Self::Embedded(directory) => Server::start_in(directory.path(), &[]).await,
+            Self::Embedded(directory) => Server::start_in(directory.path(), &[PLAIN_PODS]).await,
             Self::Etcd(directory, etcd) => {
                 let servers = format!("--etcd-servers={}", etcd.url());
-                Server::start_in(directory.path(), &["--storage=etcd", &servers]).await
+                let flags = ["--storage=etcd", &servers, PLAIN_PODS];
+                Server::start_in(directory.path(), &flags).await
             }
         }
     }
@@ -64,6 +65,9 @@ fn pod(name: &str, n: usize) -> Value {
         "spec": {"containers": [{"name": "c", "image": "nginx"}]},
     })
 }
+
+/// The writers replace pods by bodies of their own, which have no token volume.
+const PLAIN_PODS: &str = "--disable-admission-plugins=ServiceAccount";
 
 /// What one writer was told was done: the last version of each of its pods, `None` when deleted.
 type Acknowledged = BTreeMap<String, Option<u64>>;

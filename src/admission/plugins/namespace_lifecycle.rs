@@ -75,8 +75,7 @@ async fn check(cluster: &dyn Cluster, attributes: &Attributes<'_>) -> Result<(),
     if namespace.is_empty() {
         return Ok(());
     }
-    let state = cluster.namespace_state(namespace).await;
-    match state.map_err(AdmissionError::Internal)? {
+    match cluster.namespace_state(namespace).await? {
         NamespaceState::Absent => Err(AdmissionError::NoNamespace {
             namespace: namespace.to_owned(),
         }),

@@ -162,12 +162,20 @@ impl Cluster for FakeCluster {
         self.object(namespaces, "", name, Freshness::Cached).await
     }
 
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, String> {
-        Ok(match self.namespace(name).await? {
-            None => NamespaceState::Absent,
-            Some(found) if found["status"]["phase"] == "Terminating" => NamespaceState::Terminating,
-            Some(_) => NamespaceState::Active,
-        })
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError> {
+        Ok(
+            match self
+                .namespace(name)
+                .await
+                .map_err(AdmissionError::Internal)?
+            {
+                None => NamespaceState::Absent,
+                Some(found) if found["status"]["phase"] == "Terminating" => {
+                    NamespaceState::Terminating
+                }
+                Some(_) => NamespaceState::Active,
+            },
+        )
     }
 
     async fn object(

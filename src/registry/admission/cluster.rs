@@ -13,6 +13,7 @@ use super::super::{
     namespaces, read,
 };
 use super::{kind_of, resource_of};
+use crate::admission::AdmissionError;
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{
@@ -22,6 +23,7 @@ use crate::api::{
     GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
 };
 use crate::cacher::ReadError;
+use crate::storage::StorageError;
 
 /// The policy that requests are judged by, for expressions.
 struct Authorization;
@@ -87,9 +89,15 @@ impl Cluster for Registry {
         }
     }
 
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, String> {
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError> {
         let state = namespaces::state(self, name).await;
-        state.map_err(|error| error.to_string())
+        state.map_err(|error| match error {
+            ApiError::Storage(StorageError::Unavailable(detail))
+            | ApiError::Read(ReadError::Storage(StorageError::Unavailable(detail))) => {
+                AdmissionError::Unavailable(detail)
+            }
+            error => AdmissionError::Internal(error.to_string()),
+        })
     }
 
     async fn object(

@@ -256,10 +256,12 @@ async fn errors_follow_the_failure_policy(cluster: &Cluster<'_>) {
         bind(cluster, &policy, &[binding(name, name, json!({}))]).await;
     }
     let words = "expression 'object.data.missing == 'x'' resulted in error: no such key: missing";
-    make(cluster, "fail", json!({}))
+    make(cluster, "fail", json!({"present": "x"}))
         .await
         .refused(422, "Invalid", words);
-    make(cluster, "ignore", json!({})).await.ok(201);
+    make(cluster, "ignore", json!({"present": "x"}))
+        .await
+        .ok(201);
     // An expression without end is an error like others.
     let endless = json!({
         "matchConditions": narrowed("endless")["matchConditions"],

@@ -75,12 +75,24 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// Cuts off what kubectl 1.34 and newer adds to the lines of deletions: ` from default namespace`.
+fn without_namespaces(output: &str) -> String {
+    let cut = |line: &str| match line.split_once(" deleted from ") {
+        Some((before, namespace)) if namespace.ends_with(" namespace") => {
+            format!("{before} deleted")
+        }
+        _ => line.to_owned(),
+    };
+    let end = if output.ends_with('\n') { "\n" } else { "" };
+    output.lines().map(cut).collect::<Vec<_>>().join("\n") + end
+}
+
 impl Script {
     /// Runs a command that succeeds; what it says.
     async fn run(&self, line: &str) -> String {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.kubectl.run(&words).await
+        without_namespaces(&self.kubectl.run(&words).await)
     }
 
     /// Runs a command that says just this.
