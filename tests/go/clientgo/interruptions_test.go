@@ -92,16 +92,16 @@ func startObservers(t *testing.T, c *cluster, link *link) []*observer {
 // awaitConvergence waits until each informer's store is equal to a list.
 func awaitConvergence(t *testing.T, c *cluster, observers []*observer) {
 	t.Helper()
-	list, err := c.client.CoreV1().ConfigMaps(c.namespace).List(c.ctx, metav1.ListOptions{})
-	must(t, err)
-	var want []string
-	for _, item := range list.Items {
-		want = append(want, item.Name+"@"+item.ResourceVersion)
-	}
-	slices.Sort(want)
 	for _, observer := range observers {
 		await(c.ctx, t, "convergence of the informer "+observer.name, func() error {
-			var got []string
+			// Listed again each time: a write whose client stopped waiting can still be carried out.
+			list, err := c.client.CoreV1().ConfigMaps(c.namespace).List(c.ctx, metav1.ListOptions{})
+			must(t, err)
+			var got, want []string
+			for _, item := range list.Items {
+				want = append(want, item.Name+"@"+item.ResourceVersion)
+			}
+			slices.Sort(want)
 			for _, object := range observer.informer.GetStore().List() {
 				accessor, err := meta.Accessor(object)
 				must(t, err)
