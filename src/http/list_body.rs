@@ -19,6 +19,10 @@ use super::response::yaml;
 /// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// The room beside it for the item that completes a chunk. A larger one makes the buffer grow, which can copy
+/// the whole chunk.
+const ITEM_BYTES_USUAL: usize = 16 << 10;
+
 /// A list on its way out.
 pub(crate) struct ListSource {
     renderer: Renderer,
@@ -207,7 +211,7 @@ impl ChunkSource for ListSource {
         if self.ended {
             return None;
         }
-        let mut out = BytesMut::with_capacity(CHUNK_BYTES);
+        let mut out = BytesMut::with_capacity(CHUNK_BYTES + ITEM_BYTES_USUAL);
         if let Some(head) = self.head.take() {
             out.put_slice(head.as_bytes());
         }

@@ -35,7 +35,7 @@ pub enum Address {
         host: String,
         /// 443 unless the URL says another.
         port: u16,
-        /// As [`url_path::clean`] returns it.
+        /// Cleaned as Go cleans paths: no empty, `.` or `..` segments.
         path: String,
     },
     /// By a reference to a Service of this server.
@@ -44,7 +44,7 @@ pub enum Address {
         namespace: String,
         /// Of the Service.
         name: String,
-        /// As [`url_path::clean`] returns it.
+        /// Cleaned as Go cleans paths: no empty, `.` or `..` segments.
         path: String,
         /// Of the Service.
         port: u16,

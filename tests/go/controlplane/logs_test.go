@@ -37,6 +37,10 @@ var allowedErrors = []struct {
 		"the scheduler's plugin of resource claims finds no state when a plugin before it has rejected a pod, here because its claim is not bound yet",
 	},
 	{
+		regexp.MustCompile(`"Server rejected event \(will not retry!\)" err="namespaces \\".*\\" not found"`),
+		"a controller records an event about an object whose namespace has been deleted meanwhile",
+	},
+	{
 		regexp.MustCompile(`"Unable to record event \(will not retry!\)" err="broadcaster already stopped"`),
 		"the scheduler ends while it records an event",
 	},
