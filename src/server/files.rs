@@ -2,10 +2,15 @@
 //! they are whole, and that one process at a time uses the directory. What they say is not known
 //! here.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a data directory that is in use is tried, and the pause between two tries: half a second in all.
+const LOCK_TRIES: usize = 50;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A file only its owner may read.
 pub(super) const PRIVATE: u32 = 0o600;
@@ -77,9 +82,9 @@ impl DataDir {
             .mode(PRIVATE)
             .open(&lock_path)
             .map_err(FileError::of("cannot open", &lock_path))?;
-        match lock.try_lock() {
+        match lock_soon(&lock) {
             Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
+            Err(TryLockError::WouldBlock) => {
                 let pid = io::read_to_string(&lock).unwrap_or_default();
                 let pid = match pid.trim() {
                     "" => String::new(),
@@ -87,7 +92,7 @@ impl DataDir {
                 };
                 return Err(DataDirError::InUse { path, pid });
             }
-            Err(std::fs::TryLockError::Error(error)) => {
+            Err(TryLockError::Error(error)) => {
                 return Err(FileError::of("cannot lock", &lock_path)(error).into());
             }
         }
@@ -95,6 +100,21 @@ impl DataDir {
             .and_then(|()| writeln!(lock, "{}", std::process::id()))
             .map_err(FileError::of("cannot write", &lock_path))?;
         Ok(Self { path, _lock: lock })
+    }
+}
+
+/// Locks `file`, trying again for a short time: a child that any thread is starting just now holds a copy of every open
+/// file, and so the lock of a server that has ended, until it runs its own program.
+fn lock_soon(file: &File) -> Result<(), TryLockError> {
+    let mut tries_left = LOCK_TRIES;
+    loop {
+        tries_left -= 1;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries_left > 0 => {
+                std::thread::sleep(LOCK_RETRY_PAUSE);
+            }
+            result => return result,
+        }
     }
 }
 

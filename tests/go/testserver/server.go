@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -236,15 +237,35 @@ func healthy(url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
+// The ports of servers under test: below those that Linux gives to outgoing connections, one of which could
+// take a port between the choice and the start of the server.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// chosen holds the ports that FreePort has returned, so that it returns none twice.
+var chosen sync.Map
+
 // FreePort returns a TCP port of 127.0.0.1 that nobody listens on.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
+	for range 1000 {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if _, isTaken := chosen.LoadOrStore(port, true); isTaken {
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatalf("close the listener of port %d: %v", port, err)
+		}
+		return port
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatalf("no free port between %d and %d", firstPort, lastPort)
+	return 0
 }
 
 func tail(text string, size int) string {
