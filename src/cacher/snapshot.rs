@@ -238,7 +238,7 @@ impl Snapshot {
     }
 
     /// Whether a watch that began after `origin` cannot go on here, and the version to begin with instead. A
-    /// watch is told the difference that a relist found if it was there when that happened. One that began
+    /// watch gets the difference that a relist found if it was open when that happened. One that began
     /// later would take the difference for every event since its version, which some are missing of.
     pub(super) fn refuses(&self, origin: ResourceVersion, watch: Lineage) -> Option<TooOld> {
         let refuses =

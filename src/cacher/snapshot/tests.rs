@@ -167,7 +167,7 @@ fn a_gap_hides_what_is_inside_of_it() {
     }
 }
 
-/// A watch that began at the start of a gap, or before it, was told the difference that the relist had found
+/// A watch that began at the start of a gap, or before it, got the difference that the relist had found
 /// as if that were every event since: states in between were skipped, without a 410.
 #[test]
 fn a_gap_refuses_watches_that_begin_before_its_end() {

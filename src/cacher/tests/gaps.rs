@@ -1,4 +1,4 @@
-//! What a new watch is told about the time in which the cache could not follow storage: every event since its
+//! What a new watch receives about the time in which the cache could not follow storage: every event since its
 //! version, or a 410, never a part of them. The seed is printed; `WATCHET_SEED` repeats a run.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ async fn an_object_that_became_unreadable_ends_with_its_deletion() {
     );
 }
 
-/// History that storage has forgotten cannot be replayed: whoever comes later is refused.
+/// History that storage has forgotten cannot be replayed: later watches are refused.
 #[tokio::test(start_paused = true)]
 async fn a_gap_that_storage_has_forgotten_is_a_410() {
     let f = Fixture::start();
