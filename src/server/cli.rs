@@ -352,12 +352,31 @@ mod tests {
 
     #[test]
     fn help_and_version_are_printed() {
-        for flag in ["--help", "-h", "--version"] {
-            let args = ["watchet", flag].map(OsString::from);
-            let Ok(Invocation::Print(text)) = parse(args.into_iter()) else {
-                panic!("{flag} prints");
+        let printed = |args: &[&str]| {
+            let args = args.iter().map(OsString::from);
+            let Ok(Invocation::Print(text)) = parse(args) else {
+                panic!("nothing to print");
             };
-            assert!(text.contains("watchet"), "{text}");
+            text
+        };
+        let version = printed(&["watchet", "--version"]);
+        assert_eq!(
+            version,
+            concat!("watchet ", env!("CARGO_PKG_VERSION"), "\n")
+        );
+        for (args, usage) in [
+            (
+                &["watchet", "--help"][..],
+                "Usage: watchet [OPTIONS] [COMMAND]",
+            ),
+            (
+                &["watchet", "serve", "-h"],
+                "Usage: watchet serve [OPTIONS]",
+            ),
+            (&["watchet", "tail", "-h"], "Usage: watchet tail [OPTIONS]"),
+        ] {
+            let text = printed(args);
+            assert!(text.contains(usage), "{text}");
         }
     }
 

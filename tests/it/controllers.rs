@@ -127,8 +127,14 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     let set: Value = serde_json::from_str(&set).expect("JSON");
     let owners = &set["metadata"]["ownerReferences"];
     assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(left(kubectl, "orphan").await, expected, "they stay");
+    // A cascade that begins later has ended: a deletion of the orphans would have happened before.
+    workload(kubectl, "later").await;
+    kubectl.run(&["delete", "deployment", "later"]).await;
+    until("the later cascade", async || {
+        left(kubectl, "later").await.is_empty()
+    })
+    .await;
+    assert_eq!(left(kubectl, "orphan").await, expected);
     kubectl.run(&["delete", "rs", "orphan-1"]).await;
     until("the orphans", async || {
         left(kubectl, "orphan").await.is_empty()
@@ -262,7 +268,16 @@ async fn without_controllers_nothing_is_finished() {
     kubectl.run(&["delete", "deployment", "x"]).await;
     kubectl.run(&["create", "namespace", "left"]).await;
     kubectl.run(&["delete", "ns", "left", "--wait=false"]).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    // Each controller has a work queue with metrics: here none exists.
+    let usual = Server::start(&[]).await;
+    let queues = async |server: &Server| {
+        let kubectl = Kubectl::new(&server.kubeconfig());
+        let metrics = kubectl.run(&["get", "--raw", "/metrics"]).await;
+        metrics.matches("\nworkqueue_depth{").count()
+    };
+    assert!(queues(&usual).await > 0);
+    usual.stop().await;
+    assert_eq!(queues(&server).await, 0);
     assert_eq!(left(&kubectl, "x").await.len(), 3);
     let phase = ["get", "ns", "left", "-o", "jsonpath={.status.phase}"];
     assert_eq!(kubectl.run(&phase).await, "Terminating");

@@ -199,6 +199,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -228,7 +230,13 @@ mod tests {
     fn lists_have_their_objects() {
         for count in [0, 1, 3] {
             let list: serde_json::Value = serde_json::from_slice(&list(count, 500)).unwrap();
-            assert_eq!(list["items"].as_array().unwrap().len(), count as usize);
+            let items = list["items"].as_array().unwrap();
+            assert_eq!(items.len(), count as usize);
+            let names: HashSet<_> = items.iter().map(|item| &item["metadata"]["name"]).collect();
+            assert_eq!(names.len(), items.len(), "{list}");
+            for item in items {
+                assert!((450..=550).contains(&item.to_string().len()), "{item}");
+            }
         }
     }
 }

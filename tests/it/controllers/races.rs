@@ -8,7 +8,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams, PropagationPolicy,
 };
 use kube::runtime::wait::{await_condition, conditions};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -60,8 +60,9 @@ async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
             alive.push(made.unwrap_or_else(|error| panic!("round {round}: {error}")));
         }
     }
-    // Whoever was late has come by now.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    for client in &clients {
+        until_controllers_are_idle(client).await;
+    }
     let left: Api<ConfigMap> = Api::namespaced(clients[0].clone(), "phoenix");
     for map in &alive {
         let found = left.get(&map.name_any()).await.expect("it is there");
@@ -70,6 +71,29 @@ async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
     for server in both {
         assert!(!server.log().contains("ERROR"), "{}", server.log());
         server.stop().await;
+    }
+}
+
+/// Waits until no work queue of the server has an item that waits or is worked on, ten times in a row.
+async fn until_controllers_are_idle(client: &Client) {
+    let started = Instant::now();
+    let mut idle = 0;
+    while idle < 10 {
+        assert!(started.elapsed() < PATIENCE, "the controllers are busy");
+        let request = http::Request::get("/metrics").body(Vec::new());
+        let metrics = client.request_text(request.expect("a request")).await;
+        let metrics = metrics.expect("metrics");
+        let mut counts = metrics.lines().filter(|line| {
+            line.starts_with("workqueue_depth{")
+                || line.starts_with("workqueue_unfinished_work_seconds{")
+        });
+        assert!(counts.clone().count() > 2, "{metrics}");
+        idle = if counts.all(|line| line.ends_with(" 0")) {
+            idle + 1
+        } else {
+            0
+        };
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
