@@ -27,6 +27,9 @@ pub mod tail;
 pub mod server;
 pub mod testing;
 
+#[cfg(test)]
+mod seeds;
+
 pub mod metrics;
 pub mod tasks;
 pub mod x509;

@@ -17,7 +17,6 @@ use crate::harness::{Kubectl, PATIENCE, Protocol, Server, full, request};
 use crate::storage::etcd::EtcdProcess;
 
 /// What a run that failed has printed, to kill at the same moments again.
-const SEED: &str = "WATCHET_TEST_SEED";
 /// Changes in a burst; more than an inbox and every socket buffer on the way hold.
 const BURST: usize = 5000;
 /// How long the watches that stop reading do not read.
@@ -355,11 +354,7 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
 }
 
 async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: Store) {
-    let mut random = match std::env::var(SEED) {
-        Ok(seed) => fastrand::Rng::with_seed(seed.parse().expect("the seed is a number")),
-        Err(_) => fastrand::Rng::new(),
-    };
-    println!("{SEED}={}", random.get_seed());
+    let mut random = fastrand::Rng::with_seed(crate::seeds::seed());
     for round in 0..3 {
         let server = store.serve().await;
         let (state, from) = list(&server).await;

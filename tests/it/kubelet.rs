@@ -176,8 +176,7 @@ async fn step(pods: &ResourceClient<Pod>, random: &mut fastrand::Rng, number: us
 }
 
 async fn a_kubelet_has_what_is_listed_after_a_stream_of_pods(server: &Server) {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = crate::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let client = client(server);
     let pods = client

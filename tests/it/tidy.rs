@@ -45,10 +45,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tasks", &[]),
     ("metrics", &[]),
     ("x509", &[]),
+    ("seeds", &[]),
 ];
 
 /// Helpers that every room may name.
-const LEAVES: &[&str] = &["tasks", "metrics", "x509"];
+const LEAVES: &[&str] = &["tasks", "metrics", "x509", "seeds"];
 
 /// Lines of a file. Longer ones hold more than one thing.
 const LINES_MAX: usize = 500;

@@ -204,13 +204,8 @@ async fn run(seed: u64) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_told_every_event_since_its_version_or_a_410() {
-    let seeds: Vec<u64> = match std::env::var("WATCHET_SEED") {
-        Ok(seed) => vec![seed.parse().expect("WATCHET_SEED is a number")],
-        Err(_) => (0..60).map(|_| fastrand::u64(..)).collect(),
-    };
     let (mut refused, mut all) = (0, 0);
-    for seed in seeds {
-        println!("WATCHET_SEED={seed}");
+    for seed in crate::seeds::seeds(60) {
         let (some, of) = run(seed).await;
         (refused, all) = (refused + some, all + of);
     }

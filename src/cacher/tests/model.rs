@@ -262,13 +262,8 @@ async fn run(seed: u64) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn watches_fold_to_what_lists_say() {
-    let seeds: Vec<u64> = match std::env::var("WATCHET_SEED") {
-        Ok(seed) => vec![seed.parse().expect("WATCHET_SEED is a number")],
-        Err(_) => (0..12).map(|_| fastrand::u64(..)).collect(),
-    };
     let (mut survived, mut all) = (0, 0);
-    for seed in seeds {
-        println!("WATCHET_SEED={seed}");
+    for seed in crate::seeds::seeds(12) {
         let (some, of) = run(seed).await;
         (survived, all) = (survived + some, all + of);
     }

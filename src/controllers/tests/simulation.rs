@@ -129,18 +129,10 @@ impl World {
     }
 }
 
-fn seeds(count: usize) -> Vec<u64> {
-    match std::env::var("WATCHET_SEED") {
-        Ok(seed) => vec![seed.parse().expect("WATCHET_SEED is a number")],
-        Err(_) => (0..count).map(|_| fastrand::u64(..)).collect(),
-    }
-}
-
 /// One thing after the other: after each, what is stored is what the model says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn step_by_step_it_is_as_the_model_says() {
-    for seed in seeds(4) {
-        println!("WATCHET_SEED={seed}");
+    for seed in crate::seeds::seeds(4) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut world, mut model) = (World::new().await, Model::default());
         for _ in 0..40 {
@@ -188,8 +180,7 @@ async fn step_by_step_it_is_as_the_model_says() {
 /// that is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_once_it_is_within_what_the_model_allows() {
-    for seed in seeds(6) {
-        println!("WATCHET_SEED={seed}");
+    for seed in crate::seeds::seeds(6) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut world = World::new().await;
         let _other = world.started.another();

@@ -219,12 +219,7 @@ async fn many_write_at_once(seed: u64) {
 /// Some seeds by chance, each printed; `WATCHET_SEED` repeats a run.
 #[tokio::test]
 async fn what_a_service_has_is_its_own_at_every_revision() {
-    let seeds: Vec<u64> = match std::env::var("WATCHET_SEED") {
-        Ok(seed) => vec![seed.parse().expect("WATCHET_SEED is a number")],
-        Err(_) => (0..6).map(|_| fastrand::u64(..)).collect(),
-    };
-    for seed in seeds {
-        println!("WATCHET_SEED={seed}");
+    for seed in crate::seeds::seeds(6) {
         many_write_at_once(seed).await;
     }
 }

@@ -83,8 +83,7 @@ async fn compaction_leaves_only_what_can_be_read() {
 #[tokio::test]
 async fn the_history_of_few_keys_is_found_from_the_keys() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = crate::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut live = std::collections::HashMap::new();
     for _ in 0..2000 {

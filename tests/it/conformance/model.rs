@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::site::{Site, version};
 use super::watching::Watching;
-use crate::storage::support::Random;
 
 const NAMESPACES: [&str; 2] = ["default", "kube-system"];
 const APPS: [&str; 3] = ["x", "y", "z"];
@@ -53,10 +53,10 @@ struct Model {
 }
 
 impl Selection {
-    fn random(random: &mut Random) -> Self {
-        let namespace = [None, Some(NAMESPACES[0]), Some(NAMESPACES[1])][random.below(3)];
-        let app = [None, None, Some(APPS[random.below(3)])][random.below(3)];
-        let name = (random.below(6) == 0).then(|| format!("m{}", random.below(NAMES)));
+    fn random(random: &mut Rng) -> Self {
+        let namespace = [None, Some(NAMESPACES[0]), Some(NAMESPACES[1])][random.usize(..3)];
+        let app = [None, None, Some(APPS[random.usize(..3)])][random.usize(..3)];
+        let name = (random.usize(..6) == 0).then(|| format!("m{}", random.usize(..NAMES)));
         Self {
             namespace,
             app,
@@ -197,7 +197,7 @@ fn state_of(list: &Value) -> State {
 /// The run: the sites that share a store, the model of it, and the clients.
 struct Run<'a> {
     sites: [&'a Site; 2],
-    random: Random,
+    random: Rng,
     model: Model,
     clients: Vec<Client>,
     /// Versions below may be expired.
@@ -206,23 +206,23 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn site(&mut self) -> usize {
-        self.random.below(2)
+        self.random.usize(..2)
     }
 
     async fn write(&mut self) {
         let site = self.sites[self.site()];
-        let namespace = NAMESPACES[self.random.below(2)];
-        let name = format!("m{}", self.random.below(NAMES));
+        let namespace = NAMESPACES[self.random.usize(..2)];
+        let name = format!("m{}", self.random.usize(..NAMES));
         let key = format!("{namespace}/{name}");
         let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
         let path = format!("{collection}/{name}");
-        let app = APPS[self.random.below(3)];
-        let stamp = self.random.number().to_string();
+        let app = APPS[self.random.usize(..3)];
+        let stamp = self.random.u64(..).to_string();
         let body = json!({
             "metadata": {"name": name, "labels": {"app": app}}, "data": {"stamp": stamp},
         });
         let exists = self.model.now.contains_key(&key);
-        match self.random.below(5) {
+        match self.random.usize(..5) {
             0 | 1 if exists => {
                 let written = site.patch(&path, "merge", &body).await.ok(200);
                 self.model
@@ -252,8 +252,8 @@ impl Run<'_> {
         let site = self.sites[index];
         let selection = Selection::random(&mut self.random);
         let now = site.revision().await;
-        let past = now.saturating_sub(self.random.below(60) as u64).max(1);
-        let (query, least, exact) = match self.random.below(5) {
+        let past = now.saturating_sub(self.random.usize(..60) as u64).max(1);
+        let (query, least, exact) = match self.random.usize(..5) {
             0 => (String::new(), now, None),
             1 => ("resourceVersion=0".to_owned(), 0, None),
             2 => (format!("resourceVersion={past}"), past, None),
@@ -283,7 +283,7 @@ impl Run<'_> {
 
     /// Pages of any size, with writes in between, are of one state.
     async fn pages(&mut self, index: usize, selection: &Selection, least: u64) {
-        let limit = 1 + self.random.below(4);
+        let limit = 1 + self.random.usize(..4);
         let mut query = format!("limit={limit}");
         let mut state = State::new();
         let mut first = None;
@@ -309,10 +309,10 @@ impl Run<'_> {
         let site = self.sites[self.site()];
         let selection = Selection::random(&mut self.random);
         let now = site.revision().await;
-        let after = match self.random.below(3) {
+        let after = match self.random.usize(..3) {
             0 => version(&site.get(&selection.path("")).await.ok(200)),
             1 => now
-                .saturating_sub(self.random.below(30) as u64)
+                .saturating_sub(self.random.usize(..30) as u64)
                 .max(self.compacted),
             _ => return self.stream(site, selection).await,
         };
@@ -356,7 +356,7 @@ impl Run<'_> {
 
     async fn disturb(&mut self) {
         let now = self.sites[0].revision().await;
-        match self.random.below(4) {
+        match self.random.usize(..4) {
             0 => {
                 // A cache that was cut off and finds its place compacted lists again, and may then tell
                 // less than the model: that is for cases of its own.
@@ -375,14 +375,14 @@ impl Run<'_> {
     }
 
     async fn step(&mut self) {
-        match self.random.below(20) {
+        match self.random.usize(..20) {
             0..=9 => self.write().await,
             10..=13 => self.read().await,
             14..=15 => self.open().await,
             16..=18 if !self.clients.is_empty() => {
-                let client = self.random.below(self.clients.len());
+                let client = self.random.usize(..self.clients.len());
                 self.clients[client].catch_up(&self.model).await;
-                if self.random.below(3) == 0 {
+                if self.random.usize(..3) == 0 {
                     self.clients.swap_remove(client);
                 }
             }
@@ -392,14 +392,10 @@ impl Run<'_> {
 }
 
 pub(crate) async fn reads_and_watches_agree_with_the_model(site: &Site) {
-    let seed = match std::env::var("WATCHET_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("WATCHET_TEST_SEED is a number"),
-        Err(_) => u64::from(std::process::id()),
-    };
     let other = site.replica().await;
     let mut run = Run {
         sites: [site, &other],
-        random: Random::seeded(seed),
+        random: Rng::with_seed(crate::seeds::seed()),
         model: Model::default(),
         clients: Vec::new(),
         compacted: 1,

@@ -82,7 +82,7 @@ impl Writer {
     fn new(into: Into) -> Self {
         Self {
             into,
-            random: fastrand::Rng::with_seed(5),
+            random: fastrand::Rng::with_seed(crate::seeds::seed_or(5)),
             there: BTreeMap::new(),
             changes: 0,
         }

@@ -6,6 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use futures::{StreamExt as _, stream};
 use watchet::api::{ResourceVersion, StorageKey};
 use watchet::storage::{
@@ -13,7 +14,8 @@ use watchet::storage::{
 };
 use watchet::tasks::Tasks;
 
-use super::support::{Follow, Random, key, list, page, put};
+use super::support::{Follow, key, list, page, put};
+use crate::seeds::seed_or;
 
 const PREFIXES: [&str; 4] = ["/pods/", "/pods/foo/", "/pods/foobar/", "/secrets/"];
 const KEYS: [&str; 8] = [
@@ -168,12 +170,12 @@ impl Model {
 }
 
 /// One random operation, made on the store and, when it succeeds, on the model.
-pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &mut Random) {
-    let at = KEYS[random.below(KEYS.len())];
+pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &mut Rng) {
+    let at = KEYS[random.usize(..KEYS.len())];
     let current = model.state().get(&key(at)).cloned();
-    let expect = match (&current, random.below(10)) {
+    let expect = match (&current, random.usize(..10)) {
         (_, 0) => Expect::Absent,
-        (_, 1) => Expect::At(ResourceVersion::new(1 + random.number() % 64)),
+        (_, 1) => Expect::At(ResourceVersion::new(1 + random.u64(..) % 64)),
         (Some(item), _) => Expect::At(item.mod_revision),
         (None, _) => Expect::Absent,
     };
@@ -183,11 +185,11 @@ pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &m
         _ => false,
     };
     let (value, outcome) = match expect {
-        Expect::At(revision) if random.below(3) == 0 => {
+        Expect::At(revision) if random.usize(..3) == 0 => {
             (None, store.delete(&key(at), revision).await.unwrap())
         }
         _ => {
-            let value = "v".repeat(random.below(2000)) + &random.number().to_string();
+            let value = "v".repeat(random.usize(..2000)) + &random.u64(..).to_string();
             let outcome = put(store, at, &value, expect).await.unwrap();
             (Some(Bytes::from(value)), outcome)
         }
@@ -206,12 +208,12 @@ pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &m
 }
 
 /// A random page of a random live state.
-async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Random) {
-    let prefix = PREFIXES[random.below(PREFIXES.len())];
-    let start = ["", "foo/", "foo/b\0", "foobar/a", "a", "z"][random.below(6)];
-    let limit = random.below(5);
+async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Rng) {
+    let prefix = PREFIXES[random.usize(..PREFIXES.len())];
+    let start = ["", "foo/", "foo/b\0", "foobar/a", "a", "z"][random.usize(..6)];
+    let limit = random.usize(..5);
     let revisions: Vec<_> = model.states.keys().copied().collect();
-    let revision = revisions[random.below(revisions.len())];
+    let revision = revisions[random.usize(..revisions.len())];
     let whole = model.expected(revision, prefix, start);
     let part = page(store, prefix, start, Some(revision), limit)
         .await
@@ -226,24 +228,24 @@ async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Rando
 }
 
 pub(crate) async fn random_operations_agree_with_the_model(store: Arc<dyn Storage>) {
-    let mut random = Random::seeded(0x5eed_0001);
+    let mut random = Rng::with_seed(seed_or(0x5eed_0001));
     let mut model = Model::empty_at(store.current_revision().await.unwrap());
     let mut live = Follow::open(&store, "/pods/", model.revision()).await;
     let mut seen = Vec::new();
     for round in 0..3 {
         for _ in 0..60 {
             step(&store, &mut model, &mut random).await;
-            if random.below(4) == 0 {
+            if random.usize(..4) == 0 {
                 random_page(&store, &model, &mut random).await;
             }
-            if random.below(10) == 0 {
+            if random.usize(..10) == 0 {
                 seen.extend(live.until(model.revision()).await);
             }
         }
         model.check(&store).await;
         if round < 2 {
             let revisions: Vec<_> = model.states.keys().copied().collect();
-            let at = revisions[random.below(revisions.len())];
+            let at = revisions[random.usize(..revisions.len())];
             store.compact(at).await.unwrap();
             model.compact(at);
             model.check(&store).await;
@@ -258,18 +260,19 @@ pub(crate) async fn random_operations_agree_with_the_model(store: Arc<dyn Storag
 pub(crate) async fn concurrent_writers_make_one_history(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let tasks = Tasks::new();
+    let seed = seed_or(0x5eed_1000);
     let writers: Vec<_> = (0..8)
         .map(|writer| {
             let store = store.clone();
             tasks.spawn("writer", async move {
-                let mut random = Random::seeded(0x5eed_1000 + writer);
+                let mut random = Rng::with_seed(seed.wrapping_add(writer));
                 let mut made = Vec::new();
                 for _ in 0..40 {
-                    let at = KEYS[random.below(3)];
+                    let at = KEYS[random.usize(..3)];
                     let (found, _) = store.get(&key(at)).await.unwrap();
-                    let value = random.number().to_string();
+                    let value = random.u64(..).to_string();
                     let outcome = match found {
-                        Some(item) if random.below(4) == 0 => {
+                        Some(item) if random.usize(..4) == 0 => {
                             let outcome = store.delete(&key(at), item.mod_revision).await;
                             (None, outcome.unwrap())
                         }

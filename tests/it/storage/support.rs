@@ -221,27 +221,3 @@ impl Drop for Maintained {
         self.0.cancel();
     }
 }
-
-/// A small seeded generator (SplitMix64): the suite needs repeatable choices, not good randomness.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// Prints the seed, so that a failing test can be repeated.
-    pub(crate) fn seeded(seed: u64) -> Self {
-        println!("seed {seed}");
-        Self(seed)
-    }
-
-    pub(crate) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.number() % bound as u64) as usize
-    }
-}

@@ -219,7 +219,6 @@ impl Simulation {
 }
 
 fn simulate(seed: u64) -> String {
-    println!("seed {seed}");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -231,7 +230,7 @@ fn simulate(seed: u64) -> String {
 
 #[test]
 fn every_handler_gets_to_what_there_is() {
-    for seed in 0..12 {
+    for seed in crate::seeds::seeds(12) {
         simulate(seed);
     }
 }

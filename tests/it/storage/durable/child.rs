@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use fastrand::Rng;
 use watchet::api::ResourceVersion;
 use watchet::storage::{Expect, Outcome, Storage};
 use watchet::tasks::Tasks;
 
-use super::super::support::{Random, key, list, put};
+use super::super::support::{key, list, put};
 use super::reopen;
 
 /// Set for the child only: where its store is.
@@ -103,17 +104,17 @@ fn acknowledge(at: &str, revision: ResourceVersion, value: Option<&str>) {
 
 /// One writer of the burst: creates, updates and deletes its own keys.
 async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
-    let told = std::env::var(SEED).ok();
-    let seed = told
+    let given = std::env::var(SEED).ok();
+    let seed = given
         .as_deref()
         .map_or(1, |seed| seed.parse().expect("a number"));
-    let mut random = Random::seeded(seed ^ (writer << 32));
+    let mut random = Rng::with_seed(seed ^ (writer << 32));
     for round in 0..rounds {
-        let at = format!("/pods/{writer}/{}", random.below(6));
+        let at = format!("/pods/{writer}/{}", random.usize(..6));
         let (found, revision) = store.get(&key(&at)).await.unwrap();
-        let value = format!("{round}-{}", "x".repeat(random.below(3000)));
+        let value = format!("{round}-{}", "x".repeat(random.usize(..3000)));
         let (value, outcome) = match found {
-            Some(item) if random.below(4) == 0 => {
+            Some(item) if random.usize(..4) == 0 => {
                 let outcome = store.delete(&key(&at), item.mod_revision).await.unwrap();
                 (None, outcome)
             }
@@ -130,10 +131,10 @@ async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
         let Outcome::Done(made) = outcome else {
             panic!("nobody else writes {at}: {outcome:?}");
         };
-        if told.is_some() {
+        if given.is_some() {
             acknowledge(&at, made, value.as_deref());
         }
-        if random.below(100) == 0 && revision.get() > 300 {
+        if random.usize(..100) == 0 && revision.get() > 300 {
             // Another writer may have compacted further already.
             drop(
                 store

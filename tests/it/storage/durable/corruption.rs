@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use watchet::api::ResourceVersion;
 use watchet::storage::embedded::{DATA_FILE, OpenError, WITNESS_FILE};
 use watchet::storage::{Expect, Put, Storage, StorageError};
 
 use super::super::model::{Model, step};
-use super::super::support::{Random, create, key};
+use super::super::support::{create, key};
 use super::{open, reopen};
+use crate::seeds::seed_or;
 
 /// How long the part of the file is that says where everything else is.
 const HEADER_LEN: usize = 320;
@@ -23,7 +25,7 @@ struct Sample {
 }
 
 impl Sample {
-    async fn make(clean: bool, random: &mut Random) -> Self {
+    async fn make(clean: bool, random: &mut Rng) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = reopen(directory.path());
         let mut model = Model::empty_at(store.current_revision().await.unwrap());
@@ -81,25 +83,25 @@ fn assert_refused(error: &OpenError, path: &Path, story: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bits_flipped_after_a_clean_end_are_never_served() {
-    flipped_bits_are_never_served(true, &mut Random::seeded(0x5eed_f11b)).await;
+    flipped_bits_are_never_served(true, &mut Rng::with_seed(seed_or(0x5eed_f11b))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bits_flipped_after_a_kill_are_never_served() {
-    flipped_bits_are_never_served(false, &mut Random::seeded(0x5eed_f11c)).await;
+    flipped_bits_are_never_served(false, &mut Rng::with_seed(seed_or(0x5eed_f11c))).await;
 }
 
-async fn flipped_bits_are_never_served(clean: bool, random: &mut Random) {
+async fn flipped_bits_are_never_served(clean: bool, random: &mut Rng) {
     let sample = Sample::make(clean, random).await;
     assert!(sample.survives(&sample.data, "untouched").await);
     // The file's header decides what the rest means: after a kill, where an open has the most to
     // decide, each byte of it. Then anywhere.
     let header: Vec<_> = (0..HEADER_LEN).filter(|at| !clean || at % 5 == 0).collect();
-    let anywhere = (0..80).map(|_| random.below(sample.data.len()));
+    let anywhere = (0..80).map(|_| random.usize(..sample.data.len()));
     let places: Vec<_> = header.into_iter().chain(anywhere).collect();
     let mut refused = 0;
     for at in &places {
-        let bit = random.below(8);
+        let bit = random.usize(..8);
         let mut data = sample.data.clone();
         data[*at] ^= 1 << bit;
         let story = format!("clean {clean}, byte {at}, bit {bit}");
@@ -111,7 +113,7 @@ async fn flipped_bits_are_never_served(clean: bool, random: &mut Random) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_bit_of_the_first_byte_of_state_is_understood() {
-    let mut random = Random::seeded(0x5eed_060d);
+    let mut random = Rng::with_seed(seed_or(0x5eed_060d));
     for clean in [true, false] {
         let sample = Sample::make(clean, &mut random).await;
         // Which of the two last commits is valid, and how it was made, is one byte after the magic.
@@ -127,15 +129,15 @@ async fn every_bit_of_the_first_byte_of_state_is_understood() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overwritten_stretches_are_never_served() {
-    let mut random = Random::seeded(0x5eed_0bad);
+    let mut random = Rng::with_seed(seed_or(0x5eed_0bad));
     let sample = Sample::make(false, &mut random).await;
     let mut refused = 0;
     for _ in 0..100 {
-        let at = random.below(sample.data.len());
-        let len = (1 + random.below(8192)).min(sample.data.len() - at);
+        let at = random.usize(..sample.data.len());
+        let len = (1 + random.usize(..8192)).min(sample.data.len() - at);
         let mut data = sample.data.clone();
-        let zero = random.below(2) == 0;
-        data[at..at + len].fill_with(|| if zero { 0 } else { random.number() as u8 });
+        let zero = random.usize(..2) == 0;
+        data[at..at + len].fill_with(|| if zero { 0 } else { random.u64(..) as u8 });
         let story = format!("{len} bytes at {at}, zeroed: {zero}");
         refused += u32::from(!sample.survives(&data, &story).await);
     }
@@ -144,9 +146,9 @@ async fn overwritten_stretches_are_never_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn truncated_files_are_refused() {
-    let mut random = Random::seeded(0x5eed_0c07);
+    let mut random = Rng::with_seed(seed_or(0x5eed_0c07));
     let sample = Sample::make(false, &mut random).await;
-    let some = (0..60).map(|_| random.below(sample.data.len()));
+    let some = (0..60).map(|_| random.usize(..sample.data.len()));
     for len in [0, 1, 100, 4095, 4096].into_iter().chain(some) {
         // A cut behind the last page in use loses nothing.
         let survived = sample

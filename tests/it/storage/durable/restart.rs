@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use watchet::storage::embedded::Durability;
 use watchet::storage::{Expect, Outcome, Put};
 
 use super::super::model::{Model, step};
-use super::super::support::{Follow, Maintained, Random, bytes, create, key, told, update};
+use super::super::support::{Follow, Maintained, bytes, create, key, told, update};
 use super::{reopen, reopen_with};
+use crate::seeds::seed_or;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_survives_restarts() {
-    let mut random = Random::seeded(0x5eed_0002);
+    let mut random = Rng::with_seed(seed_or(0x5eed_0002));
     for durability in [
         Durability::Fsync,
         Durability::Interval(Duration::from_secs(3600)),
