@@ -1,5 +1,4 @@
-//! What the command line of `bench` says, as clap reads it. What the values mean together is checked
-//! where they are used.
+//! The command line of `watchet bench`. Combinations of values are validated where they are used.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -8,59 +7,59 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::churn::mix::Mix;
 
-/// The loads.
+/// The kinds of load.
 #[derive(Debug, Subcommand)]
 pub(super) enum Load {
     /// Create objects
     Fill(FillArgs),
-    /// Get objects that `fill` made, one request each
+    /// Get single objects created by `fill`
     Get(GetArgs),
-    /// List a resource again and again
+    /// List a resource repeatedly
     List(ListArgs),
-    /// Watch with many clients while objects change, and count what arrives
+    /// Change objects while many clients watch, and count the received events
     ///
-    /// Fails when an event is lost, told twice or out of order, when a watch ends early and when a
-    /// write fails.
+    /// Fails if an event is lost, duplicated or out of order, if a watch ends early, or if a write
+    /// fails.
     Watch(WatchArgs),
-    /// Let many clients open a resource at the same moment, each over a connection of its own
+    /// Open a list or watch from many clients at the same moment, each over its own connection
     ///
-    /// What happens when a server comes back and all of its informers do. Nothing may change the
-    /// objects meanwhile: a client that is not told exactly of what one list had before fails the run.
+    /// Simulates informers after a server restart. Nothing else may change the objects during the
+    /// run: it fails if a client does not receive exactly the objects of a previous list.
     Storm(StormArgs),
-    /// Create, update, patch, delete, get, list and watch at the same time
+    /// Create, update, patch, delete, get, list and watch concurrently
     ///
-    /// Fails when a watcher is told of a change twice, out of order or not at all, when it ends in
-    /// another state than a list shows, and when a read does not show what its client wrote before. It
-    /// uses the namespace bench-churn and deletes what config maps an earlier run left in there.
+    /// Fails if a watcher receives a change twice, out of order or not at all, if its final state
+    /// differs from a list, or if a read does not return what its client wrote before. Uses the
+    /// namespace bench-churn and deletes config maps of earlier runs in it.
     Churn(ChurnArgs),
-    /// Measure the least that such work can cost: a bare write loop, plain HTTP/1.1
+    /// Measure the minimum cost of such a load: a bare write loop over plain HTTP/1.1
     ///
-    /// Starts a process of its own that only writes the same bytes to the same number of sockets,
-    /// and puts the same load on it. What another server needs more than that is its own doing.
+    /// Starts a separate process that only writes the same bytes to the same number of sockets, and
+    /// puts the same load on it. The difference to another server is the cost of that server.
     #[command(subcommand)]
     Floor(FloorLoad),
 }
 
-/// What the floor is measured for.
+/// The loads with a measurable floor.
 #[derive(Debug, Subcommand)]
 pub(super) enum FloorLoad {
     /// The floor of `bench watch`
     Watch(FloorWatchArgs),
     /// The floor of `bench list`
     List(FloorListArgs),
-    /// The process that the other two start
+    /// The server process of the other two
     #[command(hide = true)]
     Serve(FloorServeArgs),
 }
 
-/// Where the requests go.
+/// The server and how to reach it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Target")]
 pub(super) struct TargetArgs {
     /// Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     pub kubeconfig: Option<PathBuf>,
-    /// Its context to use [default: the current one]
+    /// Context to use [default: the current context]
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     pub context: Option<String>,
     /// URL of the server, instead of a kubeconfig; http:// is not encrypted
@@ -77,7 +76,7 @@ pub(super) struct TargetArgs {
     pub http: Protocol,
 }
 
-/// The version of HTTP.
+/// HTTP versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protocol {
     /// HTTP/1.1
@@ -88,7 +87,7 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// How objects are written in answers.
+/// Encodings of objects in responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum Encoding {
     /// JSON
@@ -98,7 +97,7 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
-/// What is measured beside the requests, and how the result is told.
+/// What is measured besides requests, and the form of the report.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Report")]
 pub(super) struct ReportArgs {
@@ -116,7 +115,7 @@ pub(super) struct ReportArgs {
     pub html: Option<PathBuf>,
 }
 
-/// The resources that are used as load.
+/// The resources used as load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Resource {
     /// core/v1 ConfigMap
@@ -133,34 +132,34 @@ pub(super) struct FillArgs {
     pub report: ReportArgs,
     #[command(flatten)]
     pub objects: ObjectArgs,
-    /// Bytes of JSON of each
+    /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
-    /// Connections that write at the same time
+    /// Connections that write concurrently
     #[arg(long, value_name = "N", default_value = "16")]
     pub connections: NonZeroUsize,
-    /// Label of every object (may be repeated)
+    /// Label of all objects (may be repeated)
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// Spread pods over this many nodes, node-0 and so on, by spec.nodeName
+    /// Number of nodes (node-0, node-1, ...) to spread pods over by spec.nodeName
     #[arg(long, value_name = "N", default_value = "1000")]
     pub nodes: NonZeroU32,
 }
 
-/// Which objects `fill` makes, and `get` asks for.
+/// The objects that `fill` creates and `get` reads.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Objects")]
 pub(super) struct ObjectArgs {
-    /// What they are
+    /// Resource of the objects
     #[arg(value_enum)]
     pub resource: Resource,
-    /// How many there are: bench-0 and so on
+    /// Number of objects, named bench-0, bench-1, ...
     #[arg(long, value_name = "N", default_value = "1000")]
     pub count: NonZeroU32,
-    /// Their namespace
+    /// Namespace of the objects
     #[arg(long, value_name = "NAME", default_value = "bench")]
     pub namespace: String,
-    /// Spread them over this many namespaces, named as the one with -0 and so on behind
+    /// Number of namespaces to spread the objects over, with -0, -1, ... appended to the name
     #[arg(long, value_name = "N", default_value = "1")]
     pub namespaces: NonZeroU32,
 }
@@ -173,25 +172,25 @@ pub(super) struct GetArgs {
     pub report: ReportArgs,
     #[command(flatten)]
     pub objects: ObjectArgs,
-    /// How many requests to send
+    /// Number of requests
     #[arg(long, value_name = "N", default_value = "10000")]
     pub requests: NonZeroU32,
-    /// Connections that ask at the same time
+    /// Connections that send requests concurrently
     #[arg(long, value_name = "N", default_value = "4")]
     pub connections: NonZeroUsize,
-    /// As in the API: unset is the newest, 0 is whatever the server has at hand
+    /// resourceVersion parameter: unset for the most recent state, 0 for any state
     #[arg(long, value_name = "RV")]
     pub resource_version: Option<String>,
     #[command(flatten)]
-    pub answers: AnswerArgs,
+    pub responses: ResponseArgs,
 }
 
-/// What answers are to be.
+/// The encoding of responses.
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[command(next_help_heading = "Requests")]
-pub(super) struct AnswerArgs {
+pub(super) struct ResponseArgs {
     #[arg(long, value_enum, value_name = "ENCODING", hide_possible_values = true, default_value_t = Encoding::Json,
-        help = "Encoding of what is read, json or protobuf; an answer in another is a failure")]
+        help = "Encoding of responses, json or protobuf; a response in another encoding is a failure")]
     pub accept: Encoding,
 }
 
@@ -204,26 +203,26 @@ pub(super) struct ListArgs {
     #[command(flatten)]
     pub query: ListQueryArgs,
     #[command(flatten)]
-    pub answers: AnswerArgs,
+    pub responses: ResponseArgs,
 }
 
-/// Which objects of the server are read.
+/// The selected objects.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Objects")]
 pub(super) struct SelectionArgs {
-    /// What they are
+    /// Resource of the objects
     #[arg(value_enum)]
     pub resource: Resource,
-    /// Only this namespace [default: all]
+    /// Namespace [default: all namespaces]
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// As in the API: unset is the newest, 0 is whatever the server has at hand
+    /// resourceVersion parameter: unset for the most recent state, 0 for any state
     #[arg(long, value_name = "RV")]
     pub resource_version: Option<String>,
-    /// As kubectl's
+    /// Label selector, as in kubectl
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<String>,
-    /// As kubectl's
+    /// Field selector, as in kubectl
     #[arg(long, value_name = "SELECTOR")]
     pub field_selector: Option<String>,
 }
@@ -232,16 +231,16 @@ pub(super) struct SelectionArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct ListQueryArgs {
-    /// Ask for a first page of this many objects
+    /// Maximum number of objects; only the first page is requested
     #[arg(long, value_name = "N")]
     pub limit: Option<NonZeroU32>,
-    /// How many to send
+    /// Number of requests
     #[arg(long, value_name = "N", default_value = "10")]
     pub requests: NonZeroU32,
-    /// Connections that ask at the same time
+    /// Connections that send requests concurrently
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: NonZeroUsize,
-    // Last: its heading would hold for what follows.
+    // Last, because its help heading applies to the arguments that follow.
     #[command(flatten)]
     pub selection: SelectionArgs,
 }
@@ -255,32 +254,33 @@ pub(super) struct WatchArgs {
     #[command(flatten)]
     pub load: WatchLoadArgs,
     #[command(flatten)]
-    pub answers: AnswerArgs,
+    pub responses: ResponseArgs,
 }
 
-/// The watchers and the writes.
+/// The watchers and writers of `watch`.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct WatchLoadArgs {
-    /// How many watch
+    /// Number of watchers
     #[arg(long, value_name = "N", default_value = "100")]
     pub watchers: NonZeroU32,
-    /// Connections that they share [default: one each; HTTP/1.1 cannot share]
+    /// Number of connections that the watchers share [default: one per watcher; HTTP/1.1 cannot
+    /// share]
     #[arg(long, value_name = "N")]
     pub connections: Option<NonZeroU32>,
-    /// How many changes to write; with 0 the watches are only opened and measured
+    /// Number of changes to write; 0 only opens and measures the watches
     #[arg(long, value_name = "N", default_value = "500")]
     pub events: u32,
-    /// Changes a second; 0 is as fast as they are acknowledged
+    /// Changes per second; 0 is as fast as they are acknowledged
     #[arg(long, value_name = "N", default_value = "50")]
     pub rate: f64,
-    /// Connections that write at the same time
+    /// Connections that write concurrently
     #[arg(long, value_name = "N", default_value = "1")]
     pub writers: NonZeroU32,
-    /// Bytes of JSON of each object
+    /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
-    /// Who is told of a change
+    /// Which watchers receive a change
     #[arg(long, value_enum, default_value_t = Mode::Broadcast)]
     pub mode: Mode,
     /// Seconds to wait for events after the last write
@@ -288,10 +288,10 @@ pub(super) struct WatchLoadArgs {
     pub patience: f64,
 }
 
-/// Who is told of a change.
+/// Which watchers receive a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
-    /// Every watcher: they watch all config maps
+    /// All watchers: they watch all config maps
     Broadcast,
     /// One watcher: each watches the pods of one node (spec.nodeName)
     Selective,
@@ -308,28 +308,28 @@ pub(super) struct StormArgs {
     #[command(flatten)]
     pub load: StormLoadArgs,
     #[command(flatten)]
-    pub answers: AnswerArgs,
+    pub responses: ResponseArgs,
 }
 
 /// The clients of a storm.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct StormLoadArgs {
-    /// How many clients
+    /// Number of clients
     #[arg(long, value_name = "N", default_value = "50")]
     pub clients: NonZeroU32,
-    /// What each of them asks for
-    #[arg(long, value_enum, default_value_t = Opening::WatchList)]
-    pub by: Opening,
-    /// Seconds that they may take
+    /// Request that each client sends
+    #[arg(long, value_enum, default_value_t = OpenRequest::WatchList)]
+    pub by: OpenRequest,
+    /// Time limit in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub patience: f64,
 }
 
-/// How a client comes to know the state of a resource.
+/// The request that initializes a client's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Opening {
-    /// A watch that begins with the state (sendInitialEvents), until the bookmark behind it
+pub(super) enum OpenRequest {
+    /// A watch with sendInitialEvents, until the bookmark that ends the initial events
     WatchList,
     /// A list, until its last byte
     List,
@@ -344,45 +344,45 @@ pub(super) struct ChurnArgs {
     #[command(flatten)]
     pub load: ChurnLoadArgs,
     #[command(flatten)]
-    pub answers: AnswerArgs,
+    pub responses: ResponseArgs,
 }
 
-/// Who does what in a churn.
+/// The workers and watchers of `churn`.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct ChurnLoadArgs {
-    /// Connections that send requests at the same time, each to config maps of its own
+    /// Connections that send requests concurrently, each for its own config maps
     #[arg(long, value_name = "N", default_value = "16")]
     pub workers: NonZeroU32,
-    /// How many watch all of it
+    /// Number of clients that watch all objects
     #[arg(long, value_name = "N", default_value = "20")]
     pub watchers: u32,
-    /// How many config maps there are at most
+    /// Maximum number of config maps
     #[arg(long, value_name = "N", default_value = "1000")]
     pub objects: NonZeroU32,
-    /// Bytes of JSON of each
+    /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
-    /// How often which request is sent; what is to be changed and is not there is created
+    /// Relative weights of the requests; an update, patch or delete of an absent object creates it
     #[arg(
         long,
         value_name = "VERB=WEIGHT,...",
         default_value = "update=40,patch=20,delete=20,get=15,list=5"
     )]
     pub mix: Mix,
-    /// How long requests are sent
+    /// Duration of the requests in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub seconds: f64,
-    /// How many requests are sent, instead
+    /// Number of requests, instead of a duration
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub operations: Option<NonZeroU32>,
-    /// Requests a second; 0 is as fast as they are answered
+    /// Requests per second; 0 is as fast as they are answered
     #[arg(long, value_name = "N", default_value = "0")]
     pub rate: f64,
-    /// Every watcher leaves its watch after this many events and resumes where it was; 0 is never
+    /// Number of events after which a watcher reconnects and resumes; 0 is never
     #[arg(long, value_name = "N", default_value = "2000")]
     pub resume: u32,
-    /// Send the same requests as a run that had this seed [default: another each time]
+    /// Seed of the request sequence, to repeat a run [default: random]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
     /// Seconds to wait for events after the last request
@@ -404,15 +404,15 @@ pub(super) struct FloorListArgs {
     pub report: FloorReportArgs,
     #[command(flatten)]
     pub serve: FloorServeArgs,
-    /// How many to send
+    /// Number of requests
     #[arg(long, value_name = "N", default_value = "10")]
     pub requests: NonZeroU32,
-    /// Connections that ask at the same time
+    /// Connections that send requests concurrently
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: NonZeroUsize,
 }
 
-/// As [`ReportArgs`], of a process that need not be named.
+/// [`ReportArgs`] without the process, which is the floor's.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Report")]
 pub(super) struct FloorReportArgs {
@@ -427,14 +427,14 @@ pub(super) struct FloorReportArgs {
     pub html: Option<PathBuf>,
 }
 
-/// What the floor's process lists.
+/// The objects that the floor's process lists.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct FloorServeArgs {
-    /// How many objects a list has
+    /// Number of objects in a list
     #[arg(long, value_name = "N", default_value = "0")]
     pub count: u32,
-    /// Bytes of JSON of each
+    /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
 }

@@ -1,5 +1,5 @@
-//! One connection to the target: a socket, TLS over it when the target has it, HTTP/1.1 or HTTP/2. The
-//! task that uses a connection drives it too, so that there is one task each. It knows no Kubernetes.
+//! A connection to the target: a socket, optionally TLS, HTTP/1.1 or HTTP/2. The task that uses a
+//! connection also drives it. Independent of Kubernetes, except for error messages.
 
 use std::future::Future;
 use std::io;
@@ -24,18 +24,18 @@ use super::args::{Encoding, Protocol};
 use super::target::Target;
 use crate::tasks::Tasks;
 
-/// How long a connection, or an answer, may take. Upstream's own limit of a request.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// The time limit for a connection or a response, equal to kube-apiserver's request timeout.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many connections are opened at the same time: what a listener's queue holds with ease.
-pub(super) const OPENING_MAX: usize = 64;
+/// How many connections may be in the handshake concurrently: fewer than a listener's backlog.
+pub(super) const CONNECTING_MAX: usize = 64;
 
-/// What a stream may have in flight before we read it, and a connection: those of Go's client, which
-/// nearly every client of Kubernetes is.
+/// The HTTP/2 receive windows of a stream and of a connection, equal to those of Go's client, which
+/// most Kubernetes clients use.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
-/// A request failed.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     #[error("cannot connect to {authority}: {source}")]
@@ -43,11 +43,11 @@ pub(super) enum ClientError {
         authority: String,
         source: io::Error,
     },
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
     #[error("the connection failed: {0}")]
     Http(#[from] hyper::Error),
-    #[error("cannot ask for {path}: {source}")]
+    #[error("cannot request {path}: {source}")]
     Request { path: String, source: http::Error },
     #[error("{method} {path}: {status}: {message}")]
     Status {
@@ -56,12 +56,12 @@ pub(super) enum ClientError {
         status: StatusCode,
         message: String,
     },
-    #[error("{path}: the answer is not what Kubernetes sends: {problem}")]
-    Answer { path: String, problem: String },
+    #[error("{path}: unexpected response: {problem}")]
+    Response { path: String, problem: String },
 }
 
 impl ClientError {
-    /// The status, when the server gave one.
+    /// Returns the status code, if the server sent one.
     pub(super) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -77,7 +77,7 @@ enum Sender {
     Http2(http2::SendRequest<Body>),
 }
 
-/// Sends requests over one connection, which must be driven by [`Driver::run`] meanwhile.
+/// Sends requests over one connection, while [`Driver::run`] drives it.
 pub(super) struct Connection {
     sender: Sender,
     target: Arc<Target>,
@@ -85,7 +85,7 @@ pub(super) struct Connection {
 }
 
 impl Encoding {
-    /// As it is told in reports.
+    /// Returns the name used in reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -93,7 +93,7 @@ impl Encoding {
         }
     }
 
-    /// As it is asked for, and how the type of an answer in it begins.
+    /// Returns the media type to request, a prefix of the response's Content-Type.
     const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -102,12 +102,12 @@ impl Encoding {
     }
 }
 
-/// Moves the bytes of a connection.
+/// Drives the I/O of a connection.
 pub(super) struct Driver(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl Driver {
-    /// Moves bytes until `work` is done. When the connection ends first, `work` hears of it by its
-    /// requests.
+    /// Drives the connection until `work` is done. If the connection ends first, the requests of
+    /// `work` fail.
     pub(super) async fn run<T>(self, work: impl Future<Output = T>) -> T {
         match select(pin!(work), self.0).await {
             Either::Left((result, _)) => result,
@@ -116,8 +116,8 @@ impl Driver {
     }
 }
 
-/// Does something over a connection of its own.
-pub(super) async fn alone<T>(
+/// Runs something over a new connection.
+pub(super) async fn with_connection<T>(
     target: &Arc<Target>,
     tasks: &Tasks,
     work: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
@@ -129,7 +129,7 @@ pub(super) async fn alone<T>(
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Opens a connection. `tasks` own what HTTP/2 needs beside it.
+/// Opens a connection. `tasks` own the background task of HTTP/2.
 ///
 /// # Errors
 /// The server cannot be reached, is not trusted, or does not speak the protocol.
@@ -137,9 +137,9 @@ pub(super) async fn connect(
     target: &Arc<Target>,
     tasks: &Tasks,
 ) -> Result<(Connection, Driver), ClientError> {
-    let opened = timeout(ANSWER_MAX, open(target)).await;
+    let opened = timeout(RESPONSE_TIMEOUT, open(target)).await;
     let stream = opened
-        .map_err(|_| ClientError::Timeout(ANSWER_MAX))?
+        .map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))?
         .map_err(|source| ClientError::Connect {
             authority: target.authority.clone(),
             source,
@@ -147,7 +147,7 @@ pub(super) async fn connect(
     let (sender, driver) = match target.protocol {
         Protocol::Http1 => {
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            // Its failure is told to the request that waits.
+            // The waiting request reports its failure.
             let driver: Pin<Box<dyn Future<Output = ()> + Send>> =
                 Box::pin(async { drop(connection.await) });
             (Sender::Http1(sender), driver)
@@ -180,14 +180,14 @@ async fn open(target: &Target) -> io::Result<Box<dyn Stream>> {
     let connector = TlsConnector::from(tls.config.clone());
     let stream = connector.connect(tls.name.clone(), stream).await?;
     if target.protocol == Protocol::Http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-        let problem = "the server does not speak HTTP/2: give --http 1.1";
+        let problem = "the server does not speak HTTP/2: use --http 1.1";
         return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
     }
     Ok(Box::new(stream))
 }
 
 impl Connection {
-    /// The same, asking for answers in `encoding`; it is JSON at first.
+    /// Returns the connection with `encoding` as the requested encoding; the default is JSON.
     pub(super) fn accepting(self, encoding: Encoding) -> Self {
         Self {
             accept: encoding,
@@ -195,20 +195,20 @@ impl Connection {
         }
     }
 
-    /// What it asks for.
+    /// Returns the requested encoding.
     pub(super) fn accept(&self) -> Encoding {
         self.accept
     }
 
-    /// Asks for `encoding` from now on.
+    /// Sets the requested encoding.
     pub(super) fn set_accept(&mut self, encoding: Encoding) {
         self.accept = encoding;
     }
 
-    /// Sends a request and returns the answer with its body yet to be read; 2xx only.
+    /// Sends a request and returns the response with its body unread; 2xx only.
     ///
     /// # Errors
-    /// No such answer came, or one in another encoding.
+    /// The request fails, or the response has another encoding.
     pub(super) async fn open(
         &mut self,
         method: Method,
@@ -216,7 +216,7 @@ impl Connection {
         body: Bytes,
     ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(method.clone(), path, body)?;
-        let answer = async {
+        let response = async {
             match &mut self.sender {
                 Sender::Http1(sender) => {
                     sender.ready().await?;
@@ -228,16 +228,16 @@ impl Connection {
                 }
             }
         };
-        let answer = timeout(ANSWER_MAX, answer).await;
-        let response = answer.map_err(|_| ClientError::Timeout(ANSWER_MAX))??;
+        let response = timeout(RESPONSE_TIMEOUT, response).await;
+        let response = response.map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))??;
         let status = response.status();
         if status.is_success() {
             self.check_type(path, response.headers())?;
             return Ok(response);
         }
-        let message = timeout(ANSWER_MAX, response.into_body().collect()).await;
+        let message = timeout(RESPONSE_TIMEOUT, response.into_body().collect()).await;
         let message = message
-            .map_err(|_| ClientError::Timeout(ANSWER_MAX))??
+            .map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))??
             .to_bytes();
         Err(ClientError::Status {
             method,
@@ -247,8 +247,8 @@ impl Connection {
         })
     }
 
-    /// A server that knows no protobuf may answer in JSON: what is measured then is not what was asked
-    /// for.
+    /// Checks the Content-Type: a server without protobuf may respond in JSON, which would be a
+    /// different measurement.
     fn check_type(&self, path: &str, headers: &HeaderMap) -> Result<(), ClientError> {
         let expected = self.accept.media_type();
         let given = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -257,16 +257,16 @@ impl Connection {
             return Ok(());
         }
         let given = String::from_utf8_lossy(given);
-        Err(ClientError::Answer {
+        Err(ClientError::Response {
             path: path.to_owned(),
             problem: format!("its type is {given:?} instead of {expected}"),
         })
     }
 
-    /// Sends a request and returns the body of its answer, whole.
+    /// Sends a request and returns the complete body of the response.
     ///
     /// # Errors
-    /// No answer with 2xx came, or not all of it.
+    /// The request fails, or the response is incomplete.
     pub(super) async fn send(
         &mut self,
         method: Method,
@@ -274,13 +274,13 @@ impl Connection {
         body: Bytes,
     ) -> Result<Bytes, ClientError> {
         let body = self.open(method, path, body).await?.into_body();
-        let whole = timeout(ANSWER_MAX, body.collect()).await;
+        let whole = timeout(RESPONSE_TIMEOUT, body.collect()).await;
         Ok(whole
-            .map_err(|_| ClientError::Timeout(ANSWER_MAX))??
+            .map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))??
             .to_bytes())
     }
 
-    /// As [`Self::send`] for an answer that is not needed: its length, without keeping it.
+    /// Sends a request and returns the length of the response's body, which is discarded.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -296,8 +296,8 @@ impl Connection {
             }
             Ok(bytes)
         };
-        let whole = timeout(ANSWER_MAX, whole).await;
-        whole.map_err(|_| ClientError::Timeout(ANSWER_MAX))?
+        let whole = timeout(RESPONSE_TIMEOUT, whole).await;
+        whole.map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))?
     }
 
     fn request(
@@ -314,7 +314,7 @@ impl Connection {
         };
         let builder = match self.sender {
             Sender::Http1(_) => Request::builder().uri(path).header(HOST, &target.authority),
-            // The authority is a pseudo-header there.
+            // In HTTP/2 the authority is a pseudo-header.
             Sender::Http2(_) => {
                 let uri = format!("{scheme}://{}{path}", target.authority);
                 Request::builder().uri(uri)
@@ -343,7 +343,7 @@ impl Connection {
     }
 }
 
-/// The message of a Status, or the beginning of whatever came instead.
+/// Returns the message of a Status, or the beginning of any other body.
 fn message_of(body: &[u8]) -> String {
     let status: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let message = status
@@ -355,7 +355,7 @@ fn message_of(body: &[u8]) -> String {
     }
 }
 
-/// `text` as a value in a query.
+/// Escapes `text` as a value in a query.
 pub(super) fn query_value(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_the_server_said() {
+    fn a_failure_has_the_servers_message() {
         assert_eq!(message_of(br#"{"kind":"Status","message":"no"}"#), "no");
         assert_eq!(message_of(b"<html>"), "<html>");
     }

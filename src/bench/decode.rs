@@ -1,6 +1,6 @@
-//! What the loads need to know of the objects in answers: versions and annotations. Of one object without
-//! parsing it, because the generator shares the machine with the server that it measures; of a whole list
-//! in full, because that is done once. JSON and protobuf alike.
+//! Extracts versions and annotations of objects from responses in JSON and protobuf. Single objects
+//! are scanned without parsing, because the load generator shares the machine with the measured
+//! server; a list is parsed once, in full.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,38 +12,38 @@ use serde::Deserialize;
 use super::args::Encoding;
 use super::mark::{MARK, Mark};
 
-/// What is before every message that is not the frame of a watch.
+/// The prefix of every protobuf message other than a watch frame.
 pub(super) const MAGIC: &[u8] = b"k8s\0";
 
-/// The numbers of the fields that are read, in upstream's messages.
+/// Field numbers in upstream's messages.
 pub(super) mod field {
-    /// Of `WatchEvent`.
+    /// Fields of `WatchEvent`.
     pub(in crate::bench) const EVENT_TYPE: u32 = 1;
     pub(in crate::bench) const EVENT_OBJECT: u32 = 2;
-    /// Of `RawExtension`.
+    /// Fields of `RawExtension`.
     pub(in crate::bench) const EXTENSION_RAW: u32 = 1;
-    /// Of `Unknown`, which is in every envelope.
+    /// Fields of `Unknown`, the envelope.
     pub(in crate::bench) const ENVELOPE_RAW: u32 = 2;
-    /// Of every object, and of every list.
+    /// Fields of every object and every list.
     pub(super) const METADATA: u32 = 1;
-    /// Of every list.
+    /// Fields of every list.
     pub(in crate::bench) const LIST_ITEMS: u32 = 2;
-    /// Of `ListMeta`.
+    /// Fields of `ListMeta`.
     pub(super) const LIST_VERSION: u32 = 2;
-    /// Of `ObjectMeta`.
+    /// Fields of `ObjectMeta`.
     pub(super) const VERSION: u32 = 6;
     pub(super) const ANNOTATIONS: u32 = 12;
-    /// Of an entry of a map.
+    /// Fields of a map entry.
     pub(super) const KEY: u32 = 1;
     pub(super) const VALUE: u32 = 2;
 }
 
-/// Bytes that are not what Kubernetes sends.
+/// The bytes are not a valid message of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is cut short, or not {0}")]
+#[error("truncated, or not {0}")]
 pub(super) struct Malformed(pub &'static str);
 
-/// The fields of a message that have a length (texts, messages), with their numbers.
+/// Returns the length-delimited fields of a message, with their numbers.
 pub(super) fn fields(mut message: &[u8]) -> impl Iterator<Item = Result<(u32, &[u8]), Malformed>> {
     std::iter::from_fn(move || {
         while !message.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn fields(mut message: &[u8]) -> impl Iterator<Item = Result<(u32, &[
     })
 }
 
-/// Takes one field off; `None` when it has no length.
+/// Removes the first field; `None` if it is not length-delimited.
 fn next_field<'a>(message: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Malformed> {
     const MALFORMED: Malformed = Malformed("protobuf");
     let (wire_type, number) = match decode_key(message) {
@@ -78,7 +78,7 @@ fn next_field<'a>(message: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Mal
     Ok(Some((number, value)))
 }
 
-/// The first field of that number; empty when there is none, as protobuf has it.
+/// Returns the first field of that number; empty if absent, as in protobuf.
 pub(super) fn field_of(message: &[u8], number: u32) -> Result<&[u8], Malformed> {
     for field in fields(message) {
         if let (found, value) = field?
@@ -90,16 +90,16 @@ pub(super) fn field_of(message: &[u8], number: u32) -> Result<&[u8], Malformed> 
     Ok(&[])
 }
 
-/// The message in an envelope.
-pub(super) fn opened(envelope: &[u8]) -> Result<&[u8], Malformed> {
+/// Returns the message in an envelope.
+pub(super) fn message_in_envelope(envelope: &[u8]) -> Result<&[u8], Malformed> {
     let envelope = envelope.strip_prefix(MAGIC);
     field_of(envelope.ok_or(Malformed("protobuf"))?, field::ENVELOPE_RAW)
 }
 
-/// An annotation that is looked for.
+/// An annotation to search for.
 pub(super) struct Annotation {
     name: &'static str,
-    /// It and what is before its value in JSON without blanks.
+    /// The annotation up to its value in compact JSON.
     json: memmem::Finder<'static>,
 }
 
@@ -114,37 +114,37 @@ impl Annotation {
 static MARKED: LazyLock<Annotation> = LazyLock::new(|| Annotation::new(MARK));
 static INITIAL_EVENTS_END: LazyLock<Annotation> =
     LazyLock::new(|| Annotation::new("k8s.io/initial-events-end"));
-// Inside of a text its quotes would be escaped.
+// Within a JSON string the quotes would be escaped.
 static VERSION: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(r#""resourceVersion":""#));
 
-/// One object, as far as it is found without parsing it.
+/// An object, as far as it is found without parsing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Object<'a> {
-    /// Its JSON without blanks, which may be in the frame of a watch still.
+    /// Compact JSON, possibly still within a watch frame.
     Json(&'a [u8]),
-    /// The message of its metadata.
+    /// The metadata message.
     Protobuf(&'a [u8]),
 }
 
 impl<'a> Object<'a> {
-    /// The object that `bytes` are: an answer, or the object of a frame.
+    /// Finds the object in a response or in a watch frame.
     ///
     /// # Errors
-    /// It is to be protobuf and is not.
+    /// The bytes are not protobuf although `encoding` says so.
     pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
         match encoding {
             Encoding::Json => Ok(Self::Json(bytes)),
-            Encoding::Protobuf => Self::message(opened(bytes)?),
+            Encoding::Protobuf => Self::message(message_in_envelope(bytes)?),
         }
     }
 
-    /// The object that a message without an envelope is.
+    /// Finds the object in a message without an envelope.
     fn message(message: &'a [u8]) -> Result<Self, Malformed> {
         Ok(Self::Protobuf(field_of(message, field::METADATA)?))
     }
 
-    /// Its resourceVersion, when it has one and that is a number.
+    /// Returns the resourceVersion if it is a number.
     pub(super) fn version(self) -> Option<u64> {
         let version = match self {
             Self::Json(json) => text_after(&VERSION, json)?,
@@ -153,12 +153,12 @@ impl<'a> Object<'a> {
         version.parse().ok()
     }
 
-    /// The mark of the run that wrote it.
+    /// Returns the mark of the run that wrote the object.
     pub(super) fn mark(self) -> Option<Mark> {
         Mark::parse(self.annotation(&MARKED)?)
     }
 
-    /// Whether it is the bookmark behind the initial events.
+    /// Returns true for the bookmark that ends the initial events.
     pub(super) fn ends_initial_events(self) -> bool {
         self.annotation(&INITIAL_EVENTS_END) == Some("true")
     }
@@ -184,14 +184,14 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// The text between the end of what `finder` finds and the next quote.
+/// Returns the text between the match of `finder` and the next quote.
 fn text_after<'a>(finder: &memmem::Finder<'_>, bytes: &'a [u8]) -> Option<&'a str> {
     let begin = finder.find(bytes)? + finder.needle().len();
     let rest = &bytes[begin..];
     text(&rest[..memchr(b'"', rest)?])
 }
 
-/// A list, as far as it matters.
+/// The parts of a list that the loads need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct List {
     pub version: u64,
@@ -205,10 +205,10 @@ pub(super) struct Item {
     pub mark: Option<Mark>,
 }
 
-/// The whole answer to a list.
+/// Decodes the response of a list.
 ///
 /// # Errors
-/// It is no list, or a version in it is no number.
+/// It is not a list, or a version in it is not a number.
 pub(super) fn list(encoding: Encoding, body: &[u8]) -> Result<List, Malformed> {
     match encoding {
         Encoding::Json => json_list(body).ok_or(Malformed("a list in JSON")),
@@ -249,7 +249,7 @@ fn json_list(body: &[u8]) -> Option<List> {
 
 fn protobuf_list(body: &[u8]) -> Result<List, Malformed> {
     const MALFORMED: Malformed = Malformed("a list in protobuf");
-    let list = opened(body)?;
+    let list = message_in_envelope(body)?;
     let version = field_of(field_of(list, field::METADATA)?, field::LIST_VERSION)?;
     let version = text(version).and_then(|version| version.parse().ok());
     let mut items = Vec::new();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_tells_its_version_and_annotations_in_both_encodings() {
+    fn version_and_annotations_are_found_in_both_encodings() {
         let mark = MARK_7.to_string();
         for (encoding, bytes) in both("12", &[("a", "b"), (MARK, &mark)]) {
             let object = Object::read(encoding, &bytes).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_its_items_in_both_encodings() {
+    fn lists_decode_in_both_encodings() {
         let mark = MARK_7.to_string();
         let marked = config_map("8", &[(MARK, &mark)]);
         let message = enveloped(&ConfigMapList {
@@ -372,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_malformed() {
+    fn truncated_messages_are_malformed() {
         let (_, whole) = &both("12", &[(MARK, "1-2")])[1];
         for length in 0..whole.len() {
-            // The magic alone is an object of which nothing is said.
+            // The prefix alone is an empty object.
             let version = Object::read(Encoding::Protobuf, &whole[..length])
                 .map(|object| object.version().is_some());
             assert!(version != Ok(true), "{length} of {}", whole.len());

@@ -1,5 +1,5 @@
-//! `bench fill`: makes objects of a size, spread over namespaces and nodes. Run again it finds them
-//! there, and says so; it deletes none.
+//! `bench fill`: creates objects of a given size, spread over namespaces and nodes. Objects that
+//! already exist are counted, not replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,18 @@ use super::args::{Encoding, FillArgs, ObjectArgs, Resource};
 use super::client::{self, ClientError, Connection};
 use super::objects::{self, Spec};
 use super::report::Report;
-use super::requests::{self, Ask, Volume};
+use super::requests::{self, RequestLoad, Volume};
 use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
 
 impl ObjectArgs {
-    /// The name of object `number`.
+    /// Returns the name of object `number`.
     pub(super) fn name(&self, number: u32) -> String {
         format!("bench-{number}")
     }
 
-    /// The namespace of object `number`.
+    /// Returns the namespace of object `number`.
     pub(super) fn namespace_of(&self, number: u32) -> String {
         match self.namespaces.get() {
             1 => self.namespace.clone(),
@@ -36,8 +36,8 @@ struct Fill {
     existed: AtomicU64,
 }
 
-impl Ask for Fill {
-    async fn ask(&self, connection: &mut Connection, number: u32) -> Result<u64, ClientError> {
+impl RequestLoad for Fill {
+    async fn send(&self, connection: &mut Connection, number: u32) -> Result<u64, ClientError> {
         let namespace = self.objects.namespace_of(number);
         let node = format!("node-{}", number % self.nodes);
         let spec = Spec {
@@ -62,7 +62,7 @@ impl Ask for Fill {
 /// Runs the load.
 ///
 /// # Errors
-/// The target does not let it begin.
+/// The target rejects the setup.
 pub(super) async fn run(args: FillArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     make_namespaces(&args.objects, target).await?;
     let fill = Arc::new(Fill {

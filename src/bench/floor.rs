@@ -1,5 +1,5 @@
-//! `bench floor`: the same load on a process that does the least that can be done. The process here, its
-//! loop in `floor/server.rs`.
+//! `bench floor`: the same load on a child process that does the minimum of work. Its server is in
+//! `floor/server.rs`.
 
 mod server;
 
@@ -9,18 +9,18 @@ use std::process::{Child, Command, Stdio};
 
 use super::args::{FloorServeArgs, ListQueryArgs, Protocol, Resource, SelectionArgs, TargetArgs};
 
-/// The floor's process failed.
+/// Why the floor's process failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FloorError {
     #[error("cannot start the floor's process: {0}")]
     Start(io::Error),
-    #[error("the floor's process did not say where it listens, but {0:?}")]
+    #[error("the floor's process did not print its address, but {0:?}")]
     Address(String),
     #[error("cannot serve: {0}")]
     Serve(io::Error),
 }
 
-/// The process, which ends when this is dropped.
+/// The floor's process, killed when dropped.
 #[derive(Debug)]
 pub(super) struct Floor {
     child: Child,
@@ -28,7 +28,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// Starts one that lists `count` objects of `size` bytes.
+    /// Starts a process that lists `count` objects of `size` bytes.
     ///
     /// # Errors
     /// It does not start.
@@ -37,13 +37,13 @@ impl Floor {
         let mut child = Command::new(program)
             .args(["bench", "floor", "serve"])
             .args(["--count", &count.to_string(), "--size", &size.to_string()])
-            // It ends when this pipe closes, however we end.
+            // The child exits when this pipe closes, however this process ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(FloorError::Start)?;
         let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is a pipe");
+        let stdout = child.stdout.take().expect("stdout is piped");
         let read = BufReader::new(stdout).read_line(&mut line);
         let floor = Self {
             child,
@@ -56,12 +56,12 @@ impl Floor {
         }
     }
 
-    /// The process.
+    /// Returns the process ID.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it is reached.
+    /// Returns the arguments that select the process as the target.
     pub(super) fn target_args(&self) -> TargetArgs {
         TargetArgs {
             kubeconfig: None,
@@ -76,13 +76,13 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // It cannot have been waited for before, so these fail only when there is nothing to end.
+        // These fail only if the child has exited.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// The list that the floor's process answers with.
+/// Returns the list request whose response the floor's process sends.
 pub(super) fn list_query(requests: NonZeroU32, connections: NonZeroUsize) -> ListQueryArgs {
     let selection = SelectionArgs {
         resource: Resource::Configmaps,
@@ -99,7 +99,7 @@ pub(super) fn list_query(requests: NonZeroU32, connections: NonZeroUsize) -> Lis
     }
 }
 
-/// Is the process: says where it listens, serves until its stdin closes.
+/// Runs the floor's process: prints its address and serves until stdin closes.
 ///
 /// # Errors
 /// It cannot listen.

@@ -1,26 +1,26 @@
-//! The frames of a watch: finding them in the bytes of a body, and what kind of event each is, in JSON
-//! (a line each) and in protobuf (a length before each). What is in the object is `decode`'s.
+//! Splits the body of a watch into frames and reads the event type of each, in JSON (one per line)
+//! and protobuf (length-prefixed). `decode` reads the object.
 
 use memchr::memchr;
 
 use super::args::Encoding;
 use super::decode::{self, Malformed, Object, field};
 
-/// How a frame of protobuf begins: its length, as a big-endian number of so many bytes.
+/// The size of a protobuf frame's length prefix, a big-endian number.
 const LENGTH_BYTES: usize = 4;
 
-/// What happened to an object.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Added,
     Modified,
     Deleted,
     Bookmark,
-    /// The stream says that it is over.
+    /// An ERROR event, which ends the watch.
     Error,
 }
 
-/// One frame.
+/// A decoded frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub kind: Kind,
@@ -28,12 +28,12 @@ pub(super) struct Frame<'a> {
     bytes: &'a [u8],
 }
 
-/// Takes the bytes of a body and gives them back frame by frame.
+/// Splits a stream of bytes into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     encoding: Encoding,
-    /// The beginning of a frame whose end has not come.
-    begun: Vec<u8>,
+    /// The beginning of an incomplete frame.
+    incomplete: Vec<u8>,
 }
 
 impl Kind {
@@ -50,15 +50,15 @@ impl Kind {
 }
 
 impl<'a> Frame<'a> {
-    /// What `bytes`, a whole frame, tell.
+    /// Decodes `bytes`, a complete frame.
     ///
     /// # Errors
-    /// They are none.
+    /// It is not a watch frame.
     pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
         const MALFORMED: Malformed = Malformed("a frame of a watch");
         let (name, object) = match encoding {
             Encoding::Json => {
-                // Both Go and we write the type first.
+                // Both Go's encoder and ours write the type first.
                 let name = bytes.strip_prefix(br#"{"type":""#).ok_or(MALFORMED)?;
                 let end = memchr(b'"', name).ok_or(MALFORMED)?;
                 (&name[..end], bytes)
@@ -76,7 +76,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// It, for people.
+    /// Returns the frame as readable text.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes).into_owned()
     }
@@ -86,11 +86,11 @@ impl Frames {
     pub(super) fn new(encoding: Encoding) -> Self {
         Self {
             encoding,
-            begun: Vec::new(),
+            incomplete: Vec::new(),
         }
     }
 
-    /// Calls `each` with every frame that ends in `bytes`.
+    /// Calls `each` with every frame that is completed by `bytes`.
     pub(super) fn push(
         &mut self,
         bytes: &[u8],
@@ -107,32 +107,33 @@ impl Frames {
     fn lines(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
-            if self.begun.is_empty() {
+            if self.incomplete.is_empty() {
                 each(line);
             } else {
-                self.begun.extend_from_slice(line);
-                each(&self.begun);
-                self.begun.clear();
+                self.incomplete.extend_from_slice(line);
+                each(&self.incomplete);
+                self.incomplete.clear();
             }
             bytes = &rest[1..];
         }
-        self.begun.extend_from_slice(bytes);
+        self.incomplete.extend_from_slice(bytes);
     }
 
     fn prefixed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
-        // No more is copied than the frame that began earlier.
-        while !self.begun.is_empty() && !bytes.is_empty() {
-            let wanted = match frame_of(&self.begun) {
-                Some(length) => LENGTH_BYTES + length - self.begun.len(),
-                None => LENGTH_BYTES - self.begun.len(),
+        // Only an incomplete frame is copied.
+        while !self.incomplete.is_empty() && !bytes.is_empty() {
+            let frame_length = match frame_of(&self.incomplete) {
+                Some(length) => LENGTH_BYTES + length - self.incomplete.len(),
+                None => LENGTH_BYTES - self.incomplete.len(),
             };
-            let (taken, rest) = bytes.split_at(wanted.min(bytes.len()));
-            self.begun.extend_from_slice(taken);
+            let (taken, rest) = bytes.split_at(frame_length.min(bytes.len()));
+            self.incomplete.extend_from_slice(taken);
             bytes = rest;
-            if frame_of(&self.begun).is_some_and(|length| self.begun.len() == LENGTH_BYTES + length)
+            if frame_of(&self.incomplete)
+                .is_some_and(|length| self.incomplete.len() == LENGTH_BYTES + length)
             {
-                each(&self.begun[LENGTH_BYTES..]);
-                self.begun.clear();
+                each(&self.incomplete[LENGTH_BYTES..]);
+                self.incomplete.clear();
             }
         }
         while let Some(length) = frame_of(bytes)
@@ -141,11 +142,11 @@ impl Frames {
             each(frame);
             bytes = rest;
         }
-        self.begun.extend_from_slice(bytes);
+        self.incomplete.extend_from_slice(bytes);
     }
 }
 
-/// The length of the frame that `bytes` begin with, when they say it.
+/// Returns the length of the frame at the start of `bytes`, if the prefix is complete.
 fn frame_of(bytes: &[u8]) -> Option<usize> {
     let (length, _) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     Some(u32::from_be_bytes(*length) as usize)
@@ -171,7 +172,7 @@ mod tests {
                 resource_version: Some(version.to_string()),
                 ..ObjectMeta::default()
             }),
-            // Long enough that the length needs more than one byte.
+            // Long enough that the length prefix needs more than one byte.
             data: [("k".to_owned(), "v".repeat(300))].into(),
             ..ConfigMap::default()
         };
@@ -189,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_whole_however_the_bytes_come() {
-        let told = [
+    fn frames_do_not_depend_on_read_boundaries() {
+        let expected_frames = [
             ("ADDED", Kind::Added),
             ("MODIFIED", Kind::Modified),
             ("DELETED", Kind::Deleted),
@@ -201,7 +202,7 @@ mod tests {
             (Encoding::Json, json as fn(&str, u64) -> Vec<u8>),
             (Encoding::Protobuf, protobuf),
         ] {
-            let numbered = || told.iter().zip(1..);
+            let numbered = || expected_frames.iter().zip(1..);
             let body: Vec<u8> = numbered()
                 .flat_map(|((name, _), version)| frame(name, version))
                 .collect();
@@ -218,13 +219,13 @@ mod tests {
                     });
                 }
                 assert_eq!(found, expected, "{encoding:?} in pieces of {size}");
-                frames.push(&body[..3], |_| panic!("it has not ended"));
+                frames.push(&body[..3], |_| panic!("the frame is incomplete"));
             }
         }
     }
 
     #[test]
-    fn what_is_no_frame_is_said_to_be_none() {
+    fn invalid_frames_are_rejected() {
         for line in ["", "{}", r#"{"type":"#, r#"{"type":"OTHER","object":{}}"#] {
             assert!(
                 Frame::read(Encoding::Json, line.as_bytes()).is_err(),

@@ -1,5 +1,4 @@
-//! Latencies as a histogram of microseconds, exact to one part in a thousand however long they are, and
-//! their summary. It measures nothing itself.
+//! Latency histograms in microseconds with a relative error of at most 0.1 %, and their summary.
 
 use std::time::Duration;
 
@@ -7,16 +6,16 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// The longest that is told apart; beyond it a request has long failed.
+/// The highest value of a histogram; higher latencies count as this.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
-/// Decimal digits that are kept.
+/// Significant decimal digits of the histogram.
 const DIGITS: u8 = 3;
 
-/// A distribution.
+/// A histogram.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies(Histogram<u64>);
 
-/// What is told of a distribution, in microseconds; all 0 when there was nothing.
+/// The summary of a histogram in microseconds; all 0 if it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Summary {
     pub count: u64,
@@ -32,21 +31,21 @@ impl Default for Latencies {
     fn default() -> Self {
         let longest_us = LATENCY_MAX.as_micros() as u64;
         let histogram = Histogram::new_with_max(longest_us, DIGITS);
-        Self(histogram.expect("the bounds are constants that fit"))
+        Self(histogram.expect("the bounds are valid constants"))
     }
 }
 
 impl Latencies {
-    /// Adds one.
+    /// Adds a latency.
     pub(super) fn record(&mut self, latency: Duration) {
-        // Longer ones count as the longest.
+        // Higher values count as the maximum.
         self.0.saturating_record(latency.as_micros() as u64);
     }
 
-    /// Adds all of `other`.
+    /// Adds all values of `other`.
     pub(super) fn merge(&mut self, other: &Self) {
         let same_bounds = self.0.add(&other.0);
-        same_bounds.expect("all have the same bounds");
+        same_bounds.expect("all histograms have the same bounds");
     }
 
     pub(super) fn summary(&self) -> Summary {
@@ -71,8 +70,8 @@ impl Latencies {
 }
 
 impl Latencies {
-    /// The distribution as points: how many nines of all (0.9 is 1, 0.99 is 2), and the microseconds that
-    /// so many take at most. As far as there are latencies to tell it from.
+    /// Returns the distribution as points: the number of nines of the quantile (0.9 is 1, 0.99 is
+    /// 2), and its value in microseconds, as far as there are enough values.
     pub(super) fn points(&self) -> Vec<(f64, f64)> {
         let count = self.0.len();
         let steps = (count.max(1) as f64).log10() * NINE_STEPS;
@@ -90,23 +89,24 @@ impl Latencies {
     }
 }
 
-/// Points for each nine of a distribution.
+/// Points per nine of a distribution.
 const NINE_STEPS: f64 = 20.0;
 
-/// How many histograms [`SharedLatencies`] holds: more than threads, so that few meet at one.
+/// The number of histograms in [`SharedLatencies`]: more than threads, to avoid contention.
 const SHARDS: usize = 8;
 
-/// A distribution that many tasks add to. A histogram has some hundred KiB: too many for each task.
+/// A histogram that many tasks add to. A histogram takes some hundred KiB, too much for one per
+/// task.
 #[derive(Debug, Default)]
 pub(super) struct SharedLatencies([Mutex<Latencies>; SHARDS]);
 
 impl SharedLatencies {
-    /// Lets task `number` add some.
+    /// Calls `add` with the histogram for task `number`.
     pub(super) fn with(&self, number: u32, add: impl FnOnce(&mut Latencies)) {
         add(&mut self.0[number as usize % SHARDS].lock());
     }
 
-    /// All of them.
+    /// Returns the sum of all.
     pub(super) fn total(&self) -> Latencies {
         let mut total = Latencies::default();
         for shard in &self.0 {
@@ -128,9 +128,9 @@ mod tests {
         }
         let summary = shared.total().summary();
         assert_eq!(summary.count, 10_000);
-        let close = |told: u64, expected: u64| {
-            let error = told.abs_diff(expected) as f64 / expected as f64;
-            assert!(error <= 0.001, "{told} instead of {expected}");
+        let close = |actual: u64, expected: u64| {
+            let error = actual.abs_diff(expected) as f64 / expected as f64;
+            assert!(error <= 0.001, "{actual} instead of {expected}");
         };
         close(summary.p50, 5_000);
         close(summary.p90, 9_000);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_points_go_as_far_as_the_latencies_tell() {
+    fn points_end_at_the_resolution_of_the_data() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.points(), []);
         for us in 1..=1_000 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_all_zero_and_the_longest_is_cut() {
+    fn empty_is_zero_and_long_latencies_are_capped() {
         let mut latencies = Latencies::default();
         let nothing = latencies.summary();
         assert_eq!((nothing.count, nothing.p99, nothing.max), (0, 0, 0));

@@ -1,9 +1,9 @@
-//! The mark that a run leaves on each object that it writes: an annotation that says which event of which
-//! run the object is the result of. Whoever is told of the object knows by it what was told.
+//! The mark of a run on each object that it writes: an annotation with the run and the number of
+//! the event. A watcher identifies the event by it.
 
 use std::fmt;
 
-/// The annotation.
+/// The annotation's key.
 pub(super) const MARK: &str = "watchet-bench-event";
 
 /// The value of [`MARK`].
@@ -15,14 +15,14 @@ pub(super) struct Mark {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All are of one length, so that what fills an object up to its size need not change with them:
-        // the containers of a pod are for good.
+        // A fixed length, so that the padding of an object need not change with the mark: the
+        // containers of a pod are immutable.
         write!(f, "{:08x}-{:010}", self.run, self.event)
     }
 }
 
 impl Mark {
-    /// The mark that `text` is, if it is one.
+    /// Parses a mark; `None` if `text` is not one.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (run, event) = text.split_once('-')?;
         Some(Self {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_read_as_they_are_written() {
+    fn marks_parse_as_formatted() {
         let mark = Mark {
             run: 0xab,
             event: 17,

@@ -1,25 +1,24 @@
-//! `watchet bench`: the load generator and its report, against any Kubernetes API server. It is a
-//! client: it knows the words of `api`, and of `informer` what a kubeconfig says; it knows nothing of how a
-//! server works, and it measures from outside.
+//! `watchet bench`: a load generator for any Kubernetes API server, and its report. It is a client,
+//! independent of the server's code: it uses `api` and the kubeconfig of `informer`.
 //!
-//! # Shape
+//! # Structure
 //!
 //! ```text
-//! arguments -> Target -> connections, one task each -> what they counted -> Report -> table or JSON
+//! arguments -> Target -> connections, one task each -> counters -> Report -> table or JSON
 //!                                 ▲
-//!              Pace: when the next request is due (watch and churn only; other loads ask as fast as
-//!              they are answered)
+//!              Pace: the schedule of requests (watch and churn only; the other loads send the next
+//!              request when the response arrives)
 //! ```
 //!
-//! A connection is a socket of its own and is read by one task, however many watches it carries.
-//! Nothing is queued for an event: a watcher keeps a bit for each event of the run and its last
-//! version, and what is lost, told twice or out of order falls out of these. In a churn, where nobody
-//! knows the events before, they are held to a log of what was sent.
+//! Each connection has its own socket and is read by one task, however many watches it carries.
+//! Events are not queued: a watcher keeps one bit per event of the run and its last version, from
+//! which lost, duplicate and reordered events follow. A churn has no predefined events: they are
+//! compared with a log of the requests.
 //!
-//! The floor is a child process that speaks just enough HTTP/1.1 to be measured by the same code and
-//! does nothing but write the same bytes to the same number of sockets.
+//! The floor is a child process that implements the minimum of HTTP/1.1 for the same load generator
+//! and only writes the same bytes to the same number of sockets.
 
-// In reading order: what is asked for, where it goes, what is sent, what is measured, the loads.
+// In reading order: arguments, target, requests, measurements, loads.
 mod args;
 mod target;
 

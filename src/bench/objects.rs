@@ -1,5 +1,5 @@
-//! The objects that are written: config maps and pods of a size, and their paths. What they say means
-//! nothing; it only has to cost what real ones cost.
+//! The objects that are written: config maps and pods of a given size, and their paths. They cost
+//! as much as real ones; their content is arbitrary.
 
 use bytes::Bytes;
 use http::Method;
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::args::Resource;
 use super::client::{ClientError, Connection};
 
-/// The label of everything that `bench` makes.
+/// The label of all objects that `bench` creates.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "watchet-bench");
 
 impl Resource {
-    /// Its name in paths.
+    /// Returns the plural name in paths.
     pub(super) const fn plural(self) -> &'static str {
         match self {
             Self::Configmaps => "configmaps",
@@ -21,7 +21,7 @@ impl Resource {
     }
 }
 
-/// The path of a resource in one namespace, or in all.
+/// Returns the path of the collection in one namespace, or in all.
 pub(super) fn collection(resource: Resource, namespace: Option<&str>) -> String {
     let plural = resource.plural();
     match namespace {
@@ -30,26 +30,27 @@ pub(super) fn collection(resource: Resource, namespace: Option<&str>) -> String 
     }
 }
 
-/// The query that selects what `bench` made: servers put objects of their own into a namespace too.
+/// Returns the query that selects objects created by `bench`: servers add their own objects to a
+/// namespace.
 pub(super) fn ours() -> String {
     let (key, value) = LABEL;
     format!("labelSelector={}%3D{value}", key.replace('/', "%2F"))
 }
 
-/// What one object says.
+/// The content of one object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spec<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
-    /// Of a pod.
+    /// The node of a pod.
     pub node: Option<&'a str>,
     pub labels: &'a [(String, String)],
     pub annotation: Option<(&'a str, &'a str)>,
-    /// Bytes of its JSON; more when it needs more without any filling.
+    /// The minimum size in bytes of JSON, reached by padding.
     pub size: usize,
 }
 
-/// The JSON of an object.
+/// Returns the JSON of an object.
 pub(super) fn render(resource: Resource, spec: &Spec<'_>) -> Bytes {
     let mut labels = Map::from_iter([(LABEL.0.to_owned(), json!(LABEL.1))]);
     let more = spec.labels.iter();
@@ -68,7 +69,7 @@ pub(super) fn render(resource: Resource, spec: &Spec<'_>) -> Bytes {
         Resource::Pods => {
             object["kind"] = json!("Pod");
             object["spec"] = json!({
-                // Given, so that a server that would add them need not.
+                // Set here, so that the server need not add defaults.
                 "automountServiceAccountToken": false,
                 "serviceAccountName": "default",
                 "containers": [{
@@ -95,7 +96,7 @@ fn payload(object: &mut Value, resource: Resource) -> &mut Value {
     }
 }
 
-/// Text that does not compress, so that nobody gains by trying; the same for the same name.
+/// Returns a text that does not compress well; the same for the same name.
 fn filling(name: &str, length: usize) -> String {
     let seed = name.bytes().fold(length as u64, |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(u64::from(byte))
@@ -104,10 +105,10 @@ fn filling(name: &str, length: usize) -> String {
     (0..length).map(|_| random.alphanumeric()).collect()
 }
 
-/// Makes a namespace, unless it exists.
+/// Creates a namespace, unless it exists.
 ///
 /// # Errors
-/// The server refuses it or does not answer.
+/// The request fails.
 pub(super) async fn make_namespace(
     connection: &mut Connection,
     name: &str,
@@ -117,10 +118,10 @@ pub(super) async fn make_namespace(
     Ok(())
 }
 
-/// Makes an object; false when there is one of that name already.
+/// Creates an object; returns false if it exists.
 ///
 /// # Errors
-/// The server refuses it or does not answer.
+/// The request fails.
 pub(super) async fn make(
     connection: &mut Connection,
     collection: &str,
@@ -151,7 +152,7 @@ mod tests {
             };
             let text = render(resource, &spec);
             assert_eq!(text.len(), 1_200);
-            assert_eq!(render(resource, &spec), text, "it is the same again");
+            assert_eq!(render(resource, &spec), text, "deterministic");
             let object: Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(object["kind"], kind);
             assert_eq!(object["metadata"]["labels"]["tier"], "front");

@@ -1,32 +1,32 @@
-//! When the next write is due. The schedule is fixed when it begins: a server that is slow for a while
-//! makes later writes late, and that is told, but it does not make fewer of them. It sends nothing.
+//! The schedule of writes. It is fixed at the start: a slow server makes later writes late, which
+//! is reported, but does not reduce their rate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// A schedule of numbered turns, shared by those who take them.
+/// A schedule of numbered turns, shared by several tasks.
 #[derive(Debug)]
 pub(super) struct Pace {
     begin: Instant,
-    /// `None`: each turn is due at once.
+    /// `None`: every turn is due immediately.
     interval_s: Option<f64>,
     turns: u32,
     next: AtomicU32,
 }
 
-/// A turn that was taken.
+/// A turn that a task has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Which, from 0.
+    /// The number of the turn, from 0.
     pub number: u32,
-    /// How long after its time.
+    /// The delay after the scheduled time.
     pub late: Duration,
 }
 
 impl Pace {
-    /// `turns` turns from now on, `rate` a second; 0 is without a pause.
+    /// Starts a schedule of `turns` turns, `rate` per second; 0 is without a pause.
     pub(super) fn start(turns: u32, rate: f64) -> Self {
         Self {
             begin: Instant::now(),
@@ -36,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the next turn and takes it; `None` when all are taken. A turn whose wait is
+    /// Waits for the next turn and takes it; `None` if all are taken. A turn whose wait is
     /// cancelled is lost.
     pub(super) async fn turn(&self) -> Option<Turn> {
         let take = |next| (next < self.turns).then(|| next + 1);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_rate_nobody_waits() {
+    async fn without_a_rate_turns_are_due_immediately() {
         let pace = Pace::start(1_000, 0.0);
         let begin = Instant::now();
         let take = async || {

@@ -1,18 +1,18 @@
-//! The report as one page of HTML that needs nothing beside it: a table, and plots as SVG. No script, and
-//! nothing is fetched. What is plotted is the report's.
+//! The report as a self-contained HTML page: a table, and plots as SVG. No scripts, no external
+//! resources.
 
 use std::fmt::Write as _;
 
 use super::report::Report;
 
-/// The drawing area of a plot, and what is left around it for words.
+/// The drawing area of a plot, and the margins for labels.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 90.0;
 const TOP: f64 = 20.0;
 const BELOW: f64 = 50.0;
 
-/// Of lines in one plot, told apart also by those who see no colours: the last are dashed.
+/// Colours and dashes of the lines in a plot; the dashes distinguish them without colours.
 const STROKES: [(&str, &str); 8] = [
     ("#1b5e9b", "none"),
     ("#b3541e", "none"),
@@ -24,17 +24,17 @@ const STROKES: [(&str, &str); 8] = [
     ("#555555", "none"),
 ];
 
-/// What is drawn.
+/// A plot.
 struct Plot<'r> {
     title: &'static str,
     x_name: &'static str,
     y_name: &'static str,
     lines: Vec<(&'static str, &'r [(f64, f64)])>,
-    /// Where the horizontal axis is labelled, and how.
+    /// Positions and labels of the horizontal axis.
     x_ticks: Vec<(f64, String)>,
 }
 
-/// The page.
+/// Returns the page.
 pub(super) fn render(report: &Report) -> String {
     let mut rows = String::new();
     for (key, value) in report.rows() {
@@ -78,8 +78,8 @@ fn latencies(report: &Report) -> Plot<'_> {
     };
     let ticks = names.iter().enumerate();
     Plot {
-        title: "Latency: how many of all take at most so long",
-        x_name: "of all",
+        title: "Latency by quantile",
+        x_name: "quantile",
         y_name: "us",
         lines: lines
             .map(|(name, points)| (*name, points.as_slice()))
@@ -96,7 +96,7 @@ fn throughput(report: &Report) -> Plot<'_> {
     Plot {
         title: "Throughput",
         x_name: "seconds",
-        y_name: "a second",
+        y_name: "per second",
         lines: vec![("", report.throughput.as_slice())],
         x_ticks: (0..=8)
             .map(|n| f64::from(n) * step)
@@ -105,7 +105,7 @@ fn throughput(report: &Report) -> Plot<'_> {
     }
 }
 
-/// The next of 1, 2, 5, 10, … that is at least `value`.
+/// Returns the next of 1, 2, 5, 10, … that is at least `value`.
 fn nice(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -117,13 +117,13 @@ fn nice(value: f64) -> f64 {
     found.unwrap_or(10.0) * power
 }
 
-/// A label without digits that say nothing.
+/// Returns a label without superfluous digits.
 fn short(value: f64) -> String {
     let rounded = (value * 1e6).round() / 1e6;
     rounded.to_string()
 }
 
-/// A plot, or a sentence where there is nothing to plot.
+/// Returns a plot, or a sentence if there is nothing to plot.
 fn svg(plot: &Plot<'_>) -> String {
     let points = || plot.lines.iter().flat_map(|(_, points)| points.iter());
     let x_max = points().map(|point| point.0).fold(0.0, f64::max);
@@ -139,7 +139,7 @@ fn svg(plot: &Plot<'_>) -> String {
         text(plot.title)
     );
     let (bottom, right) = (TOP + HEIGHT, LEFT + WIDTH);
-    let mut add = |line: String| writeln!(out, "{line}").expect("memory can be written");
+    let mut add = |line: String| writeln!(out, "{line}").expect("writing to memory cannot fail");
     for step in 0..=5 {
         let value = f64::from(step) * y_step;
         let y = at_y(value);
@@ -186,7 +186,7 @@ fn svg(plot: &Plot<'_>) -> String {
     out + "</svg>\n"
 }
 
-/// `raw` as text of a page.
+/// Escapes `raw` as text of a page.
 fn text(raw: &str) -> String {
     raw.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_every_row_and_line_and_fetches_nothing() {
+    fn the_page_has_all_rows_and_no_external_resources() {
         let mut latencies = Latencies::default();
         for us in 1..=1_000 {
             latencies.record(Duration::from_micros(us));
@@ -220,7 +220,7 @@ mod tests {
             page.contains(">99.9 %<") && !page.contains(">99.99 %<"),
             "{page}"
         );
-        // The last point of a distribution is at the right border; 999 us of 1000 are near the top.
+        // The last point of a distribution is at the right border; 999 of 1000 us are near the top.
         assert!(page.contains("810.0,20.3\""), "{page}");
         for outside in ["src=", "href=", "url(", "<script"] {
             assert!(!page.contains(outside), "{outside}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_anything_has_a_page_too() {
+    fn an_empty_report_has_a_page() {
         let page = render(&Report::default());
         assert_eq!(page.matches("Too short to plot").count(), 2);
     }

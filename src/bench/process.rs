@@ -1,14 +1,13 @@
-//! What a process on this machine used: CPU time and memory, out of /proc. Not of its children, and
-//! not of other machines.
+//! CPU time and memory of a process on this machine, from /proc, without its children.
 
 use std::io;
 use std::time::Duration;
 
-/// A tick of the times in /proc/PID/stat. Linux fixes it at 1/100 s for every program of the
-/// architectures that we build for; the kernel scales exact times to it.
+/// The unit of the times in /proc/PID/stat. Linux fixes it at 1/100 s on all supported
+/// architectures; the kernel scales exact times to it.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The process asked for cannot be measured.
+/// Why the process cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot measure process {pid} (--pid): {source}")]
 pub(super) struct ProcessError {
@@ -16,20 +15,20 @@ pub(super) struct ProcessError {
     source: io::Error,
 }
 
-/// A process that is measured.
+/// A process to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Process {
     pid: u32,
 }
 
-/// What it has used so far.
+/// The resource usage of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Its own user and system time.
+    /// User and system time.
     pub cpu: Duration,
     /// Resident memory.
     pub rss_bytes: u64,
-    /// The most that was ever resident.
+    /// Peak resident memory.
     pub rss_bytes_peak: u64,
 }
 
@@ -38,17 +37,17 @@ impl Process {
         Self { pid }
     }
 
-    /// What it has used by now.
+    /// Returns the current usage.
     ///
     /// # Errors
-    /// There is no such process, or no /proc.
+    /// The process or /proc does not exist.
     pub(super) fn usage(self) -> Result<Usage, ProcessError> {
         let pid = self.pid;
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
         let usage = read("stat").and_then(|stat| {
             let status = read("status")?;
             parse(&stat, &status).ok_or_else(|| {
-                let ended = "its files in /proc say nothing of that: has it ended?";
+                let ended = "incomplete data in /proc: has the process exited?";
                 io::Error::new(io::ErrorKind::InvalidData, ended)
             })
         });
@@ -57,7 +56,7 @@ impl Process {
 }
 
 fn parse(stat: &str, status: &str) -> Option<Usage> {
-    // The second field is the program's name in parentheses, which may hold anything; utime and
+    // The second field is the program's name in parentheses, which may contain anything; utime and
     // stime are the 14th and 15th field, the state after the name is the third.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_ascii_whitespace().skip(11);
@@ -82,35 +81,35 @@ mod tests {
     const STATUS: &str = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
 
     #[test]
-    fn names_with_blanks_and_parentheses_hide_no_field() {
+    fn names_with_spaces_and_parentheses_parse() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194304 100 0 0 0 25 17 3 4 20 0 1 0 5 6 7";
         let usage = parse(stat, STATUS).unwrap();
         assert_eq!(usage.cpu, Duration::from_millis(420));
         assert_eq!(usage.rss_bytes, 1 << 20);
         assert_eq!(usage.rss_bytes_peak, 2 << 20);
-        // A zombie has no memory any more.
+        // A zombie has no memory.
         assert_eq!(parse(stat, "Name:\tx\n"), None);
         assert_eq!(parse("7 (a", STATUS), None);
     }
 
     #[test]
-    fn work_is_seen() {
+    fn usage_grows_with_work() {
         let process = Process::new(std::process::id());
         let before = process.usage().unwrap();
-        let mut held = Vec::new();
+        let mut allocated = Vec::new();
         let mut after = before;
         while after.cpu < before.cpu + 2 * TICK {
-            held.push(vec![1_u8; 64 * 1024]);
+            allocated.push(vec![1_u8; 64 * 1024]);
             after = process.usage().unwrap();
         }
         assert!(after.rss_bytes_peak >= before.rss_bytes);
         assert!(after.rss_bytes_peak >= after.rss_bytes);
-        assert!(!held.is_empty());
+        assert!(!allocated.is_empty());
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_named() {
-        // Beyond what Linux gives out.
+    fn an_error_names_the_missing_process() {
+        // Above the maximum PID of Linux.
         let error = Process::new(1 << 30).usage().unwrap_err().to_string();
         assert!(error.contains("process 1073741824"), "{error}");
     }

@@ -1,33 +1,33 @@
-//! How far a load is: a bar on the terminal while it runs (none where stderr is no terminal), and samples
-//! for the plot of its throughput. It is told of counters a few times a second and counts nothing.
+//! The progress of a load: a progress bar if stderr is a terminal, and samples of the throughput
+//! for the plot. Callers update it a few times per second.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
-/// How often a bar is drawn, a second.
+/// Redraws of the bar per second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// How long two samples are apart at least, so that a plot has a point for each pixel at most.
+/// The minimum distance of two samples: a plot has at most one point per pixel.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// What is known of a load's progress.
+/// The progress of a load.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
     begin: Instant,
-    /// How much was done after how long.
+    /// The amount of work done, by time.
     samples: Vec<(Duration, u64)>,
 }
 
 impl Progress {
-    /// Begins now, with nothing done of `total`, called `what`.
+    /// Starts now, with 0 of `total`, labelled `what`.
     pub(super) fn begin(what: &'static str, total: u64) -> Self {
         Self::begin_open(what, Some(total))
     }
 
-    /// As [`Self::begin`]; nobody may know of how many.
+    /// As [`Self::begin`], with an optional total.
     pub(super) fn begin_open(what: &'static str, total: Option<u64>) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
         let style = ProgressStyle::with_template(match total {
@@ -35,7 +35,7 @@ impl Progress {
             None => "{prefix:>10} {spinner} {pos} {per_sec} {elapsed}",
         });
         let bar = ProgressBar::with_draw_target(total, target)
-            .with_style(style.expect("the templates are constants"))
+            .with_style(style.expect("the templates are valid constants"))
             .with_prefix(what);
         Self {
             bar,
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// Notes that `done` are done by now.
+    /// Records that `done` units of work are done.
     pub(super) fn set(&mut self, done: u64) {
         self.bar.set_position(done);
         let now = self.begin.elapsed();
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away. Returns how many were done a second, by the second.
+    /// Removes the bar. Returns the throughput per second, by the second.
     pub(super) fn end(self) -> Vec<(f64, f64)> {
         self.bar.finish_and_clear();
         let pairs = self.samples.windows(2);
@@ -76,7 +76,7 @@ mod tests {
         let mut progress = Progress::begin("test", 100);
         for done in [10, 20, 20, 80] {
             tokio::time::advance(SAMPLE / 2).await;
-            // Too early for a sample of its own.
+            // Too soon for another sample.
             progress.set(done - 5);
             tokio::time::advance(SAMPLE / 2).await;
             progress.set(done);

@@ -1,17 +1,17 @@
-//! `bench get` and `bench list`: reads, again and again. The bytes of the answers are counted and not
-//! looked at, but for one list that tells how many objects a list has.
+//! `bench get` and `bench list`: repeated reads. The bytes of the responses are counted but not
+//! decoded, except for one list at the start that counts the objects.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
 
-use super::args::{AnswerArgs, Encoding, GetArgs, ListArgs, ObjectArgs, SelectionArgs};
+use super::args::{Encoding, GetArgs, ListArgs, ObjectArgs, ResponseArgs, SelectionArgs};
 use super::client::{self, ClientError, Connection, query_value};
 use super::decode::{self, List};
 use super::objects;
 use super::report::Report;
-use super::requests::{self, Ask, Volume};
+use super::requests::{self, RequestLoad, Volume};
 use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
@@ -21,9 +21,10 @@ struct Get {
     query: String,
 }
 
-impl Ask for Get {
-    async fn ask(&self, connection: &mut Connection, number: u32) -> Result<u64, ClientError> {
-        // Scattered, so that neighbours in time are none in memory; the factor is prime.
+impl RequestLoad for Get {
+    async fn send(&self, connection: &mut Connection, number: u32) -> Result<u64, ClientError> {
+        // Scattered, so that consecutive requests do not access neighbouring memory; the factor is
+        // prime.
         let object =
             (u64::from(number) * 2_654_435_761 % u64::from(self.objects.count.get())) as u32;
         let namespace = self.objects.namespace_of(object);
@@ -37,7 +38,7 @@ impl Ask for Get {
 /// Runs `get`.
 ///
 /// # Errors
-/// The target does not let it begin.
+/// The target rejects the setup.
 pub(super) async fn get(args: GetArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let query = match &args.resource_version {
         Some(version) => format!("?resourceVersion={}", query_value(version)),
@@ -46,7 +47,7 @@ pub(super) async fn get(args: GetArgs, target: &Arc<Target>) -> Result<Report, B
     let volume = Volume {
         requests: args.requests.get(),
         connections: args.connections.get(),
-        accept: args.answers.accept,
+        accept: args.responses.accept,
     };
     let mut report = Report::default();
     report.text("load", "get");
@@ -64,8 +65,8 @@ struct Lists {
     path: String,
 }
 
-impl Ask for Lists {
-    async fn ask(&self, connection: &mut Connection, _: u32) -> Result<u64, ClientError> {
+impl RequestLoad for Lists {
+    async fn send(&self, connection: &mut Connection, _: u32) -> Result<u64, ClientError> {
         connection.measure(&self.path).await
     }
 }
@@ -73,13 +74,13 @@ impl Ask for Lists {
 /// Runs `list`.
 ///
 /// # Errors
-/// The target does not let it begin.
+/// The target rejects the setup.
 pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let limit = args.query.limit.map(|limit| limit.to_string());
     let limit = limit.map(|limit| ("limit", limit));
     let path = path(&args.query.selection, limit);
-    let AnswerArgs { accept } = args.answers;
-    // It also makes the server have what it has to have for the next.
+    let ResponseArgs { accept } = args.responses;
+    // This list also warms up the server.
     let items = one_list(target, &path, accept).await?.items.len();
     let volume = Volume {
         requests: args.query.requests.get(),
@@ -97,7 +98,7 @@ pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report,
     Ok(report)
 }
 
-/// The path and query of what is selected, `more` of the query first.
+/// Returns the path and query of the selection, with the parameters `more` first.
 pub(super) fn path(
     selection: &SelectionArgs,
     more: impl IntoIterator<Item = (&'static str, String)>,
@@ -117,10 +118,10 @@ pub(super) fn path(
     path
 }
 
-/// One such list.
+/// Lists the selection over a new connection.
 ///
 /// # Errors
-/// It does not come, or is none.
+/// The request fails, or the response is not a list.
 pub(super) async fn one_list(
     target: &Arc<Target>,
     path: &str,
@@ -134,14 +135,14 @@ pub(super) async fn one_list(
     list
 }
 
-/// As [`one_list`], over a connection that is open.
+/// As [`one_list`], over an open connection.
 ///
 /// # Errors
 /// As [`one_list`].
 pub(super) async fn list_of(connection: &mut Connection, path: &str) -> Result<List, ClientError> {
     let body = connection.send(Method::GET, path, Bytes::new()).await?;
     let list = decode::list(connection.accept(), &body);
-    list.map_err(|malformed| ClientError::Answer {
+    list.map_err(|malformed| ClientError::Response {
         path: path.to_owned(),
         problem: malformed.to_string(),
     })

@@ -1,5 +1,4 @@
-//! The report: named values in the order in which they are told, and the faults. A table for people,
-//! JSON for programs, single values for scripts, all of the same rows.
+//! The report: named values in order, and faults; printed as a table, as JSON, or as single values.
 
 use std::fmt::{self, Write as _};
 
@@ -19,19 +18,19 @@ pub(super) enum Value {
     Latency(Summary),
 }
 
-/// What a load found out.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     rows: Vec<(&'static str, Value)>,
-    /// Why the run is no success; one sentence each.
+    /// Why the run failed; one sentence each.
     pub faults: Vec<String>,
-    /// Latencies as [`Latencies::points`] gives them, by the key of their row.
+    /// Distributions from [`Latencies::points`], by the key of their row.
     pub distributions: Vec<(&'static str, Vec<(f64, f64)>)>,
-    /// How many a second, by the second.
+    /// Units of work per second, by the second.
     pub throughput: Vec<(f64, f64)>,
 }
 
-/// `--print` names what the report does not have.
+/// A key of `--print` that the report does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("--print {key}: the report has no such value; it has {known}")]
 pub(super) struct UnknownKey {
@@ -48,7 +47,7 @@ impl Report {
         self.rows.push((key, Value::Count(value.into())));
     }
 
-    /// A measured value, to three decimals: nothing here is measured better than that.
+    /// Adds a measured value, rounded to the precision of the measurement: three decimals.
     pub(super) fn number(&mut self, key: &'static str, value: f64) {
         let rounded = (value * 1e3).round() / 1e3;
         self.rows.push((key, Value::Number(rounded)));
@@ -61,14 +60,14 @@ impl Report {
         self.rows.push((key, Value::Latency(summary)));
     }
 
-    /// Adds a fault when `count` is not 0. `what` follows the number.
+    /// Adds a fault if `count` is not 0. `what` follows the number.
     pub(super) fn fault(&mut self, count: u64, what: impl fmt::Display) {
         if count > 0 {
             self.faults.push(format!("{count} {what}"));
         }
     }
 
-    /// What a process used between two looks at it.
+    /// Adds the usage of a process between two measurements.
     pub(super) fn usage(&mut self, before: Usage, after: Usage) {
         let cpu = after.cpu.saturating_sub(before.cpu);
         self.number("cpu_ms", cpu.as_secs_f64() * 1e3);
@@ -77,10 +76,10 @@ impl Report {
         self.count("rss_bytes_peak", after.rss_bytes_peak);
     }
 
-    /// The value of a key; of one percentile, when a dot and its name follow.
+    /// Returns the value of a key, or of a percentile with a dot and its name appended.
     ///
     /// # Errors
-    /// There is none.
+    /// The report has no such value.
     pub(super) fn value(&self, key: &str) -> Result<String, UnknownKey> {
         let (name, part) = key.split_once('.').unwrap_or((key, ""));
         let row = self.rows.iter().find(|(row, _)| *row == name);
@@ -103,20 +102,20 @@ impl Report {
         })
     }
 
-    /// The rows, as they are told to people.
+    /// Returns the rows as text.
     pub(super) fn rows(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.rows
             .iter()
             .map(|(key, value)| (*key, value.to_string()))
     }
 
-    /// For people: a line for each value.
+    /// Returns a table with one line per value.
     pub(super) fn table(&self) -> String {
         let width = self.rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
         let mut table = String::new();
         for (key, value) in &self.rows {
-            let told = writeln!(table, "{key:width$}  {value}");
-            told.expect("memory can be written");
+            let written = writeln!(table, "{key:width$}  {value}");
+            written.expect("writing to memory cannot fail");
         }
         table
     }
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_rows_are_told_in_every_form() {
+    fn all_forms_have_the_same_rows() {
         let report = report();
         assert_eq!(
             report.table(),

@@ -1,5 +1,5 @@
-//! The closed loop: connections that send a request, wait for its answer and send the next, until a
-//! number of them is sent. What they ask is the loads' business.
+//! The closed loop: each connection sends a request, waits for its response and sends the next,
+//! until the number of requests is reached. The loads provide the requests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
 
-/// How often the progress is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the progress is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One kind of request.
-pub(super) trait Ask: Send + Sync + 'static {
-    /// Sends request `number` and returns how many bytes the load counts for it.
-    fn ask(
+/// A kind of request.
+pub(super) trait RequestLoad: Send + Sync + 'static {
+    /// Sends request `number` and returns the number of bytes to count for it.
+    fn send(
         &self,
         connection: &mut Connection,
         number: u32,
     ) -> impl Future<Output = Result<u64, ClientError>> + Send;
 }
 
-/// How many requests, and over how many connections.
+/// The number of requests and connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Volume {
     pub requests: u32,
@@ -41,18 +41,18 @@ pub(super) struct Volume {
     pub accept: Encoding,
 }
 
-/// What one connection, or all, got done.
+/// The results of one connection, or of all.
 #[derive(Debug, Default)]
-struct Done {
+struct RequestResults {
     latencies: Latencies,
     bytes: u64,
     failed: u64,
     first_failure: Option<ClientError>,
-    /// When the last answer came, or failed to come.
+    /// When the last response arrived or failed.
     ended: Option<Instant>,
 }
 
-impl Done {
+impl RequestResults {
     fn add(&mut self, other: Self) {
         self.latencies.merge(&other.latencies);
         self.bytes += other.bytes;
@@ -62,16 +62,17 @@ impl Done {
     }
 }
 
-/// Sends all requests and reports on them. The connections are open before the clock starts.
+/// Sends all requests and adds the results to the report. The connections are opened before the
+/// clock starts.
 ///
 /// # Errors
-/// A connection cannot be opened, or the process not be measured. Requests that fail are faults.
-pub(super) async fn run<A: Ask>(
+/// A connection cannot be opened, or the process cannot be measured. Failed requests are faults.
+pub(super) async fn run<A: RequestLoad>(
     report: &mut Report,
     target: &Arc<Target>,
     volume: Volume,
     pid: Option<u32>,
-    ask: Arc<A>,
+    load: Arc<A>,
 ) -> Result<(), BenchError> {
     let tasks = Tasks::new();
     let connections = (0..volume.connections).map(|_| client::connect(target, &tasks));
@@ -85,7 +86,7 @@ pub(super) async fn run<A: Ask>(
     for (connection, driver) in connections {
         let work = work(
             connection.accepting(volume.accept),
-            Arc::clone(&ask),
+            Arc::clone(&load),
             Arc::clone(&next),
             volume.requests,
         );
@@ -93,37 +94,37 @@ pub(super) async fn run<A: Ask>(
     }
     while !workers.iter().all(JoinHandle::is_finished) {
         progress.set(next.load(Ordering::Relaxed).min(volume.requests).into());
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     let after = process.map(Process::usage).transpose()?;
     report.throughput = progress.end();
-    let mut done = Done::default();
+    let mut done = RequestResults::default();
     for worker in workers {
         done.add(worker.await?);
     }
     tasks.cancel();
-    // Not when it was looked at, but when the last answer came.
+    // The time of the last response, not of the last poll.
     let elapsed = done.ended.map_or(Duration::ZERO, |ended| ended - begin);
-    tell(report, volume, &done, elapsed, before.zip(after));
+    add_results(report, volume, &done, elapsed, before.zip(after));
     Ok(())
 }
 
-async fn work<A: Ask>(
+async fn work<A: RequestLoad>(
     mut connection: Connection,
-    ask: Arc<A>,
+    load: Arc<A>,
     next: Arc<AtomicU32>,
     requests: u32,
-) -> Done {
-    let mut done = Done::default();
+) -> RequestResults {
+    let mut done = RequestResults::default();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         if number >= requests {
             return done;
         }
         let begin = Instant::now();
-        let answer = ask.ask(&mut connection, number).await;
+        let result = load.send(&mut connection, number).await;
         done.ended = Some(Instant::now());
-        match answer {
+        match result {
             Ok(bytes) => {
                 done.latencies.record(begin.elapsed());
                 done.bytes += bytes;
@@ -140,10 +141,10 @@ async fn work<A: Ask>(
     }
 }
 
-fn tell(
+fn add_results(
     report: &mut Report,
     volume: Volume,
-    done: &Done,
+    done: &RequestResults,
     elapsed: Duration,
     usage: Option<(Usage, Usage)>,
 ) {

@@ -1,7 +1,7 @@
-//! The subcommand: from its arguments to the printed report and an exit code.
+//! Runs `watchet bench`: from the arguments to the printed report and the exit code.
 //!
-//! Exit codes: 0, all was as it should be; 1, it could not be measured, or the report has faults (they
-//! are told on stderr, the report on stdout all the same); 2, wrong arguments.
+//! Exit codes: 0, success; 1, the measurement failed or the report has faults (printed to stderr;
+//! the report still goes to stdout); 2, invalid arguments.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
 
 use super::args::{
-    AnswerArgs, FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, TargetArgs, WatchArgs,
+    FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, ResponseArgs, TargetArgs, WatchArgs,
 };
 use super::client::ClientError;
 use super::floor::{self, Floor, FloorError};
@@ -20,7 +20,7 @@ use super::report::{Report, UnknownKey};
 use super::target::{Target, TargetError};
 use super::{churn, fill, page, read, storm, watch};
 
-/// Why there is no report, or none without faults.
+/// Why there is no report, or why it has faults.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BenchError {
     #[error(transparent)]
@@ -60,11 +60,11 @@ impl BenchError {
     }
 }
 
-/// The grammar of `bench`.
+/// Returns the command line of `bench`.
 pub fn command() -> Command {
-    // The words come after the loads: clap would take theirs from the type's own comment.
+    // Set after the subcommands: clap would use the doc comment of the type instead.
     Load::augment_subcommands(Command::new("bench"))
-        .about("Put load on a Kubernetes API server, this one or any other, and measure it")
+        .about("Generate load on a Kubernetes API server and measure it")
         .after_help(
             "A report goes to stdout; the exit code is 1 when something was lost or failed.\n\n\
              With $KUBECONFIG naming the server, and PID being its process on this machine:\n  \
@@ -78,13 +78,13 @@ pub fn command() -> Command {
         .subcommand_required(true)
 }
 
-/// Runs what the matched arguments say.
+/// Runs the subcommand with the parsed arguments.
 pub fn main(matches: &ArgMatches) -> ExitCode {
     match run(matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell when stderr is gone; the exit code still says it.
-            let _told = writeln!(io::stderr(), "watchet bench: {error}");
+            // If stderr is closed, the exit code still reports the failure.
+            let _written = writeln!(io::stderr(), "watchet bench: {error}");
             ExitCode::from(error.exit_code())
         }
     }
@@ -125,7 +125,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 target: floor.target_args(),
                 report: report.clone(),
                 load: args.load,
-                answers: AnswerArgs::default(),
+                responses: ResponseArgs::default(),
             };
             (in_runtime(watch::run(args, &target))?, report)
         }
@@ -136,7 +136,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 target: floor.target_args(),
                 report: report.clone(),
                 query: floor::list_query(args.requests, args.connections),
-                answers: AnswerArgs::default(),
+                responses: ResponseArgs::default(),
             };
             (in_runtime(read::list(args, &target))?, report)
         }
@@ -148,7 +148,7 @@ fn open(args: &TargetArgs) -> Result<Arc<Target>, TargetError> {
     Ok(Arc::new(Target::open(args)?))
 }
 
-/// The floor's process as a target that is measured.
+/// Returns the floor's process as the target and as the measured process.
 fn on(floor: &Floor, report: FloorReportArgs) -> Result<(Arc<Target>, ReportArgs), TargetError> {
     let report = ReportArgs {
         pid: Some(floor.pid()),
@@ -172,7 +172,7 @@ fn in_runtime(
 
 fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
     let text = if how.json {
-        serde_json::to_string_pretty(report).expect("its keys are texts") + "\n"
+        serde_json::to_string_pretty(report).expect("all keys are strings") + "\n"
     } else if how.print.is_empty() {
         report.table()
     } else {

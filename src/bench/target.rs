@@ -1,5 +1,5 @@
-//! The server that is loaded: its address, how it is trusted and who asks, checked once and shared by
-//! all connections. It opens none.
+//! The server to load: its address, TLS and credentials, validated once and shared by all
+//! connections.
 
 use std::sync::Arc;
 
@@ -14,50 +14,50 @@ use crate::informer::{
     InvalidRestConfig, Kubeconfig, KubeconfigError, RestConfig, RestConfigError, Token,
 };
 
-/// The target cannot be used.
+/// Why the target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TargetError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
     Config(#[from] RestConfigError),
-    #[error("no server is named: give --kubeconfig or --server")]
+    #[error("no server given: use --kubeconfig or --server")]
     None,
-    #[error("the kubeconfig {0}, and the figures would be of that too: give --server and --token")]
+    #[error("the kubeconfig {0}, which the measurement would include: use --server and --token")]
     Indirect(&'static str),
-    #[error("server {url:?} is no URL: {source}")]
+    #[error("server {url:?} is not a URL: {source}")]
     Url { url: String, source: InvalidUri },
-    #[error("server {url:?} must begin with https:// or http:// and name a host")]
+    #[error("server {url:?} must start with https:// or http:// and have a host")]
     Scheme { url: String },
     #[error("server {url:?} has a path: only servers at the root are supported")]
     Path { url: String },
-    #[error("the name {name:?} cannot be in a certificate")]
+    #[error("the name {name:?} is not valid in a certificate")]
     Name { name: String },
     #[error(transparent)]
     Tls(#[from] InvalidRestConfig),
     #[error("the token cannot be read: {0}")]
     TokenFile(String),
-    #[error("the token cannot be sent: {0}")]
+    #[error("the token is not a valid header value: {0}")]
     Token(#[from] InvalidHeaderValue),
 }
 
-/// Where connections go.
+/// A server to load.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The URL, as it is told in the report.
+    /// The URL, for the report.
     pub url: String,
     pub host: String,
     pub port: u16,
-    /// `None`: plain HTTP.
+    /// `None` for plain HTTP.
     pub tls: Option<Tls>,
     pub protocol: Protocol,
-    /// Headers of every request.
+    /// The headers of every request.
     pub headers: HeaderMap,
-    /// `host:port` as requests name it.
+    /// `host:port` of requests.
     pub authority: String,
 }
 
-/// How connections are encrypted.
+/// The TLS settings of connections.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub config: Arc<ClientConfig>,
@@ -65,10 +65,11 @@ pub(super) struct Tls {
 }
 
 impl Target {
-    /// Checks what the arguments, and the kubeconfig that they or the environment name, say.
+    /// Loads the target from the arguments or from the kubeconfig that they or the environment
+    /// select.
     ///
     /// # Errors
-    /// Something is missing or cannot be used.
+    /// A setting is missing or invalid.
     pub(super) fn open(args: &TargetArgs) -> Result<Self, TargetError> {
         let config = match &args.server {
             Some(server) => RestConfig {
@@ -90,10 +91,10 @@ impl Target {
         Self::new(&config, args.http)
     }
 
-    /// What `config` says, by `protocol`.
+    /// Creates a target from `config` that is used over `protocol`.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// A setting is not supported.
     pub(super) fn new(config: &RestConfig, protocol: Protocol) -> Result<Self, TargetError> {
         let url = config.server.as_str();
         let url = url.strip_suffix('/').unwrap_or(url).to_owned();
@@ -115,10 +116,10 @@ impl Target {
         let plain_host = host.trim_matches(['[', ']']).to_owned();
         let mut headers = HeaderMap::new();
         if config.proxy_url.is_some() {
-            return Err(TargetError::Indirect("names a proxy"));
+            return Err(TargetError::Indirect("uses a proxy"));
         }
         if config.impersonate.is_some() {
-            return Err(TargetError::Indirect("asks as somebody else"));
+            return Err(TargetError::Indirect("impersonates a user"));
         }
         if let Some(token) = token(config)? {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
@@ -141,7 +142,7 @@ impl Target {
     }
 }
 
-/// The bearer token, as it is now: a run is short.
+/// Returns the current bearer token: a run is too short for it to expire.
 fn token(config: &RestConfig) -> Result<Option<String>, TargetError> {
     match &config.token {
         None => Ok(None),
@@ -150,7 +151,7 @@ fn token(config: &RestConfig) -> Result<Option<String>, TargetError> {
             Ok(token) => Ok(Some(token.trim().to_owned())),
             Err(error) => Err(TargetError::TokenFile(format!("{path:?}: {error}"))),
         },
-        Some(Token::Exec(_)) => Err(TargetError::Indirect("has a program give the credentials")),
+        Some(Token::Exec(_)) => Err(TargetError::Indirect("uses a credential plugin")),
     }
 }
 
@@ -164,7 +165,7 @@ fn tls(config: &RestConfig, host: &str, protocol: Protocol) -> Result<Tls, Targe
         Protocol::Http1 => b"http/1.1".to_vec(),
         Protocol::Http2 => b"h2".to_vec(),
     }];
-    // Each connection stands for a client of its own, which has no session to resume.
+    // Each connection represents a separate client, which has no session to resume.
     config.resumption = Resumption::disabled();
     Ok(Tls {
         config: Arc::new(config),
@@ -206,12 +207,12 @@ mod tests {
             Ok(("127.0.0.1", 80, "127.0.0.1:80", false)),
         );
         check("https://a/clusters/b", Err("has a path"));
-        check("ftp://a", Err("must begin with"));
-        check("localhost:8080", Err("must begin with"));
-        check("https://", Err("is no URL"));
+        check("ftp://a", Err("must start with"));
+        check("localhost:8080", Err("must start with"));
+        check("https://", Err("is not a URL"));
     }
     #[test]
-    fn what_stands_between_is_refused() {
+    fn indirect_targets_are_rejected() {
         let refused = |change: fn(&mut RestConfig)| {
             let mut config = RestConfig::new("http://a");
             change(&mut config);
@@ -220,10 +221,10 @@ mod tests {
                 .to_string()
         };
         let proxy = refused(|config| config.proxy_url = Some("http://b".into()));
-        assert!(proxy.contains("names a proxy"), "{proxy}");
+        assert!(proxy.contains("uses a proxy"), "{proxy}");
         let other = refused(|config| config.impersonate = Some(Default::default()));
-        assert!(other.contains("as somebody else"), "{other}");
-        let gone = refused(|config| config.token = Some(Token::File("/nowhere".into())));
-        assert!(gone.contains("/nowhere"), "{gone}");
+        assert!(other.contains("impersonates"), "{other}");
+        let missing = refused(|config| config.token = Some(Token::File("/nowhere".into())));
+        assert!(missing.contains("/nowhere"), "{missing}");
     }
 }

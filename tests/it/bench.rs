@@ -276,7 +276,7 @@ async fn an_event_that_comes_twice_is_a_failed_run() {
             ("events_duplicate", json!(5)),
         ],
     );
-    assert!(stderr.contains("5 events were told twice"), "{stderr}");
+    assert!(stderr.contains("5 events were received twice"), "{stderr}");
     server.stop().await;
 }
 
@@ -371,7 +371,7 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         ),
         (
             &["list", "pods", "--server=ftp://a"],
-            "must begin with https://",
+            "must start with https://",
         ),
         (
             &["list", "pods", "--accept=xml"],

@@ -1,9 +1,9 @@
-//! Which requests a churn is made of: the verbs, and how often each is sent.
+//! The request mix of a churn: the verbs and their weights.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a worker asks for.
+/// A request of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum Verb {
     Create,
@@ -24,7 +24,7 @@ impl Verb {
         Self::List,
     ];
 
-    /// As the command line and the report call it.
+    /// Returns the name on the command line and in the report.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -36,7 +36,7 @@ impl Verb {
         }
     }
 
-    /// The row of the report that has its latencies.
+    /// Returns the report key of its latencies.
     pub(super) const fn latency_row(self) -> &'static str {
         match self {
             Self::Create => "latency_us_create",
@@ -49,12 +49,12 @@ impl Verb {
     }
 }
 
-/// How often each verb is chosen, relative to the others. Creations are not chosen: whatever a worker
-/// would change is created when it is not there.
+/// The relative weights of the verbs. Create has no weight: an absent object is created instead of
+/// changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::bench) struct Mix(Vec<(Verb, u32)>);
 
-/// The text is no mix.
+/// Why a text is not a valid mix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::bench) enum MixError {
     #[error("{0:?} must be VERB=WEIGHT, and VERB one of update, patch, delete, get, list")]
@@ -73,7 +73,7 @@ impl FromStr for Mix {
         for part in text.split(',') {
             let parsed = part.split_once('=').and_then(|(name, weight)| {
                 let chosen = |verb: &Verb| *verb != Verb::Create && verb.name() == name;
-                // Few enough digits that no sum of them overflows.
+                // So few digits that their sum cannot overflow.
                 let weight = weight.parse::<u16>().ok()?;
                 Some((Verb::ALL.into_iter().find(chosen)?, weight.into()))
             });
@@ -99,7 +99,7 @@ impl fmt::Display for Mix {
 }
 
 impl Mix {
-    /// One of the verbs.
+    /// Chooses a verb at random by weight.
     pub(super) fn choose(&self, random: &mut fastrand::Rng) -> Verb {
         let sum = self.0.iter().map(|(_, weight)| weight).sum();
         let mut left = random.u32(0..sum);
@@ -109,7 +109,7 @@ impl Mix {
             }
             left -= weight;
         }
-        unreachable!("what is left is less than the sum of the weights")
+        unreachable!("the remainder is less than the sum of the weights")
     }
 }
 
@@ -133,13 +133,13 @@ mod tests {
         assert!(delete.abs_diff(1_000) < 200, "{delete}");
     }
 
-    fn check(text: &str, complaint: &str) {
+    fn check(text: &str, problem: &str) {
         let error = text.parse::<Mix>().unwrap_err().to_string();
-        assert!(error.contains(complaint), "{text}: {error}");
+        assert!(error.contains(problem), "{text}: {error}");
     }
 
     #[test]
-    fn what_is_no_mix_is_refused() {
+    fn invalid_mixes_are_rejected() {
         check("", "must be VERB=WEIGHT");
         check("update", "must be VERB=WEIGHT");
         check("create=1", "must be VERB=WEIGHT");

@@ -1,34 +1,34 @@
-//! What one watcher of a churn was told, held against the board: nothing lost, twice, out of order or made
-//! up; and the state that it adds up to, which a list must show too.
+//! The events that one watcher of a churn received, checked against the log: none lost, duplicated,
+//! out of order or unknown; and the resulting state, which must equal a list.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::board::{Board, WriteId};
+use super::write_log::{WriteId, WriteLog};
 use crate::bench::decode::{List, Malformed};
 use crate::bench::frames::{Frame, Kind};
 
-/// That a watcher was told of a write, and of the deletion after it.
+/// Bits of a write whose event, and the event of whose deletion, was received.
 const WRITTEN: u8 = 1;
 const DELETED: u8 = 2;
 
-/// The version of an object, and the write that it is the result of.
+/// The objects by number, each with its last write and version.
 pub(super) type State = HashMap<u32, (u32, u64)>;
 
-/// What a watcher, or all, were told that they should not have been, or not told.
+/// How the events of a watcher, or of all, differ from what happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Faults {
-    /// Acknowledged changes that it was not told of.
+    /// Acknowledged changes that were not received.
     pub lost: u64,
     pub duplicate: u64,
     pub out_of_order: u64,
-    /// Changes that no worker made.
+    /// Changes that no worker sent.
     pub foreign: u64,
-    /// Creations that were told as changes, or the other way round.
+    /// Creations received as changes, or changes as creations.
     pub mistyped: u64,
-    /// Objects that a list shows otherwise than the watch left them.
+    /// Objects that differ between the final state and a list.
     pub differing: u64,
-    /// The first that a watch said instead of an event.
+    /// The first invalid frame or error event.
     pub error: Option<String>,
 }
 
@@ -44,45 +44,49 @@ impl Faults {
     }
 }
 
-/// What was told to a watcher.
+/// The events that a watcher received.
 #[derive(Debug)]
 pub(super) struct Tally {
     run: u32,
-    /// By object and write.
-    told: Vec<Vec<u8>>,
+    /// The received bits, by object and write.
+    seen: Vec<Vec<u8>>,
     state: State,
     pub last_version: u64,
     faults: Faults,
 }
 
 impl Tally {
-    /// Of a watcher that begins at `version`, when there is no object.
+    /// Creates the record of a watcher that starts at `version`, when there are no objects.
     pub(super) fn new(run: u32, objects: u32, version: u64) -> Self {
         Self {
             run,
-            told: vec![Vec::new(); objects as usize],
+            seen: vec![Vec::new(); objects as usize],
             state: State::new(),
             last_version: version,
             faults: Faults::default(),
         }
     }
 
-    /// Takes in a frame. Returns how long ago the change was sent, when it is told for the first time.
-    pub(super) fn take(
+    /// Processes a frame. Returns the time since the change was sent, if it is the first event of
+    /// that change.
+    pub(super) fn process(
         &mut self,
-        board: &Board,
+        log: &WriteLog,
         frame: Result<Frame<'_>, Malformed>,
     ) -> Option<Duration> {
         let frame = match frame {
             Ok(frame) if frame.kind == Kind::Error => return self.error(frame.text()),
             Ok(frame) => frame,
-            Err(malformed) => return self.error(format!("what is no event: {malformed}")),
+            Err(malformed) => return self.error(format!("an invalid event: {malformed}")),
         };
         let Some(version) = frame.object.version() else {
-            return self.error(format!("no version that is a number: {}", frame.text()));
+            return self.error(format!(
+                "an event without a numeric version: {}",
+                frame.text()
+            ));
         };
         if frame.kind == Kind::Bookmark {
-            // It may repeat a version, and must not go back.
+            // A bookmark may repeat a version but must not go back.
             self.faults.out_of_order += u64::from(version < self.last_version);
             self.last_version = self.last_version.max(version);
             return None;
@@ -94,17 +98,23 @@ impl Tally {
             self.faults.foreign += 1;
             return None;
         };
-        self.change(board, frame.kind, board.write_of(mark.event), version)
+        self.change(log, frame.kind, log.write_of(mark.event), version)
     }
 
-    fn change(&mut self, board: &Board, kind: Kind, id: WriteId, version: u64) -> Option<Duration> {
+    fn change(
+        &mut self,
+        log: &WriteLog,
+        kind: Kind,
+        id: WriteId,
+        version: u64,
+    ) -> Option<Duration> {
         let deleted = kind == Kind::Deleted;
         if deleted {
             self.state.remove(&id.object);
         } else {
             self.state.insert(id.object, (id.write, version));
         }
-        let write = board.look(id);
+        let write = log.get(id);
         let sent = write.and_then(|write| match deleted {
             true => Some(write.deletion?.sent),
             false => Some(write.sent),
@@ -113,19 +123,19 @@ impl Tally {
             self.faults.foreign += 1;
             return None;
         };
-        let told = &mut self.told[id.object as usize];
-        if told.len() <= id.write as usize {
-            told.resize(id.write as usize + 1, 0);
+        let seen = &mut self.seen[id.object as usize];
+        if seen.len() <= id.write as usize {
+            seen.resize(id.write as usize + 1, 0);
         }
-        let (told, bit) = match deleted {
-            true => (&mut told[id.write as usize], DELETED),
-            false => (&mut told[id.write as usize], WRITTEN),
+        let (seen, bit) = match deleted {
+            true => (&mut seen[id.write as usize], DELETED),
+            false => (&mut seen[id.write as usize], WRITTEN),
         };
-        if *told & bit != 0 {
+        if *seen & bit != 0 {
             self.faults.duplicate += 1;
             return None;
         }
-        *told |= bit;
+        *seen |= bit;
         if !deleted && (kind == Kind::Added) != write.creates {
             self.faults.mistyped += 1;
         }
@@ -137,12 +147,12 @@ impl Tally {
         None
     }
 
-    /// What went wrong, when all changes of the board are over and a list then shows `listed`,
-    /// if there is one.
-    pub(super) fn close(mut self, board: &Board, listed: Option<&State>) -> Faults {
-        for (id, write) in board.writes() {
-            let told = self.told[id.object as usize].get(id.write as usize);
-            let lacks = |bit: u8| told.is_none_or(|told| told & bit == 0);
+    /// Returns the faults, once all changes in the log are complete; `listed` is the final list, if
+    /// available.
+    pub(super) fn close(mut self, log: &WriteLog, listed: Option<&State>) -> Faults {
+        for (id, write) in log.writes() {
+            let seen = self.seen[id.object as usize].get(id.write as usize);
+            let lacks = |bit: u8| seen.is_none_or(|seen| seen & bit == 0);
             let deleted = write.deletion.is_some_and(|deletion| deletion.acknowledged);
             self.faults.lost += u64::from(write.acknowledged && lacks(WRITTEN));
             self.faults.lost += u64::from(deleted && lacks(DELETED));
@@ -158,11 +168,11 @@ impl Tally {
     }
 }
 
-/// The state that a list shows, as far as it is of the run.
-pub(super) fn state(board: &Board, run: u32, list: &List) -> State {
+/// Returns the state in a list, limited to objects of the run.
+pub(super) fn state(log: &WriteLog, run: u32, list: &List) -> State {
     let ours = list.items.iter().filter_map(|item| {
         let mark = item.mark.filter(|mark| mark.run == run)?;
-        let WriteId { object, write } = board.write_of(mark.event);
+        let WriteId { object, write } = log.write_of(mark.event);
         Some((object, (write, item.version)))
     });
     ours.collect()

@@ -1,5 +1,5 @@
-//! A watcher of a churn: it watches all of its objects over a connection of its own, and every so many
-//! events it leaves and resumes from the last version that it saw, as clients do.
+//! A watcher of a churn: watches all objects over its own connection, and after a number of events
+//! reconnects and resumes from the last version, as clients do.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,15 +11,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::all;
-use super::board::Board;
 use super::tally::Tally;
+use super::write_log::WriteLog;
 use crate::bench::args::Encoding;
 use crate::bench::client::{self, ClientError, Connection};
 use crate::bench::frames::Frames;
 use crate::bench::target::Target;
 use crate::tasks::Tasks;
 
-/// All that the watchers of a run have in common.
+/// What all watchers of a run share.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub target: Arc<Target>,
@@ -27,17 +27,17 @@ pub(super) struct Plan {
     pub accept: Encoding,
     /// The version before the first write.
     pub from: u64,
-    /// After how many events a watch is left; `None`: never.
+    /// The number of events after which a watch is resumed; `None` for never.
     pub resume: Option<u32>,
-    pub board: Arc<Board>,
+    pub log: Arc<WriteLog>,
     pub opening: Semaphore,
-    /// Ends the watches.
+    /// Ends the watches when cancelled.
     pub stop: CancellationToken,
 }
 
-/// Why a watch is read no further.
-enum Left {
-    /// To be resumed.
+/// Why reading a watch ended.
+enum WatchEnd {
+    /// The watcher resumes it.
     Resume,
     /// The run is over.
     Stop,
@@ -46,29 +46,29 @@ enum Left {
 }
 
 impl Plan {
-    /// Watches as watcher `number` until the run is over.
+    /// Runs watcher `number` until the run is over.
     ///
     /// # Errors
-    /// A watch cannot be opened; it counts as ended.
+    /// A watch cannot be opened; the watcher counts as ended.
     pub(super) async fn watch(
         self: Arc<Self>,
         number: u32,
         tasks: Tasks,
     ) -> Result<Tally, ClientError> {
-        let mut tally = Tally::new(self.run, self.board.objects(), self.from);
+        let mut tally = Tally::new(self.run, self.log.objects(), self.from);
         let mut first = true;
         loop {
             let left = self.connect(&mut tally, number, first, &tasks).await;
             first = false;
             match left {
-                Ok(Left::Resume) => drop(self.board.resumed.fetch_add(1, Ordering::Relaxed)),
-                Ok(Left::Stop) => return Ok(tally),
-                Ok(Left::Ended) => {
-                    self.board.ended.fetch_add(1, Ordering::Relaxed);
+                Ok(WatchEnd::Resume) => drop(self.log.resumed.fetch_add(1, Ordering::Relaxed)),
+                Ok(WatchEnd::Stop) => return Ok(tally),
+                Ok(WatchEnd::Ended) => {
+                    self.log.ended.fetch_add(1, Ordering::Relaxed);
                     return Ok(tally);
                 }
                 Err(error) => {
-                    self.board.ended.fetch_add(1, Ordering::Relaxed);
+                    self.log.ended.fetch_add(1, Ordering::Relaxed);
                     return Err(error);
                 }
             }
@@ -81,15 +81,15 @@ impl Plan {
         number: u32,
         first: bool,
         tasks: &Tasks,
-    ) -> Result<Left, ClientError> {
-        let permit = self.opening.acquire().await.expect("it is never closed");
+    ) -> Result<WatchEnd, ClientError> {
+        let permit = self.opening.acquire().await.expect("never closed");
         let (connection, driver) = client::connect(&self.target, tasks).await?;
         let mut connection = connection.accepting(self.accept);
         let work = async {
             let body = self.open(&mut connection, tally.last_version).await?;
             drop(permit);
             if first {
-                self.board.opened.fetch_add(1, Ordering::Relaxed);
+                self.log.opened.fetch_add(1, Ordering::Relaxed);
             }
             Ok(self.read(body, tally, number).await)
         };
@@ -107,36 +107,41 @@ impl Plan {
         Ok(response.into_body())
     }
 
-    async fn read(&self, mut body: hyper::body::Incoming, tally: &mut Tally, number: u32) -> Left {
+    async fn read(
+        &self,
+        mut body: hyper::body::Incoming,
+        tally: &mut Tally,
+        number: u32,
+    ) -> WatchEnd {
         let mut frames = Frames::new(self.accept);
         let mut latencies = Vec::new();
         let mut left = self.resume;
         let mut stop = std::pin::pin!(self.stop.cancelled());
         loop {
-            // What has come is read first; when nothing has, the end is looked for.
+            // Received data is read first; the end is checked when there is none.
             let frame = tokio::select! {
                 biased;
                 frame = body.frame() => frame,
-                () = &mut stop => return Left::Stop,
+                () = &mut stop => return WatchEnd::Stop,
             };
             let Some(Ok(frame)) = frame else {
-                return Left::Ended;
+                return WatchEnd::Ended;
             };
             let Some(data) = frame.data_ref() else {
                 continue;
             };
             frames.push(data, |frame| {
-                latencies.extend(tally.take(&self.board, frame))
+                latencies.extend(tally.process(&self.log, frame))
             });
-            let told = latencies.len() as u64;
-            self.board.to_each.with(number, |some| {
+            let received = latencies.len() as u64;
+            self.log.to_each.with(number, |some| {
                 latencies.drain(..).for_each(|latency| some.record(latency));
             });
-            self.board.delivered.fetch_add(told, Ordering::Relaxed);
+            self.log.delivered.fetch_add(received, Ordering::Relaxed);
             if let Some(left) = &mut left {
-                *left = left.saturating_sub(told as u32);
+                *left = left.saturating_sub(received as u32);
                 if *left == 0 {
-                    return Left::Resume;
+                    return WatchEnd::Resume;
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! A worker of a churn: a connection that changes the objects it owns and reads what it wrote. Nobody else
-//! writes these objects, so it knows what every consistent read must show.
+//! A worker of a churn: a connection that changes its own objects and reads them. Nobody else
+//! writes these objects, so the worker knows what every consistent read must return.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::board::{Board, WriteId};
 use super::mix::{Mix, Verb};
+use super::write_log::{WriteId, WriteLog};
 use super::{NAMESPACE, all, name};
 use crate::bench::args::{Encoding, Resource};
 use crate::bench::client::{ClientError, Connection};
@@ -20,29 +20,29 @@ use crate::bench::objects::{self, Spec, collection};
 use crate::bench::pace::Pace;
 use crate::bench::read::list_of;
 
-/// What the workers of a run have in common.
+/// What the workers of a run share.
 #[derive(Debug)]
 pub(super) struct Work {
     pub run: u32,
     pub size: usize,
-    /// Of what is read.
+    /// The encoding of responses to reads.
     pub accept: Encoding,
     pub mix: Mix,
     pub pace: Pace,
     pub deadline: Option<Instant>,
-    pub board: Arc<Board>,
+    pub log: Arc<WriteLog>,
 }
 
-/// What a worker, or all, found out beside latencies.
+/// The counts of a worker, or of all, other than latencies.
 #[derive(Debug, Default)]
-pub(super) struct Worked {
+pub(super) struct WorkerResult {
     pub failed: u64,
     pub first_failure: Option<ClientError>,
-    /// Consistent reads that did not show the worker's own last write.
+    /// Consistent reads that did not return the worker's last write.
     pub stale: u64,
 }
 
-impl Worked {
+impl WorkerResult {
     pub(super) fn add(&mut self, other: Self) {
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
@@ -50,43 +50,48 @@ impl Worked {
     }
 }
 
-/// An object of a worker.
+/// An object that a worker owns.
 #[derive(Debug)]
-struct Owned {
+struct OwnedObject {
     object: u32,
-    /// The write that made it what it is; `None` when it is not there.
-    is: Option<WriteId>,
+    /// The last write; `None` if the object does not exist.
+    last_write: Option<WriteId>,
 }
 
-/// One that works.
+/// A worker.
 #[derive(Debug)]
 pub(super) struct Worker {
     number: u32,
     work: Arc<Work>,
-    owned: Vec<Owned>,
+    owned: Vec<OwnedObject>,
     random: fastrand::Rng,
-    worked: Worked,
+    worked: WorkerResult,
 }
 
 impl Worker {
-    /// Number `number` of `workers`, who share the objects.
+    /// Creates worker `number` of `workers`, which divide the objects among themselves.
     pub(super) fn new(number: u32, workers: u32, work: &Arc<Work>, seed: u64) -> Self {
-        let objects = (number..work.board.objects()).step_by(workers as usize);
+        let objects = (number..work.log.objects()).step_by(workers as usize);
         Self {
             number,
             work: Arc::clone(work),
-            owned: objects.map(|object| Owned { object, is: None }).collect(),
+            owned: objects
+                .map(|object| OwnedObject {
+                    object,
+                    last_write: None,
+                })
+                .collect(),
             random: fastrand::Rng::with_seed(seed.wrapping_add(number.into())),
-            worked: Worked::default(),
+            worked: WorkerResult::default(),
         }
     }
 
-    /// Works until no turn is left, time is up, or the connection fails.
-    pub(super) async fn run(mut self, mut connection: Connection) -> Worked {
+    /// Sends requests until no turn is left, time is up, or the connection fails.
+    pub(super) async fn run(mut self, mut connection: Connection) -> WorkerResult {
         let work = Arc::clone(&self.work);
         while !self.owned.is_empty() {
             let turn = match work.deadline {
-                // A turn that nobody takes any more is no loss.
+                // A turn that is cancelled by the end of the run is not needed.
                 Some(deadline) => timeout_at(deadline, work.pace.turn()).await.ok().flatten(),
                 None => work.pace.turn().await,
             };
@@ -100,11 +105,11 @@ impl Worker {
             let at = self.random.usize(..self.owned.len());
             let verb = self.verb(at);
             let begin = Instant::now();
-            match self.ask(&mut connection, verb, at).await {
+            match self.send_request(&mut connection, verb, at).await {
                 Ok(()) => {
-                    let latencies = work.board.latencies(verb);
+                    let latencies = work.log.latencies(verb);
                     latencies.with(self.number, |some| some.record(begin.elapsed()));
-                    work.board.operations.fetch_add(1, Ordering::Relaxed);
+                    work.log.operations.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
                     let connection_lives = error.status().is_some();
@@ -114,7 +119,7 @@ impl Worker {
                         break;
                     }
                     if !matches!(verb, Verb::Get | Verb::List) {
-                        // Whether it happened is not known, so nothing more can be said of it.
+                        // The outcome is unknown, so the worker cannot check anything further.
                         self.owned.swap_remove(at);
                     }
                 }
@@ -127,12 +132,12 @@ impl Worker {
         match self.work.mix.choose(&mut self.random) {
             Verb::Get => Verb::Get,
             Verb::List => Verb::List,
-            _ if self.owned[at].is.is_none() => Verb::Create,
+            _ if self.owned[at].last_write.is_none() => Verb::Create,
             verb => verb,
         }
     }
 
-    async fn ask(
+    async fn send_request(
         &mut self,
         connection: &mut Connection,
         verb: Verb,
@@ -140,7 +145,7 @@ impl Worker {
     ) -> Result<(), ClientError> {
         connection.set_accept(match verb {
             Verb::Get | Verb::List => self.work.accept,
-            // Their answers are read by nobody, and that of a deletion is no object.
+            // The responses of writes are not read, and that of a deletion is not the object.
             _ => Encoding::Json,
         });
         match verb {
@@ -158,10 +163,10 @@ impl Worker {
         at: usize,
     ) -> Result<(), ClientError> {
         let owned = &mut self.owned[at];
-        let id = self.work.board.sending(owned.object, verb == Verb::Create);
+        let id = self.work.log.sending(owned.object, verb == Verb::Create);
         let mark = Mark {
             run: self.work.run,
-            event: self.work.board.event(id),
+            event: self.work.log.event(id),
         };
         let (method, path) = match verb {
             Verb::Create => (
@@ -176,52 +181,54 @@ impl Worker {
             _ => self.work.body(owned.object, mark),
         };
         connection.send(method, &path, body).await?;
-        self.work.board.acknowledged(id);
-        owned.is = Some(id);
+        self.work.log.acknowledged(id);
+        owned.last_write = Some(id);
         Ok(())
     }
 
     async fn delete(&mut self, connection: &mut Connection, at: usize) -> Result<(), ClientError> {
         let owned = &mut self.owned[at];
-        let id = owned.is.expect("what is not there is created instead");
-        self.work.board.deleting(id);
+        let id = owned
+            .last_write
+            .expect("an absent object is created instead");
+        self.work.log.deleting(id);
         let path = path(owned.object);
         connection.send(Method::DELETE, &path, Bytes::new()).await?;
-        self.work.board.acknowledged(id);
-        owned.is = None;
+        self.work.log.acknowledged(id);
+        owned.last_write = None;
         Ok(())
     }
 
     async fn get(&mut self, connection: &mut Connection, at: usize) -> Result<(), ClientError> {
         let owned = &self.owned[at];
         let path = path(owned.object);
-        // Whether it is there, and its mark; one without a mark is somebody else's.
+        // Whether the object exists, and its mark; without a mark it is not from this run.
         let shown = match connection.send(Method::GET, &path, Bytes::new()).await {
             Ok(body) => Object::read(connection.accept(), &body).map(|it| Some(it.mark())),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
             Err(error) => return Err(error),
         };
-        let shown = shown.map_err(|malformed: Malformed| ClientError::Answer {
+        let shown = shown.map_err(|malformed: Malformed| ClientError::Response {
             path,
             problem: malformed.to_string(),
         })?;
         let mark = |id| Mark {
             run: self.work.run,
-            event: self.work.board.event(id),
+            event: self.work.log.event(id),
         };
-        let expected = owned.is.map(|id| Some(mark(id)));
+        let expected = owned.last_write.map(|id| Some(mark(id)));
         self.worked.stale += u64::from(shown != expected);
         Ok(())
     }
 
     async fn list(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
         let list = list_of(connection, &all()).await?;
-        let board = &self.work.board;
+        let log = &self.work.log;
         let marks = list.items.iter().filter_map(|item| item.mark);
         let ours = marks.filter(|mark| mark.run == self.work.run);
-        let ids = ours.map(|mark| board.write_of(mark.event));
+        let ids = ours.map(|mark| log.write_of(mark.event));
         let shown: HashMap<u32, WriteId> = ids.map(|id| (id.object, id)).collect();
-        let stale = |owned: &&Owned| shown.get(&owned.object).copied() != owned.is;
+        let stale = |owned: &&OwnedObject| shown.get(&owned.object).copied() != owned.last_write;
         self.worked.stale += u64::from(self.owned.iter().any(|owned| stale(&owned)));
         Ok(())
     }

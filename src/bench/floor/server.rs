@@ -1,7 +1,6 @@
-//! The bare write loop: a plain HTTP/1.1 server for the generator's own requests only. A thread reads
-//! each connection until it becomes a watch, which is then a socket in a list; a change is written to
-//! each of them by one call. No cache, no queue, no encoding, no encryption: what a server cannot do
-//! without. It checks nothing and is no server for anything else.
+//! The bare write loop: an HTTP/1.1 server for the load generator's requests only. A thread reads
+//! each connection until it becomes a watch, which is then a socket in a list; a change is written
+//! to each of them with one call. It has no cache, queue, encoding or TLS, and validates nothing.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -14,22 +13,22 @@ use parking_lot::Mutex;
 use crate::bench::args::Resource;
 use crate::bench::objects::{self, Spec};
 
-/// What all connections share.
+/// State shared by all connections.
 struct Floor {
     version: AtomicU64,
-    /// Sockets by the selector they watch with.
+    /// Sockets by the selector of their watch.
     watches: Mutex<HashMap<String, Vec<TcpStream>>>,
     list: Vec<u8>,
 }
 
-/// A request, as far as it matters.
+/// The needed parts of a request.
 struct Request {
     method: String,
     path: String,
     body: Vec<u8>,
 }
 
-/// Says where it listens and serves until stdin is closed.
+/// Prints the address and serves until stdin closes.
 pub(super) fn serve(count: u32, size: usize) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let floor = Floor {
@@ -48,7 +47,7 @@ pub(super) fn serve(count: u32, size: usize) -> io::Result<()> {
             }
         });
         io::copy(&mut io::stdin().lock(), &mut io::sink())?;
-        // Threads that wait for clients wait for ever.
+        // The threads of open connections never end by themselves.
         std::process::exit(0)
     })
 }
@@ -69,14 +68,14 @@ fn list(count: u32, size: usize) -> Vec<u8> {
             list.push(b',');
         }
         let object = objects::render(Resource::Configmaps, &spec);
-        list.extend_from_slice(&kept(&object, u64::from(number) + 1));
+        list.extend_from_slice(&stored_object(&object, u64::from(number) + 1));
     }
     list.extend_from_slice(b"]}");
     list
 }
 
 impl Floor {
-    /// Answers until the client leaves or watches.
+    /// Serves a connection until the client disconnects or starts a watch.
     fn connection(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream.try_clone()?);
@@ -85,10 +84,10 @@ impl Floor {
                 "GET" if request.path.contains("watch=true") => {
                     return self.watch(stream, &request.path);
                 }
-                "GET" => answer(&mut stream, "200 OK", &self.list)?,
+                "GET" => respond(&mut stream, "200 OK", &self.list)?,
                 "PUT" => self.change(&mut stream, &request.body)?,
-                "POST" => answer(&mut stream, "201 Created", b"{}")?,
-                _ => answer(&mut stream, "200 OK", b"{}")?,
+                "POST" => respond(&mut stream, "201 Created", b"{}")?,
+                _ => respond(&mut stream, "200 OK", b"{}")?,
             }
         }
         Ok(())
@@ -97,7 +96,8 @@ impl Floor {
     fn watch(&self, mut stream: TcpStream, path: &str) -> io::Result<()> {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
                     transfer-encoding: chunked\r\n\r\n";
-        // Locked before the head is sent: whoever sees it is told of what comes then.
+        // Locked before the head is sent, so that a client that has the head receives every later
+        // change.
         let mut watches = self.watches.lock();
         stream.write_all(head.as_bytes())?;
         let selector = path
@@ -107,23 +107,23 @@ impl Floor {
         Ok(())
     }
 
-    /// Acknowledges a change and writes it to everyone who watches.
+    /// Acknowledges a change and writes it to all matching watches.
     fn change(&self, stream: &mut TcpStream, object: &[u8]) -> io::Result<()> {
-        // Locked before it is numbered: everyone sees the versions in their order.
+        // Locked before a version is assigned, so that all watches receive versions in order.
         let mut watches = self.watches.lock();
         let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
         let frame = frame(object, version);
-        answer(stream, "200 OK", b"{}")?;
-        let told = watches.get_mut(&selector(object)).into_iter();
-        for sockets in told {
-            // One that is gone is nobody's loss but its reader's, who counts.
+        respond(stream, "200 OK", b"{}")?;
+        let receivers = watches.get_mut(&selector(object)).into_iter();
+        for sockets in receivers {
+            // A write to a closed socket fails; the reader counts the loss.
             sockets.retain_mut(|socket| socket.write_all(&frame).is_ok());
         }
         Ok(())
     }
 }
 
-/// The selector that a watch of this object has.
+/// Returns the selector of watches that receive this object.
 fn selector(object: &[u8]) -> String {
     const NODE: &[u8] = br#""nodeName":""#;
     let Some(at) = memmem::find(object, NODE) else {
@@ -134,8 +134,9 @@ fn selector(object: &[u8]) -> String {
     format!("spec.nodeName%3D{name}")
 }
 
-/// An object with what every server adds to it, so that no fewer bytes are written than it would write.
-fn kept(object: &[u8], version: u64) -> Vec<u8> {
+/// Returns an object with the metadata that every server adds, so that as many bytes are written as
+/// by a real server.
+fn stored_object(object: &[u8], version: u64) -> Vec<u8> {
     const METADATA: &[u8] = br#""metadata":{"#;
     let at = memmem::find(object, METADATA).map_or(1, |at| at + METADATA.len());
     let (head, tail) = object.split_at(at);
@@ -145,16 +146,16 @@ fn kept(object: &[u8], version: u64) -> Vec<u8> {
     [head, added.as_bytes(), tail].concat()
 }
 
-/// The chunk that tells of an object: what a watch sends, framed as HTTP/1.1 does.
+/// Returns the HTTP/1.1 chunk with the watch frame of an object.
 fn frame(object: &[u8], version: u64) -> Vec<u8> {
-    let object = kept(object, version);
+    let object = stored_object(object, version);
     let pieces: [&[u8]; 3] = [br#"{"type":"MODIFIED","object":"#, &object, b"}\n"];
     let event = pieces.concat();
     let length = format!("{:x}\r\n", event.len());
     [length.as_bytes(), &event, b"\r\n"].concat()
 }
 
-fn answer(stream: &mut TcpStream, status: &str, body: &[u8]) -> io::Result<()> {
+fn respond(stream: &mut TcpStream, status: &str, body: &[u8]) -> io::Result<()> {
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -167,7 +168,7 @@ fn answer(stream: &mut TcpStream, status: &str, body: &[u8]) -> io::Result<()> {
 }
 
 impl Request {
-    /// The next request; `None` when the client has left.
+    /// Reads the next request; `None` if the client has disconnected.
     fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Self>> {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_to_its_node() {
+    fn a_pod_selects_watches_of_its_node() {
         assert_eq!(
             selector(br#"{"spec":{"nodeName":"n-1"}}"#),
             "spec.nodeName%3Dn-1"

@@ -1,5 +1,5 @@
-//! How many objects a list has, counted while its bytes pass: the lists of a storm together are more than
-//! memory holds. It relies on the other end being a server that one list was already understood from.
+//! Counts the objects of a list while its bytes stream by: the lists of a storm together do not fit
+//! in memory. Relies on a server of which one list was decoded before.
 
 use std::sync::LazyLock;
 
@@ -9,39 +9,39 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::bench::args::Encoding;
 use crate::bench::decode::{MAGIC, field};
 
-/// The member that every object has once, and the list itself. Inside of a text its quotes would be
+/// A member that each object has once, and the list too. Within a JSON string its quotes would be
 /// escaped.
 const VERSION: &[u8] = br#""resourceVersion":""#;
 
 static FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(VERSION));
 
-/// The longest key and length of a field.
+/// The maximum size of a field's key and length.
 const HEADER_BYTES_MAX: usize = 20;
 
-/// Counts.
+/// Counts the items of a list.
 #[derive(Debug)]
 pub(super) enum Items {
     Json(Members),
     Protobuf(Fields),
 }
 
-/// Occurrences of [`VERSION`].
+/// Counts occurrences of [`VERSION`].
 #[derive(Debug)]
 pub(super) struct Members {
     found: u64,
-    /// The last bytes, in which one may have begun.
+    /// The last bytes, where an occurrence may have begun.
     tail: Vec<u8>,
 }
 
-/// Where in the envelope, and in the list in it, the bytes are.
+/// The position within the envelope and the list message.
 #[derive(Debug)]
 pub(super) struct Fields {
     at: usize,
-    /// How many of the next bytes are the inside of a field.
+    /// How many of the next bytes are the content of a field.
     skip: usize,
-    /// Key and length of a field, as far as they have come.
+    /// The received part of a field's key and length.
     header: Vec<u8>,
-    /// Where the list ends, once it has begun.
+    /// The offset of the end of the list, once known.
     list_end: usize,
     found: u64,
     broken: bool,
@@ -72,7 +72,7 @@ impl Items {
         }
     }
 
-    /// How many there were; `None` when what came is no whole list.
+    /// Returns the number of items; `None` if the list is incomplete.
     pub(super) fn count(&self) -> Option<u64> {
         match self {
             Self::Json(members) => members.found.checked_sub(1),
@@ -86,7 +86,8 @@ impl Items {
 
 impl Members {
     fn push(&mut self, bytes: &[u8]) {
-        // One that is cut in two: a whole one fits neither into what is kept nor into what is added.
+        // Finds a split occurrence: a complete one fits neither into the tail nor into the added
+        // bytes.
         let begun = bytes.len().min(VERSION.len() - 1);
         self.tail.extend_from_slice(&bytes[..begun]);
         self.found += FINDER.find_iter(&self.tail).count() as u64;
@@ -119,7 +120,7 @@ impl Fields {
         }
     }
 
-    /// Looks at a field whose key and length have come.
+    /// Processes a field whose key and length are complete.
     fn field(&mut self) {
         let Some((number, wire_type, length)) = header(&self.header) else {
             self.broken = self.header.len() >= HEADER_BYTES_MAX;
@@ -127,7 +128,7 @@ impl Fields {
         };
         let in_list = self.at - self.header.len() < self.list_end;
         self.header.clear();
-        // Neither envelopes nor lists have any other.
+        // Envelopes and lists have no other wire types.
         self.broken = wire_type != WireType::LengthDelimited;
         if !in_list && number == field::ENVELOPE_RAW {
             self.list_end = self.at.saturating_add(length);
@@ -138,7 +139,7 @@ impl Fields {
     }
 }
 
-/// The key and the length that `bytes` are, when they are whole.
+/// Returns the key and length at the start of `bytes`, if complete.
 fn header(mut bytes: &[u8]) -> Option<(u32, WireType, usize)> {
     let (number, wire_type) = decode_key(&mut bytes).ok()?;
     let length = decode_varint(&mut bytes).ok()?;
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     fn json_list(count: usize) -> Vec<u8> {
-        // One that says so in a text, and one whose version ends right before the next.
+        // One object with the text in a string, and one whose version ends right before the next.
         let text = r#"{"resourceVersion":"1"}"#;
         let item = json!({"data": {"k": text}, "metadata": {"resourceVersion": "5"}});
         json!({"items": vec![item; count], "metadata": {"resourceVersion": "9"}})
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_counted_however_the_bytes_come() {
+    fn counts_do_not_depend_on_read_boundaries() {
         for (encoding, list) in [
             (Encoding::Json, json_list as fn(usize) -> Vec<u8>),
             (Encoding::Protobuf, protobuf_list),
@@ -218,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_has_no_count() {
+    fn truncated_lists_have_no_count() {
         let body = protobuf_list(2);
         let mut without = 0;
         for length in 0..body.len() {
             let counted = count(Encoding::Protobuf, [&body[..length]].into_iter());
-            // Between two fields nothing is missing that could be seen here.
+            // Between two fields nothing detectable is missing.
             without += usize::from(counted.is_none());
             assert_ne!(counted, Some(3));
         }

@@ -1,5 +1,5 @@
-//! `bench storm`: many clients that open the same resource at the same moment, as all informers of a
-//! server do when it comes back. Each is told of every object, or the run has failed.
+//! `bench storm`: many clients open the same resource at the same moment, as informers do after a
+//! server restart. The run fails unless each client receives every object.
 
 mod items;
 
@@ -14,8 +14,8 @@ use http_body_util::BodyExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::args::{Encoding, Opening, SelectionArgs, StormArgs};
-use super::client::{self, ClientError, Connection, OPENING_MAX};
+use super::args::{Encoding, OpenRequest, SelectionArgs, StormArgs};
+use super::client::{self, CONNECTING_MAX, ClientError, Connection};
 use super::decode::{List, Malformed};
 use super::frames::{Frame, Frames, Kind};
 use super::latency::Latencies;
@@ -28,42 +28,42 @@ use super::target::Target;
 use crate::tasks::Tasks;
 use items::Items;
 
-/// How often the run looks whether it is over.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often the run checks for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What all clients do.
+/// The request of all clients.
 #[derive(Debug)]
 struct Plan {
     path: String,
-    by: Opening,
+    by: OpenRequest,
     accept: Encoding,
     patience: Duration,
     finished: AtomicU32,
 }
 
-/// What one client was told.
+/// The objects that one client received.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct ReceivedObjects {
     objects: u64,
-    /// The sum of their versions, as far as they were looked at: two sets of as many objects that have
-    /// the same are the same, but for malice.
+    /// The sum of the versions, where they are decoded: sets of the same size and sum are
+    /// practically always equal.
     versions: u64,
 }
 
-/// An answer that came to its end.
+/// A complete response.
 #[derive(Debug)]
-struct Answer {
-    told: Told,
+struct ClientResult {
+    received: ReceivedObjects,
     bytes: u64,
-    /// Until it began, and until it was complete.
+    /// Time to the first byte.
     first: Duration,
     complete: Duration,
 }
 
-/// All of them.
+/// The results of all clients.
 #[derive(Debug, Default)]
 struct Outcome {
-    answers: Vec<Answer>,
+    responses: Vec<ClientResult>,
     failed: u64,
     first_failure: Option<ClientError>,
     elapsed: Duration,
@@ -74,12 +74,12 @@ struct Outcome {
 /// Runs the load.
 ///
 /// # Errors
-/// The target does not let it begin.
+/// The target rejects the setup.
 pub(super) async fn run(args: StormArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let load = &args.load;
     let patience = Duration::try_from_secs_f64(load.patience)
         .map_err(|error| BenchError::Usage(format!("--patience: {error}")))?;
-    let accept = args.answers.accept;
+    let accept = args.responses.accept;
     let list = read::path(&args.selection, None);
     let list = read::one_list(target, &list, accept).await?;
     let plan = Arc::new(Plan {
@@ -100,32 +100,34 @@ pub(super) async fn run(args: StormArgs, target: &Arc<Target>) -> Result<Report,
     report.text("path", &plan.path);
     report.text("accept", accept.name());
     report.count("clients", clients);
-    tell(&mut report, expected(&list, load.by), &outcome?);
+    add_results(&mut report, expected(&list, load.by), &outcome?);
     Ok(report)
 }
 
-fn path(selection: &SelectionArgs, by: Opening) -> String {
+fn path(selection: &SelectionArgs, by: OpenRequest) -> String {
     let watch_list = [
         ("watch", "true"),
         ("sendInitialEvents", "true"),
         ("resourceVersionMatch", "NotOlderThan"),
         ("allowWatchBookmarks", "true"),
     ];
-    let more = watch_list.into_iter().filter(|_| by == Opening::WatchList);
+    let more = watch_list
+        .into_iter()
+        .filter(|_| by == OpenRequest::WatchList);
     read::path(
         selection,
         more.map(|(name, value)| (name, value.to_owned())),
     )
 }
 
-/// What each client has to be told.
-fn expected(list: &List, by: Opening) -> Told {
+/// Returns what each client must receive.
+fn expected(list: &List, by: OpenRequest) -> ReceivedObjects {
     let versions = list.items.iter().map(|item| item.version);
-    Told {
+    ReceivedObjects {
         objects: list.items.len() as u64,
         versions: match by {
-            Opening::WatchList => versions.fold(0, u64::wrapping_add),
-            Opening::List => 0,
+            OpenRequest::WatchList => versions.fold(0, u64::wrapping_add),
+            OpenRequest::List => 0,
         },
     }
 }
@@ -137,58 +139,61 @@ async fn storm(
     tasks: &Tasks,
     process: Option<Process>,
 ) -> Result<Outcome, BenchError> {
-    // All are connected before any asks: how fast connections are made is not what is measured.
+    // All connect before any sends a request: connecting is not measured.
     let connections: Vec<_> = stream::iter(0..clients)
         .map(|_| client::connect(target, tasks))
-        .buffer_unordered(OPENING_MAX)
+        .buffer_unordered(CONNECTING_MAX)
         .try_collect()
         .await?;
     let before = process.map(Process::usage).transpose()?;
     let mut progress = Progress::begin("clients", clients.into());
     let begin = Instant::now();
-    let ask = |(connection, driver): (Connection, client::Driver)| {
+    let start = |(connection, driver): (Connection, client::Driver)| {
         let client = Arc::clone(plan).client(connection.accepting(plan.accept));
         tasks.spawn("client", driver.run(client))
     };
-    let asking: Vec<JoinHandle<_>> = connections.into_iter().map(ask).collect();
-    while !asking.iter().all(JoinHandle::is_finished) {
+    let clients: Vec<JoinHandle<_>> = connections.into_iter().map(start).collect();
+    while !clients.iter().all(JoinHandle::is_finished) {
         progress.set(plan.finished.load(Ordering::Relaxed).into());
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     let after = process.map(Process::usage);
     let mut outcome = Outcome {
         throughput: progress.end(),
         ..Outcome::default()
     };
-    for client in asking {
+    for client in clients {
         match client.await? {
-            Ok(answer) => outcome.answers.push(answer),
+            Ok(response) => outcome.responses.push(response),
             Err(error) => {
                 outcome.failed += 1;
                 outcome.first_failure.get_or_insert(error);
             }
         }
     }
-    // A server that is gone has no usage; that it is gone is a failure already.
+    // A server that has exited has no usage; its exit is already a failure.
     let after = match outcome.failed {
         0 => after.transpose()?,
         _ => after.and_then(Result::ok),
     };
     outcome.usage = before.zip(after);
-    let completed = outcome.answers.iter().map(|answer| answer.complete);
+    let completed = outcome.responses.iter().map(|response| response.complete);
     outcome.elapsed = completed.max().unwrap_or_else(|| begin.elapsed());
     Ok(outcome)
 }
 
 impl Plan {
-    /// What one client does.
-    async fn client(self: Arc<Self>, mut connection: Connection) -> Result<Answer, ClientError> {
-        let answer = timeout(self.patience, self.ask(&mut connection)).await;
+    /// Runs one client.
+    async fn client(
+        self: Arc<Self>,
+        mut connection: Connection,
+    ) -> Result<ClientResult, ClientError> {
+        let result = timeout(self.patience, self.send_request(&mut connection)).await;
         self.finished.fetch_add(1, Ordering::Relaxed);
-        answer.map_err(|_| ClientError::Timeout(self.patience))?
+        result.map_err(|_| ClientError::Timeout(self.patience))?
     }
 
-    async fn ask(&self, connection: &mut Connection) -> Result<Answer, ClientError> {
+    async fn send_request(&self, connection: &mut Connection) -> Result<ClientResult, ClientError> {
         let begin = Instant::now();
         let response = connection.open(Method::GET, &self.path, Bytes::new());
         let mut body = response.await?.into_body();
@@ -207,12 +212,12 @@ impl Plan {
             }
         }
         let complete = begin.elapsed();
-        let told = reader.told().map_err(|problem| ClientError::Answer {
+        let received = reader.received().map_err(|problem| ClientError::Response {
             path: self.path.clone(),
             problem,
         })?;
-        Ok(Answer {
-            told,
+        Ok(ClientResult {
+            received,
             bytes,
             first,
             complete,
@@ -220,29 +225,29 @@ impl Plan {
     }
 }
 
-/// Reads an answer while it comes.
+/// Reads a response as it arrives.
 #[derive(Debug)]
 enum Reader {
     WatchList {
         frames: Frames,
-        told: Told,
+        received: ReceivedObjects,
         ended: bool,
-        /// What else a frame said.
+        /// The first unexpected frame.
         problem: Option<String>,
     },
     List(Items),
 }
 
 impl Reader {
-    fn new(by: Opening, accept: Encoding) -> Self {
+    fn new(by: OpenRequest, accept: Encoding) -> Self {
         match by {
-            Opening::WatchList => Self::WatchList {
+            OpenRequest::WatchList => Self::WatchList {
                 frames: Frames::new(accept),
-                told: Told::default(),
+                received: ReceivedObjects::default(),
                 ended: false,
                 problem: None,
             },
-            Opening::List => Self::List(Items::new(accept)),
+            OpenRequest::List => Self::List(Items::new(accept)),
         }
     }
 
@@ -251,15 +256,15 @@ impl Reader {
             Self::List(items) => items.push(data),
             Self::WatchList {
                 frames,
-                told,
+                received,
                 ended,
                 problem,
             } => frames.push(data, |frame| {
-                // What comes behind the bookmark is not asked for.
+                // Events after the bookmark are ignored.
                 if *ended {
                     return;
                 }
-                match take(told, frame) {
+                match process(received, frame) {
                     Ok(end) => *ended = end,
                     Err(error) => {
                         problem.get_or_insert(error);
@@ -269,19 +274,19 @@ impl Reader {
         }
     }
 
-    /// Whether nothing more is waited for.
+    /// Returns true if the client needs no more data.
     fn ended(&self) -> bool {
         match self {
             Self::WatchList { ended, problem, .. } => *ended || problem.is_some(),
-            // It is over when the body is.
+            // A list ends with its body.
             Self::List(_) => false,
         }
     }
 
-    fn told(self) -> Result<Told, String> {
+    fn received(self) -> Result<ReceivedObjects, String> {
         match self {
-            Self::List(items) => Ok(Told {
-                objects: items.count().ok_or("it is no whole list")?,
+            Self::List(items) => Ok(ReceivedObjects {
+                objects: items.count().ok_or("the list is incomplete")?,
                 versions: 0,
             }),
             Self::WatchList {
@@ -289,47 +294,52 @@ impl Reader {
                 ..
             } => Err(problem),
             Self::WatchList { ended: false, .. } => {
-                Err("it ended before the initial events did".to_owned())
+                Err("the watch ended before the initial events did".to_owned())
             }
-            Self::WatchList { told, .. } => Ok(told),
+            Self::WatchList { received, .. } => Ok(received),
         }
     }
 }
 
-/// Takes in a frame of a watch-list; whether it is the one behind the initial events.
-fn take(told: &mut Told, frame: Result<Frame<'_>, Malformed>) -> Result<bool, String> {
+/// Processes a frame of a watch list; returns true for the bookmark that ends the initial events.
+fn process(
+    received: &mut ReceivedObjects,
+    frame: Result<Frame<'_>, Malformed>,
+) -> Result<bool, String> {
     let frame = frame.map_err(|malformed| malformed.to_string())?;
     match frame.kind {
         Kind::Added => {
             let version = frame.object.version();
             let version = version.ok_or_else(|| format!("no version in {}", frame.text()))?;
-            told.objects += 1;
-            told.versions = told.versions.wrapping_add(version);
+            received.objects += 1;
+            received.versions = received.versions.wrapping_add(version);
             Ok(false)
         }
         Kind::Bookmark => Ok(frame.object.ends_initial_events()),
-        Kind::Modified | Kind::Deleted | Kind::Error => Err(format!("it is told {}", frame.text())),
+        Kind::Modified | Kind::Deleted | Kind::Error => {
+            Err(format!("unexpected event {}", frame.text()))
+        }
     }
 }
 
-fn tell(report: &mut Report, expected: Told, outcome: &Outcome) {
+fn add_results(report: &mut Report, expected: ReceivedObjects, outcome: &Outcome) {
     let mut first = Latencies::default();
     let mut complete = Latencies::default();
     let (mut bytes, mut wrong) = (0, 0_u64);
     let mut example = expected.objects;
-    for answer in &outcome.answers {
-        first.record(answer.first);
-        complete.record(answer.complete);
-        bytes += answer.bytes;
-        if answer.told != expected {
+    for response in &outcome.responses {
+        first.record(response.first);
+        complete.record(response.complete);
+        bytes += response.bytes;
+        if response.received != expected {
             wrong += 1;
-            example = answer.told.objects;
+            example = response.received.objects;
         }
     }
     let megabytes = bytes as f64 / 1e6;
     let seconds = outcome.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
     report.count("items", expected.objects);
-    report.count("answers_complete", outcome.answers.len() as u64);
+    report.count("answers_complete", outcome.responses.len() as u64);
     report.count("answers_wrong", wrong);
     report.count("answers_failed", outcome.failed);
     report.count("bytes", bytes);
@@ -343,18 +353,16 @@ fn tell(report: &mut Report, expected: Told, outcome: &Outcome) {
         let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
         report.number(
             "cpu_ms_per_client",
-            cpu_ms / outcome.answers.len().max(1) as f64,
+            cpu_ms / outcome.responses.len().max(1) as f64,
         );
         if bytes > 0 {
             report.number("cpu_ms_per_megabyte", cpu_ms / megabytes);
         }
     }
-    let Told { objects, .. } = expected;
+    let ReceivedObjects { objects, .. } = expected;
     report.fault(
         wrong,
-        format_args!(
-            "clients were told of {example} objects, not exactly of the {objects} that a list has"
-        ),
+        format_args!("clients received {example} objects, not exactly the {objects} of a list"),
     );
     let failure = outcome.first_failure.as_ref().map(ToString::to_string);
     report.fault(
@@ -376,36 +384,40 @@ mod tests {
     const END: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"9\",\
                        \"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}}}\n";
 
-    fn read(body: &str) -> (bool, Result<Told, String>) {
-        let mut reader = Reader::new(Opening::WatchList, Encoding::Json);
+    fn read(body: &str) -> (bool, Result<ReceivedObjects, String>) {
+        let mut reader = Reader::new(OpenRequest::WatchList, Encoding::Json);
         reader.push(body.as_bytes());
-        (reader.ended(), reader.told())
+        (reader.ended(), reader.received())
     }
 
     #[test]
     fn initial_events_are_counted_up_to_their_end() {
-        let told = Told {
+        let received = ReceivedObjects {
             objects: 2,
             versions: 7,
         };
         let bookmark = event("BOOKMARK", 3);
         let body = [&event("ADDED", 3), &bookmark, &event("ADDED", 4), END].concat();
-        assert_eq!(read(&body), (true, Ok(told)));
+        assert_eq!(read(&body), (true, Ok(received)));
         let more = body + &event("MODIFIED", 5) + &event("ADDED", 6);
-        assert_eq!(read(&more), (true, Ok(told)));
+        assert_eq!(read(&more), (true, Ok(received)));
         let same_number = [&event("ADDED", 3), &event("ADDED", 3), END].concat();
-        assert_ne!(read(&same_number).1, Ok(told), "one of them twice");
+        assert_ne!(read(&same_number).1, Ok(received), "one object twice");
     }
 
     #[test]
-    fn what_is_no_state_is_a_failure() {
-        let (ended, told) = read(&event("ADDED", 3));
+    fn unexpected_events_are_failures() {
+        let (ended, received) = read(&event("ADDED", 3));
         assert!(!ended);
-        assert!(told.unwrap_err().contains("before the initial events did"));
+        assert!(
+            received
+                .unwrap_err()
+                .contains("before the initial events did")
+        );
         for kind in ["MODIFIED", "DELETED", "ERROR"] {
-            let (ended, told) = read(&[&event(kind, 3), END].concat());
+            let (ended, received) = read(&[&event(kind, 3), END].concat());
             assert!(ended);
-            assert!(told.unwrap_err().contains(kind));
+            assert!(received.unwrap_err().contains(kind));
         }
         assert!(read("nonsense\n").1.is_err());
         assert!(read("{\"type\":\"ADDED\",\"object\":{}}\n").1.is_err());

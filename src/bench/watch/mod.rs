@@ -1,7 +1,7 @@
-//! `bench watch`: many watchers, a paced change of objects, and a count of what arrives where. The run
-//! in its order: make objects, open every watch, write, wait, count.
+//! `bench watch`: many watchers, changes of objects on a schedule, and a count of the received
+//! events. The phases of a run: create objects, open the watches, write, wait, count.
 
-mod board;
+mod event_log;
 mod tally;
 mod watchers;
 mod writers;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
-use super::client::{self, ClientError, OPENING_MAX};
+use super::client::{self, CONNECTING_MAX, ClientError};
 use super::objects::collection;
 use super::pace::Pace;
 use super::process::{Process, ProcessError, Usage};
@@ -26,16 +26,16 @@ use super::report::Report;
 use super::run::BenchError;
 use super::target::Target;
 use crate::tasks::Tasks;
-use board::Board;
+use event_log::EventLog;
 use tally::{Faults, Tally};
 use watchers::Plan;
-use writers::{Changes, NAMESPACE, Writers, Written};
+use writers::{Changes, NAMESPACE, WriterResult, Writers};
 
-/// How often the run looks at its counters.
-const LOOK: Duration = Duration::from_millis(5);
-/// How long open watches rest before their memory is measured, and after the last event for one that is
-/// told twice.
-const REST: Duration = Duration::from_millis(500);
+/// How often the run polls its counters.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long open watches are idle before memory is measured, and how long they stay open after the
+/// last event to detect duplicates.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 impl Mode {
     pub(super) const fn resource(self) -> Resource {
@@ -45,7 +45,7 @@ impl Mode {
         }
     }
 
-    /// As a kubelet, who watches its node watches all namespaces.
+    /// Returns the watched namespace; all for the watch of a node's pods, as by a kubelet.
     pub(super) const fn watched_namespace(self) -> Option<&'static str> {
         match self {
             Self::Broadcast => Some(NAMESPACE),
@@ -54,20 +54,20 @@ impl Mode {
     }
 }
 
-/// Looks at the measured process, if there is one.
+/// Measures the process, if there is one.
 #[derive(Debug, Clone, Copy)]
 struct Meter(Option<Process>);
 
 impl Meter {
-    fn look(self) -> Result<Option<Usage>, ProcessError> {
+    fn measure_usage(self) -> Result<Option<Usage>, ProcessError> {
         self.0.map(Process::usage).transpose()
     }
 }
 
-/// A finished run.
+/// The result of a run.
 struct Outcome {
-    written: Written,
-    /// Deliveries a second, by the second.
+    written: WriterResult,
+    /// Receipts per second, by the second.
     throughput: Vec<(f64, f64)>,
     faults: Faults,
     acknowledged: u32,
@@ -82,12 +82,12 @@ struct Outcome {
 /// Runs the load.
 ///
 /// # Errors
-/// The target does not let it begin, or a watch cannot be opened.
+/// The target rejects the setup, or a watch cannot be opened.
 pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let load = &args.load;
     let connections = connections(load, target.protocol)?;
     let tasks = Tasks::new();
-    let board = Arc::new(Board::new(load.events));
+    let log = Arc::new(EventLog::new(load.events));
     let changes = Changes {
         run: fastrand::u32(..),
         mode: load.mode,
@@ -97,7 +97,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
             Mode::Selective => load.watchers.get(),
         },
     };
-    let from = client::alone(target, &tasks, async |connection| {
+    let from = client::with_connection(target, &tasks, async |connection| {
         changes.make(connection).await?;
         let path = format!("{}?limit=1", collection(load.mode.resource(), None));
         Ok(list_of(connection, &path).await?.version)
@@ -109,20 +109,20 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
         watchers: load.watchers.get(),
         connections,
         mode: load.mode,
-        accept: args.answers.accept,
+        accept: args.responses.accept,
         from: from.await?,
-        board: Arc::clone(&board),
-        opening: Semaphore::new(OPENING_MAX),
+        log: Arc::clone(&log),
+        opening: Semaphore::new(CONNECTING_MAX),
         stop: tasks.token().child_token(),
     });
     let meter = Meter(args.report.pid.map(Process::new));
     let outcome = measure(load, &plan, changes, &tasks, meter).await;
-    let cleaned = client::alone(target, &tasks, async |connection| {
+    let cleaned = client::with_connection(target, &tasks, async |connection| {
         changes.clean(connection).await
     });
     let cleaned = cleaned.await;
     tasks.cancel();
-    let mut report = tell(load, &plan, &outcome?);
+    let mut report = build_report(load, &plan, &outcome?);
     if let Err(error) = cleaned {
         let fault = format!("the changed objects could not be deleted: {error}");
         report.faults.push(fault);
@@ -133,16 +133,15 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
 fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchError> {
     let connections = load.connections.unwrap_or(load.watchers);
     if connections > load.watchers {
-        let problem = "--connections: there must be a watcher for each";
+        let problem = "--connections: must not be more than --watchers";
         return Err(BenchError::Usage(problem.to_owned()));
     }
     if protocol == Protocol::Http1 && connections < load.watchers {
-        let problem =
-            "--connections: HTTP/1.1 carries one watch each: leave it out, or give --http 2";
+        let problem = "--connections: HTTP/1.1 carries one watch each: omit it, or use --http 2";
         return Err(BenchError::Usage(problem.to_owned()));
     }
     if !(load.rate.is_finite() && load.rate >= 0.0) {
-        let problem = "--rate: must be a number of changes a second, or 0 for no limit";
+        let problem = "--rate: must be a number of changes per second, or 0 for no limit";
         return Err(BenchError::Usage(problem.to_owned()));
     }
     Duration::try_from_secs_f64(load.patience)
@@ -159,24 +158,24 @@ async fn measure(
     tasks: &Tasks,
     meter: Meter,
 ) -> Result<Outcome, BenchError> {
-    let (target, board) = (Arc::clone(&plan.target), Arc::clone(&plan.board));
-    let writers = Writers::connect(changes, load.writers.get(), target, board, tasks).await?;
-    let before = meter.look()?;
+    let (target, log) = (Arc::clone(&plan.target), Arc::clone(&plan.log));
+    let writers = Writers::connect(changes, load.writers.get(), target, log, tasks).await?;
+    let before = meter.measure_usage()?;
     let begin = Instant::now();
     let watching = open(plan, tasks).await?;
     let open_elapsed = begin.elapsed();
-    sleep(REST).await;
-    let open = meter.look()?;
+    sleep(SETTLE_TIME).await;
+    let open = meter.measure_usage()?;
 
     let begin = Instant::now();
     let writing = writers.write(Pace::start(load.events, load.rate));
     let (written, throughput) = arrive(load, plan, writing).await?;
     let elapsed = begin.elapsed();
-    // A server that is gone has no usage; that it is gone is a fault already.
-    let after = meter.look();
-    sleep(REST).await;
+    // A server that has exited has no usage; its exit is already a fault.
+    let after = meter.measure_usage();
+    sleep(SETTLE_TIME).await;
 
-    let ended = plan.board.ended.load(Ordering::Relaxed);
+    let ended = plan.log.ended.load(Ordering::Relaxed);
     plan.stop.cancel();
     let mut tallies = Vec::new();
     for watching in watching {
@@ -185,8 +184,8 @@ async fn measure(
     Ok(Outcome {
         written,
         throughput,
-        faults: watchers::faults(tallies, &plan.board),
-        acknowledged: plan.board.acknowledgements(),
+        faults: watchers::faults(tallies, &plan.log),
+        acknowledged: plan.log.acknowledgements(),
         ended,
         open_elapsed,
         elapsed,
@@ -200,7 +199,7 @@ async fn measure(
     })
 }
 
-/// Opens all watches and waits until they are.
+/// Opens all watches and waits for them.
 async fn open(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
     let spawn = |number| {
         let connection = Arc::clone(plan).connection(number, tasks.clone());
@@ -209,20 +208,20 @@ async fn open(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
     let watching: Watching = (0..plan.connections).map(spawn).collect();
     let mut progress = Progress::begin("watches", plan.watchers.into());
     loop {
-        let opened = plan.board.opened.load(Ordering::Relaxed);
+        let opened = plan.log.opened.load(Ordering::Relaxed);
         progress.set(opened.into());
-        if plan.board.ended.load(Ordering::Relaxed) > 0 {
+        if plan.log.ended.load(Ordering::Relaxed) > 0 {
             return Err(why(watching, plan).await);
         }
         if opened == plan.watchers {
             progress.end();
             return Ok(watching);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Why a watch ended before all were open.
+/// Returns why a watch ended before all were open.
 async fn why(watching: Watching, plan: &Plan) -> BenchError {
     plan.stop.cancel();
     for watching in watching {
@@ -232,39 +231,39 @@ async fn why(watching: Watching, plan: &Plan) -> BenchError {
             Err(error) => return error.into(),
         }
     }
-    BenchError::Ended("a watch ended as soon as it was open")
+    BenchError::Ended("a watch ended right after it was opened")
 }
 
-/// Waits for the writers, and then until every event has arrived, patience ends, or no watch is left. Returns
-/// deliveries a second, by the second, too.
+/// Waits for the writers, and then until every event has been received, the time limit is over, or
+/// no watch is left. Also returns the receipts per second.
 async fn arrive(
     load: &WatchLoadArgs,
     plan: &Plan,
-    writing: JoinHandle<Result<Written, BenchError>>,
-) -> Result<(Written, Vec<(f64, f64)>), BenchError> {
+    writing: JoinHandle<Result<WriterResult, BenchError>>,
+) -> Result<(WriterResult, Vec<(f64, f64)>), BenchError> {
     let receivers = match load.mode {
         Mode::Broadcast => load.watchers,
         Mode::Selective => NonZeroU32::MIN,
     };
     let mut progress = Progress::begin("delivered", expected(load.events, receivers));
     let mut delivered = || {
-        let delivered = plan.board.delivered.load(Ordering::Relaxed);
+        let delivered = plan.log.delivered.load(Ordering::Relaxed);
         progress.set(delivered);
         delivered
     };
     while !writing.is_finished() {
         delivered();
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     let written = writing.await??;
-    let expected = expected(plan.board.acknowledgements(), receivers);
+    let expected = expected(plan.log.acknowledgements(), receivers);
     let last_write = Instant::now();
     let patience = Duration::from_secs_f64(load.patience);
     while delivered() < expected
         && last_write.elapsed() < patience
-        && plan.board.ended.load(Ordering::Relaxed) < plan.watchers
+        && plan.log.ended.load(Ordering::Relaxed) < plan.watchers
     {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok((written, progress.end()))
 }
@@ -273,10 +272,10 @@ fn expected(events: u32, receivers: NonZeroU32) -> u64 {
     u64::from(events) * u64::from(receivers.get())
 }
 
-fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
-    let board = &plan.board;
-    let delivered = board.delivered.load(Ordering::Relaxed);
-    let latencies = board.latencies();
+fn build_report(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
+    let log = &plan.log;
+    let delivered = log.delivered.load(Ordering::Relaxed);
+    let latencies = log.latencies();
     let mut report = Report::default();
     report.text("load", "watch");
     report.text("target", &plan.target.url);
@@ -293,7 +292,7 @@ fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
     report.count("events_duplicate", outcome.faults.duplicate);
     report.count("events_out_of_order", outcome.faults.out_of_order);
     report.count("events_foreign", outcome.faults.foreign);
-    report.count("bytes", board.bytes.load(Ordering::Relaxed));
+    report.count("bytes", log.bytes.load(Ordering::Relaxed));
     report.count("writes_failed", outcome.written.failed);
     report.count("watches_ended", outcome.ended);
     report.number(
@@ -306,7 +305,7 @@ fn tell(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report {
         delivered as f64 / outcome.elapsed.as_secs_f64(),
     );
     report.latency("latency_us_last", &latencies.last);
-    report.latency("latency_us_each", &board.to_each.total());
+    report.latency("latency_us_each", &log.to_each.total());
     report.latency("latency_us_write", &latencies.write);
     report.latency("latency_us_write_to_last", &latencies.write_to_last);
     report.throughput = outcome.throughput.clone();
@@ -340,11 +339,11 @@ fn usage(report: &mut Report, plan: &Plan, outcome: &Outcome, delivered: u64) {
 fn faults(report: &mut Report, load: &WatchLoadArgs, outcome: &Outcome) {
     let (faults, written) = (&outcome.faults, &outcome.written);
     report.fault(faults.lost, "events were lost");
-    report.fault(faults.duplicate, "events were told twice");
+    report.fault(faults.duplicate, "events were received twice");
     report.fault(faults.out_of_order, "events came out of order");
     report.fault(
         faults.foreign,
-        "events came to watchers that did not ask for them",
+        "events were received by watchers whose selector does not match",
     );
     report.fault(outcome.ended.into(), "watches ended early");
     let first = written.first_failure.as_ref().map(ToString::to_string);
@@ -356,6 +355,6 @@ fn faults(report: &mut Report, load: &WatchLoadArgs, outcome: &Outcome) {
     let unsent = u64::from(load.events).saturating_sub(tried);
     report.fault(unsent, "changes were not written: no connection was left");
     if let Some(error) = &faults.error {
-        report.faults.push(format!("a watch was told {error}"));
+        report.faults.push(format!("a watch received {error}"));
     }
 }

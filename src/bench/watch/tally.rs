@@ -1,11 +1,11 @@
-//! What one watcher was told, event by event: enough to say afterwards what it was not told, told twice,
-//! told in the wrong order or told although it did not ask. It is a bit for each event of the run.
+//! The events that one watcher received, one bit per event of the run: enough to detect events that
+//! are lost, duplicated, out of order, or outside of its selector.
 
 use crate::bench::args::Mode;
 use crate::bench::decode::Malformed;
 use crate::bench::frames::{Frame, Kind};
 
-/// Which events of a run are a watcher's.
+/// Which events of a run match a watcher's selector.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Interest {
     pub watcher: u32,
@@ -14,8 +14,8 @@ pub(super) struct Interest {
 }
 
 impl Interest {
-    /// Whether the watcher is to be told of `event`.
-    pub(super) fn wants(&self, event: u32) -> bool {
+    /// Returns true if the watcher must receive `event`.
+    pub(super) fn matches(&self, event: u32) -> bool {
         match self.mode {
             Mode::Broadcast => true,
             Mode::Selective => event % self.watchers == self.watcher,
@@ -23,24 +23,24 @@ impl Interest {
     }
 }
 
-/// What a frame tells a watcher.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
-    /// An object of a run.
+pub(super) enum FrameContent {
+    /// An object with a mark.
     Event { run: u32, event: u32, version: u64 },
-    /// That the stream is over, or nothing that can be understood; in words.
+    /// An ERROR event or an invalid frame, as text.
     Error(String),
-    /// A bookmark, or an object of somebody else.
+    /// A bookmark, or an object without a mark.
     Other,
 }
 
-impl Told {
+impl FrameContent {
     pub(super) fn of(frame: Result<Frame<'_>, Malformed>) -> Self {
         let frame = match frame {
             Ok(frame) if frame.kind == Kind::Error => return Self::Error(frame.text()),
             Ok(frame) if frame.kind == Kind::Bookmark => return Self::Other,
             Ok(frame) => frame,
-            Err(malformed) => return Self::Error(format!("what is no event: {malformed}")),
+            Err(malformed) => return Self::Error(format!("an invalid event: {malformed}")),
         };
         let Some(mark) = frame.object.mark() else {
             return Self::Other;
@@ -51,33 +51,36 @@ impl Told {
                 event: mark.event,
                 version,
             },
-            None => Self::Error(format!("no version that is a number: {}", frame.text())),
+            None => Self::Error(format!(
+                "an event without a numeric version: {}",
+                frame.text()
+            )),
         }
     }
 }
 
-/// What was told to a watcher.
+/// The events that a watcher received.
 #[derive(Debug)]
 pub(super) struct Tally {
     run: u32,
     events: u32,
     interest: Interest,
-    /// A bit for each event that came.
-    came: Vec<u64>,
+    /// A bit per received event.
+    received: Vec<u64>,
     last_version: u64,
     pub faults: Faults,
 }
 
-/// How often a watcher, or all, were told what they should not have been, or not told.
+/// How the events of a watcher, or of all, differ from what was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Faults {
-    /// Acknowledged writes that it was not told of.
+    /// Acknowledged writes that were not received.
     pub lost: u64,
     pub duplicate: u64,
     pub out_of_order: u64,
-    /// Events that it did not ask for.
+    /// Events that do not match the selector.
     pub foreign: u64,
-    /// The first that a watch said instead of an event.
+    /// The first invalid frame or error event.
     pub error: Option<String>,
 }
 
@@ -97,37 +100,36 @@ impl Tally {
             run,
             events,
             interest,
-            came: vec![0; events.div_ceil(64) as usize],
+            received: vec![0; events.div_ceil(64) as usize],
             last_version: 0,
             faults: Faults::default(),
         }
     }
 
-    /// Takes in a frame. Returns the event that it tells of, when that is told for the first time and
-    /// to one who asked.
-    pub(super) fn take(&mut self, told: Told) -> Option<u32> {
-        let (run, event, version) = match told {
-            Told::Event {
+    /// Processes a frame. Returns its event, if it is the first receipt and matches the selector.
+    pub(super) fn process(&mut self, content: FrameContent) -> Option<u32> {
+        let (run, event, version) = match content {
+            FrameContent::Event {
                 run,
                 event,
                 version,
             } => (run, event, version),
-            Told::Error(error) => {
+            FrameContent::Error(error) => {
                 self.faults.error.get_or_insert(error);
                 return None;
             }
-            Told::Other => return None,
+            FrameContent::Other => return None,
         };
-        if run != self.run || event >= self.events || !self.interest.wants(event) {
+        if run != self.run || event >= self.events || !self.interest.matches(event) {
             self.faults.foreign += 1;
             return None;
         }
         let (word, bit) = (event as usize / 64, 1 << (event % 64));
-        if self.came[word] & bit != 0 {
+        if self.received[word] & bit != 0 {
             self.faults.duplicate += 1;
             return None;
         }
-        self.came[word] |= bit;
+        self.received[word] |= bit;
         if version <= self.last_version {
             self.faults.out_of_order += 1;
         }
@@ -135,11 +137,12 @@ impl Tally {
         Some(event)
     }
 
-    /// What went wrong, when `acknowledged` says of which events the writer knows that they happened.
+    /// Returns the faults; `acknowledged` returns whether the write of an event was acknowledged.
     pub(super) fn close(mut self, acknowledged: impl Fn(u32) -> bool) -> Faults {
-        let came = |event: u32| self.came[event as usize / 64] & 1 << (event % 64) != 0;
-        let lost = (0..self.events)
-            .filter(|event| self.interest.wants(*event) && acknowledged(*event) && !came(*event));
+        let received = |event: u32| self.received[event as usize / 64] & 1 << (event % 64) != 0;
+        let lost = (0..self.events).filter(|event| {
+            self.interest.matches(*event) && acknowledged(*event) && !received(*event)
+        });
         self.faults.lost = lost.count() as u64;
         self.faults
     }
@@ -153,8 +156,8 @@ mod tests {
 
     const RUN: u32 = 7;
 
-    /// What a watcher of `mode` (the second of three) says of frames `(event, version)` when all of 6
-    /// events were acknowledged but the last.
+    /// Checks the faults of a watcher of `mode` (the second of three) after frames `(event,
+    /// version)`, when all of 6 events were acknowledged but the last.
     fn check(mode: Mode, frames: &[(u32, u64)], expected: Faults) {
         let interest = Interest {
             watcher: 1,
@@ -163,7 +166,7 @@ mod tests {
         };
         let mut tally = Tally::new(RUN, 6, interest);
         for (event, version) in frames {
-            tally.take(Told::Event {
+            tally.process(FrameContent::Event {
                 run: RUN,
                 event: *event,
                 version: *version,
@@ -173,20 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_is_told_all_has_no_faults() {
+    fn complete_events_have_no_faults() {
         let all = [(0, 10), (1, 11), (2, 12), (3, 13), (4, 14)];
         check(Mode::Broadcast, &all, Faults::default());
-        // What was written and not acknowledged may come.
+        // An unacknowledged write may be received.
         let more = [&all[..], &[(5, 15)]].concat();
         check(Mode::Broadcast, &more, Faults::default());
         check(Mode::Selective, &[(1, 11), (4, 14)], Faults::default());
-        // Writers that overtake each other: the order is that of the versions.
+        // Writers that overtake each other: events are ordered by version.
         let crossed = [(1, 10), (0, 11), (2, 12), (4, 13), (3, 14)];
         check(Mode::Broadcast, &crossed, Faults::default());
     }
 
     #[test]
-    fn planted_faults_are_found() {
+    fn faults_are_detected() {
         let faults = Faults::default;
         check(
             Mode::Broadcast,
@@ -220,7 +223,7 @@ mod tests {
                 ..faults()
             },
         );
-        // Two events cannot share a version.
+        // Two events cannot have the same version.
         check(
             Mode::Broadcast,
             &[(0, 10), (1, 11), (2, 11), (3, 13), (4, 14)],
@@ -249,46 +252,46 @@ mod tests {
     }
 
     #[test]
-    fn frames_tell_of_events_and_of_what_is_none() {
-        let told = |line: &str| Told::of(Frame::read(Encoding::Json, line.as_bytes()));
+    fn frame_contents() {
+        let content = |line: &str| FrameContent::of(Frame::read(Encoding::Json, line.as_bytes()));
         let object = |version: &str| {
             format!(
                 r#"{{"type":"MODIFIED","object":{{"metadata":{{"annotations":{{"{MARK}":"00000007-5"}},"resourceVersion":"{version}"}}}}}}"#
             )
         };
-        let event = Told::Event {
+        let event = FrameContent::Event {
             run: RUN,
             event: 5,
             version: 9,
         };
-        assert_eq!(told(&object("9")), event);
+        assert_eq!(content(&object("9")), event);
         let bookmark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
-        assert_eq!(told(bookmark), Told::Other);
+        assert_eq!(content(bookmark), FrameContent::Other);
         let error = r#"{"type":"ERROR","object":{"code":410}}"#;
-        assert_eq!(told(error), Told::Error(error.to_owned()));
+        assert_eq!(content(error), FrameContent::Error(error.to_owned()));
         for line in ["nonsense", &object("x")] {
-            assert!(matches!(told(line), Told::Error(_)), "{line}");
+            assert!(matches!(content(line), FrameContent::Error(_)), "{line}");
         }
     }
 
     #[test]
-    fn another_run_and_errors_are_noted() {
+    fn other_runs_and_errors_are_counted() {
         let interest = Interest {
             watcher: 0,
             watchers: 1,
             mode: Mode::Broadcast,
         };
         let mut tally = Tally::new(RUN, 1, interest);
-        let event = |run| Told::Event {
+        let event = |run| FrameContent::Event {
             run,
             event: 0,
             version: 1,
         };
-        assert_eq!(tally.take(event(RUN + 1)), None);
-        assert_eq!(tally.take(Told::Other), None);
-        assert_eq!(tally.take(Told::Error("gone".into())), None);
-        assert_eq!(tally.take(event(RUN)), Some(0));
-        assert_eq!(tally.take(event(RUN)), None);
+        assert_eq!(tally.process(event(RUN + 1)), None);
+        assert_eq!(tally.process(FrameContent::Other), None);
+        assert_eq!(tally.process(FrameContent::Error("gone".into())), None);
+        assert_eq!(tally.process(event(RUN)), Some(0));
+        assert_eq!(tally.process(event(RUN)), None);
         let expected = Faults {
             lost: 0,
             duplicate: 1,

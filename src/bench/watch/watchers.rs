@@ -1,5 +1,4 @@
-//! The watchers: one task for each connection, which opens it and reads all watches that it carries,
-//! until the run ends or they do.
+//! The watchers: one task per connection, which opens it and reads all watches that it carries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +11,8 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::board::Board;
-use super::tally::{Faults, Interest, Tally, Told};
+use super::event_log::EventLog;
+use super::tally::{Faults, FrameContent, Interest, Tally};
 use crate::bench::args::{Encoding, Mode};
 use crate::bench::client::{self, ClientError, Connection, query_value};
 use crate::bench::frames::Frames;
@@ -21,7 +20,7 @@ use crate::bench::objects::collection;
 use crate::bench::target::Target;
 use crate::tasks::Tasks;
 
-/// All that the watchers of a run have in common.
+/// What all watchers of a run share.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub target: Arc<Target>,
@@ -33,13 +32,13 @@ pub(super) struct Plan {
     pub accept: Encoding,
     /// The version before the first event.
     pub from: u64,
-    pub board: Arc<Board>,
+    pub log: Arc<EventLog>,
     pub opening: Semaphore,
-    /// Ends the watches.
+    /// Ends the watches when cancelled.
     pub stop: CancellationToken,
 }
 
-/// The node that the watcher of a selective run watches.
+/// Returns the node whose pods the watcher of a selective run watches.
 pub(super) fn node(watcher: u32) -> String {
     format!("bench-watch-node-{watcher}")
 }
@@ -69,7 +68,7 @@ impl Plan {
     ) -> Result<Vec<Tally>, ClientError> {
         let watchers = || (number..self.watchers).step_by(self.connections as usize);
         let watched = async {
-            let permit = self.opening.acquire().await.expect("it is never closed");
+            let permit = self.opening.acquire().await.expect("never closed");
             let (connection, driver) = client::connect(&self.target, &tasks).await?;
             let mut connection = connection.accepting(self.accept);
             let work = async {
@@ -86,7 +85,7 @@ impl Plan {
         };
         let result = watched.await;
         if result.is_err() {
-            self.board
+            self.log
                 .ended
                 .fetch_add(watchers().count() as u32, Ordering::Relaxed);
         }
@@ -100,7 +99,7 @@ impl Plan {
     ) -> Result<Incoming, ClientError> {
         let path = self.path(watcher);
         let response = connection.open(Method::GET, &path, Bytes::new()).await?;
-        self.board.opened.fetch_add(1, Ordering::Relaxed);
+        self.log.opened.fetch_add(1, Ordering::Relaxed);
         Ok(response.into_body())
     }
 
@@ -112,38 +111,40 @@ impl Plan {
         };
         let mut tally = Tally::new(self.run, self.events, interest);
         let mut frames = Frames::new(self.accept);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         let mut stop = std::pin::pin!(self.stop.cancelled());
         loop {
-            // What has come is read first; when nothing has, the end is looked for.
+            // Received data is read first; the end is checked when there is none.
             let frame = tokio::select! {
                 biased;
                 frame = body.frame() => frame,
                 () = &mut stop => return tally,
             };
             let Some(Ok(frame)) = frame else {
-                self.board.ended.fetch_add(1, Ordering::Relaxed);
+                self.log.ended.fetch_add(1, Ordering::Relaxed);
                 return tally;
             };
             let Some(data) = frame.data_ref() else {
                 continue;
             };
             let bytes = data.len() as u64;
-            self.board.bytes.fetch_add(bytes, Ordering::Relaxed);
-            frames.push(data, |frame| told.extend(tally.take(Told::of(frame))));
-            if !told.is_empty() {
-                self.board.told(watcher, &told);
-                told.clear();
+            self.log.bytes.fetch_add(bytes, Ordering::Relaxed);
+            frames.push(data, |frame| {
+                events.extend(tally.process(FrameContent::of(frame)))
+            });
+            if !events.is_empty() {
+                self.log.received(watcher, &events);
+                events.clear();
             }
         }
     }
 }
 
-/// All faults of `tallies`.
-pub(super) fn faults(tallies: Vec<Tally>, board: &Board) -> Faults {
+/// Returns the sum of the faults of `tallies`.
+pub(super) fn faults(tallies: Vec<Tally>, log: &EventLog) -> Faults {
     let mut total = Faults::default();
     for tally in tallies {
-        total.add(tally.close(|event| board.is_acknowledged(event)));
+        total.add(tally.close(|event| log.is_acknowledged(event)));
     }
     total
 }

@@ -1,6 +1,6 @@
-//! The writers: a few connections that change objects in turn, each event of the run one change, marked
-//! with its number. A writer waits for its acknowledgement before it takes the next turn. They have a
-//! thread of their own: writes are sent on time although thousands of watches keep the others busy.
+//! The writers: connections that change objects in turn, one change per event of the run, marked
+//! with its number. A writer waits for the acknowledgement before it takes the next turn. They run
+//! on their own thread, so that writes are on time although thousands of watches occupy the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use http::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::board::Board;
+use super::event_log::EventLog;
 use super::watchers::node;
 use crate::bench::args::Mode;
 use crate::bench::client::{self, ClientError, Connection, Driver};
@@ -21,31 +21,31 @@ use crate::bench::run::BenchError;
 use crate::bench::target::Target;
 use crate::tasks::Tasks;
 
-/// The namespace of the objects that are changed.
+/// The namespace of the changed objects.
 pub(super) const NAMESPACE: &str = "bench";
 
-/// What objects are marked with before the first event.
+/// The event number in the mark of newly created objects.
 const NO_EVENT: u32 = u32::MAX;
 
-/// The objects that are changed in a run.
+/// The objects that a run changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     pub run: u32,
     pub mode: Mode,
     pub size: usize,
-    /// How many objects there are; events go around.
+    /// The number of objects; the events cycle through them.
     pub objects: u32,
 }
 
-/// Writers that are connected.
+/// Connected writers.
 pub(super) struct Writers {
     go: oneshot::Sender<Pace>,
-    /// What they got done, when they have.
-    written: JoinHandle<Result<Written, BenchError>>,
+    /// The results.
+    written: JoinHandle<Result<WriterResult, BenchError>>,
 }
 
 impl Writers {
-    /// Connects so many.
+    /// Connects this many writers.
     ///
     /// # Errors
     /// The target cannot be reached.
@@ -53,7 +53,7 @@ impl Writers {
         changes: Changes,
         count: u32,
         target: Arc<Target>,
-        board: Arc<Board>,
+        log: Arc<EventLog>,
         tasks: &Tasks,
     ) -> Result<Self, BenchError> {
         let (connected, ready) = oneshot::channel();
@@ -67,43 +67,47 @@ impl Writers {
                 let tasks = Tasks::new();
                 let connect = (0..count).map(|_| client::connect(&target, &tasks));
                 let writers = try_join_all(connect).await?;
-                // Who gave up meanwhile sends no pace either.
-                let _told = connected.send(());
+                // If the receiver was dropped, the run has failed and sends no pace.
+                let _sent = connected.send(());
                 let Ok(pace) = begin.await else {
-                    return Ok(Written::default());
+                    return Ok(WriterResult::default());
                 };
                 let write = |(connection, driver): (Connection, Driver)| {
-                    driver.run(changes.write(connection, &pace, &board))
+                    driver.run(changes.write(connection, &pace, &log))
                 };
                 let written = join_all(writers.into_iter().map(write)).await;
-                Ok(written.into_iter().fold(Written::default(), Written::and))
+                Ok(written
+                    .into_iter()
+                    .fold(WriterResult::default(), WriterResult::and))
             })
         });
         match ready.await {
             Ok(()) => Ok(Self { go, written }),
-            // They ended before they were connected, and say why.
-            Err(_) => Err(written.await?.expect_err("else they said that they are")),
+            // The writers ended before they were connected; their result has the error.
+            Err(_) => Err(written
+                .await?
+                .expect_err("an error, since they did not connect")),
         }
     }
 
-    /// Has them write at this pace; the answer is what they got done.
-    pub(super) fn write(self, pace: Pace) -> JoinHandle<Result<Written, BenchError>> {
-        // When they cannot be told, the answer is why.
-        let _told = self.go.send(pace);
+    /// Starts the writes at this pace and returns the task with their results.
+    pub(super) fn write(self, pace: Pace) -> JoinHandle<Result<WriterResult, BenchError>> {
+        // If the writers have ended, the task returns why.
+        let _sent = self.go.send(pace);
         self.written
     }
 }
 
-/// What a writer got done.
+/// The results of a writer.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WriterResult {
     pub failed: u64,
     pub first_failure: Option<ClientError>,
-    /// How long after its time a write was sent at most.
+    /// The maximum delay of a write after its scheduled time.
     pub late_max: Duration,
 }
 
-impl Written {
+impl WriterResult {
     fn and(self, other: Self) -> Self {
         Self {
             failed: self.failed + other.failed,
@@ -140,10 +144,10 @@ impl Changes {
         format!("{collection}/{}", Self::name(object))
     }
 
-    /// Makes the objects. They are marked as no event is: a write that changes nothing is none.
+    /// Creates the objects, marked with no event, so that each later write is a change.
     ///
     /// # Errors
-    /// The server refuses one or does not answer.
+    /// A request fails.
     pub(super) async fn make(&self, connection: &mut Connection) -> Result<(), ClientError> {
         objects::make_namespace(connection, NAMESPACE).await?;
         let collection = collection(self.mode.resource(), Some(NAMESPACE));
@@ -156,10 +160,10 @@ impl Changes {
     /// Deletes the objects.
     ///
     /// # Errors
-    /// The server refuses that or does not answer.
+    /// The request fails.
     pub(super) async fn clean(&self, connection: &mut Connection) -> Result<(), ClientError> {
         for object in 0..self.objects {
-            // A pod would stay for its grace period: there is no kubelet to end it.
+            // Without a grace period: there is no kubelet to terminate a pod.
             let path = format!("{}?gracePeriodSeconds=0", self.path(object));
             connection
                 .send(Method::DELETE, &path, bytes::Bytes::new())
@@ -169,16 +173,16 @@ impl Changes {
     }
 
     /// Writes until no turn is left or the connection fails.
-    async fn write(self, mut connection: Connection, pace: &Pace, board: &Board) -> Written {
-        let mut written = Written::default();
+    async fn write(self, mut connection: Connection, pace: &Pace, log: &EventLog) -> WriterResult {
+        let mut written = WriterResult::default();
         while let Some(turn) = pace.turn().await {
             let event = turn.number;
             written.late_max = written.late_max.max(turn.late);
             let object = event % self.objects;
             let (path, body) = (self.path(object), self.body(object, event));
-            board.sent(event);
+            log.sent(event);
             match connection.send(Method::PUT, &path, body).await {
-                Ok(_) => board.acknowledged(event),
+                Ok(_) => log.acknowledged(event),
                 Err(error) => {
                     let connection_lives = error.status().is_some();
                     written.failed += 1;

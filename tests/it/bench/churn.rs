@@ -208,7 +208,7 @@ async fn meddling_is_a_failed_run() {
         ],
     );
     for fault in [
-        "3 events were told twice",
+        "3 events were received twice",
         "3 events tell of what no worker did",
         "1 requests failed, the first: PUT",
     ] {

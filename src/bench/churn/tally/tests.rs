@@ -1,4 +1,4 @@
-//! Watchers that are told what happened, and watchers that are told something else.
+//! Tests of watchers with correct and with faulty events.
 
 use super::*;
 use crate::bench::args::Encoding;
@@ -6,29 +6,29 @@ use crate::bench::mark::{MARK, Mark};
 
 const RUN: u32 = 7;
 
-/// Two objects: the first is created, changed, deleted and created again; the second is created, and a
-/// change of it is sent and not acknowledged.
-fn board() -> Board {
-    let board = Board::new(2);
+/// Returns a log of two objects: the first is created, changed, deleted and created again; the
+/// second is created, and a change of it is sent but not acknowledged.
+fn log() -> WriteLog {
+    let log = WriteLog::new(2);
     let write = |object, creates| {
-        let id = board.sending(object, creates);
-        board.acknowledged(id);
+        let id = log.sending(object, creates);
+        log.acknowledged(id);
         id
     };
     write(0, true);
     let changed = write(0, false);
     write(1, true);
-    board.deleting(changed);
-    board.acknowledged(changed);
+    log.deleting(changed);
+    log.acknowledged(changed);
     write(0, true);
-    board.sending(1, false);
-    board
+    log.sending(1, false);
+    log
 }
 
 /// `(kind, object, write, version)`.
 type Line = (&'static str, u32, u32, u64);
 
-/// What happened, up to what was acknowledged.
+/// The acknowledged events.
 const ALL: [Line; 5] = [
     ("ADDED", 0, 0, 10),
     ("MODIFIED", 0, 1, 11),
@@ -37,13 +37,13 @@ const ALL: [Line; 5] = [
     ("ADDED", 0, 2, 14),
 ];
 
-/// What a list shows then.
+/// Returns the final list.
 fn listed() -> State {
     State::from([(0, (2, 14)), (1, (0, 12))])
 }
 
-fn json(run: u32, board: &Board, (kind, object, write, version): Line) -> String {
-    let event = board.event(WriteId { object, write });
+fn json(run: u32, log: &WriteLog, (kind, object, write, version): Line) -> String {
+    let event = log.event(WriteId { object, write });
     let mark = Mark { run, event };
     format!(
         r#"{{"type":"{kind}","object":{{"metadata":{{"annotations":{{"{MARK}":"{mark}"}},"resourceVersion":"{version}"}}}}}}"#
@@ -51,19 +51,19 @@ fn json(run: u32, board: &Board, (kind, object, write, version): Line) -> String
 }
 
 fn check(lines: &[Line], listed: &State, expected: Faults) {
-    let board = board();
+    let log = log();
     let mut tally = Tally::new(RUN, 2, 9);
     for line in lines {
-        let text = json(RUN, &board, *line);
-        tally.take(&board, Frame::read(Encoding::Json, text.as_bytes()));
+        let text = json(RUN, &log, *line);
+        tally.process(&log, Frame::read(Encoding::Json, text.as_bytes()));
     }
-    assert_eq!(tally.close(&board, Some(listed)), expected, "{lines:?}");
+    assert_eq!(tally.close(&log, Some(listed)), expected, "{lines:?}");
 }
 
 #[test]
-fn a_watcher_that_is_told_all_has_no_faults() {
+fn complete_events_have_no_faults() {
     check(&ALL, &listed(), Faults::default());
-    // What was not acknowledged may have happened.
+    // An unacknowledged write may have happened.
     let more = [&ALL[..], &[("MODIFIED", 1, 1, 15)]].concat();
     let listed = State::from([(0, (2, 14)), (1, (1, 15))]);
     check(&more, &listed, Faults::default());
@@ -71,13 +71,13 @@ fn a_watcher_that_is_told_all_has_no_faults() {
     check(&bookmarked, &self::listed(), Faults::default());
 }
 
-/// The lines but that at `at`, and others there.
+/// Returns [`ALL`] with the line at `at` replaced by `others`.
 fn instead(at: usize, others: &[Line]) -> Vec<Line> {
     [&ALL[..at], others, &ALL[at + 1..]].concat()
 }
 
 #[test]
-fn planted_faults_are_found() {
+fn faults_are_detected() {
     let faults = Faults::default;
     let lost = Faults {
         lost: 1,
@@ -90,7 +90,7 @@ fn planted_faults_are_found() {
         differing: 1,
         ..lost
     };
-    // The state of an object is not what it was left in, when nobody is told of its last change.
+    // The final state differs if the last change of an object is not received.
     check(&instead(4, &[]), &listed(), differing.clone());
     check(&instead(2, &[]), &listed(), differing);
     check(
@@ -134,7 +134,7 @@ fn planted_faults_are_found() {
             ..faults()
         },
     );
-    // A deletion that nobody asked for, and a write.
+    // A deletion and a write that no worker sent.
     for line in [("DELETED", 1, 0, 15), ("MODIFIED", 1, 7, 15)] {
         check(
             &[&ALL[..], &[line]].concat(),
@@ -149,7 +149,7 @@ fn planted_faults_are_found() {
 }
 
 #[test]
-fn a_list_that_differs_is_found() {
+fn a_differing_list_is_detected() {
     for (list, differing) in [
         (State::from([(0, (2, 14))]), 1),
         (State::from([(0, (2, 14)), (1, (0, 11))]), 1),
@@ -167,14 +167,15 @@ fn a_list_that_differs_is_found() {
 }
 
 #[test]
-fn what_is_no_event_of_the_run_is_told() {
-    let board = board();
+fn invalid_events_are_reported() {
+    let log = log();
     let mut tally = Tally::new(RUN, 2, 9);
-    let mut take = |text: &str| tally.take(&board, Frame::read(Encoding::Json, text.as_bytes()));
-    assert_eq!(take(&json(RUN + 1, &board, ALL[0])), None);
-    assert_eq!(take(r#"{"type":"ERROR","object":{"code":410}}"#), None);
-    assert!(take(&json(RUN, &board, ALL[1])).is_some());
-    let faults = tally.close(&board, Some(&State::from([(0, (1, 11))])));
+    let mut process =
+        |text: &str| tally.process(&log, Frame::read(Encoding::Json, text.as_bytes()));
+    assert_eq!(process(&json(RUN + 1, &log, ALL[0])), None);
+    assert_eq!(process(r#"{"type":"ERROR","object":{"code":410}}"#), None);
+    assert!(process(&json(RUN, &log, ALL[1])).is_some());
+    let faults = tally.close(&log, Some(&State::from([(0, (1, 11))])));
     assert_eq!(faults.foreign, 1);
     assert!(faults.error.unwrap().contains("410"));
 }

@@ -1,5 +1,5 @@
-//! The board of a run: what writers and watchers of one run share. When each event was sent,
-//! acknowledged and told to the last watcher, and the counters that the run waits on.
+//! The log of a run's events, shared by its writers and watchers: when each event was sent,
+//! acknowledged and received by the last watcher, and counters for the main task.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,35 +8,35 @@ use tokio::time::Instant;
 
 use crate::bench::latency::{Latencies, SharedLatencies};
 
-/// Not yet.
+/// The value of a time that is not set.
 const NEVER: u64 = 0;
 
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct EventLog {
     epoch: Instant,
     events: Vec<Times>,
-    /// Watches whose first answer is there.
+    /// Watches whose response has begun.
     pub opened: AtomicU32,
-    /// Watches that ended before they should, opened or not.
+    /// Watches that ended early, open or not.
     pub ended: AtomicU32,
-    /// Events told to a watcher for the first time.
+    /// First receipts of an event by a watcher.
     pub delivered: AtomicU64,
-    /// Of all watches' bodies since they are open.
+    /// Bytes of all watch bodies since they were opened.
     pub bytes: AtomicU64,
-    /// From the acknowledgement to each watcher.
+    /// Latencies from the acknowledgement to the receipt by each watcher.
     pub to_each: SharedLatencies,
 }
 
-/// Microseconds from the epoch on, or [`NEVER`]. Statistics, and each written by one side only (the last
-/// telling: the latest wins), so no order between them is needed.
+/// Microseconds since the epoch, or [`NEVER`]. Each is written by one side only (for the last
+/// receipt the maximum wins), so relaxed ordering suffices.
 #[derive(Debug, Default)]
 struct Times {
     sent: AtomicU64,
     acknowledged: AtomicU64,
-    told_last: AtomicU64,
+    last_received: AtomicU64,
 }
 
-/// Latencies of the run, once it is over.
+/// The latencies of a run.
 #[derive(Debug, Default)]
 pub(super) struct EventLatencies {
     /// From sending a write to its acknowledgement.
@@ -47,7 +47,7 @@ pub(super) struct EventLatencies {
     pub write_to_last: Latencies,
 }
 
-impl Board {
+impl EventLog {
     pub(super) fn new(events: u32) -> Self {
         Self {
             // So that no time of the run is 0.
@@ -82,20 +82,21 @@ impl Board {
             != NEVER
     }
 
-    /// How many writes were acknowledged.
+    /// Returns how many writes were acknowledged.
     pub(super) fn acknowledgements(&self) -> u32 {
         let events = 0..self.events.len() as u32;
         events.filter(|event| self.is_acknowledged(*event)).count() as u32
     }
 
-    /// Notes that `watcher` was told of `events` just now, all at once.
-    pub(super) fn told(&self, watcher: u32, events: &[u32]) {
+    /// Records that `watcher` has just received `events` in one read.
+    pub(super) fn received(&self, watcher: u32, events: &[u32]) {
         let now_us = self.now_us();
         self.to_each.with(watcher, |latencies| {
             for event in events {
                 let times = &self.events[*event as usize];
-                times.told_last.fetch_max(now_us, Ordering::Relaxed);
-                // A watcher may hear of a write before the writer does: that is no time at all.
+                times.last_received.fetch_max(now_us, Ordering::Relaxed);
+                // A watcher may receive an event before the writer receives the acknowledgement:
+                // that counts as 0.
                 let acknowledged = match times.acknowledged.load(Ordering::Relaxed) {
                     NEVER => now_us,
                     at => at,
@@ -107,20 +108,21 @@ impl Board {
             .fetch_add(events.len() as u64, Ordering::Relaxed);
     }
 
-    /// The latencies of the events that were acknowledged and told to somebody.
+    /// Returns the latencies of events that were acknowledged and received.
     pub(super) fn latencies(&self) -> EventLatencies {
         let mut latencies = EventLatencies::default();
         for times in &self.events {
-            let [sent, acknowledged, told] = [&times.sent, &times.acknowledged, &times.told_last]
-                .map(|time| time.load(Ordering::Relaxed));
+            let [sent, acknowledged, received] =
+                [&times.sent, &times.acknowledged, &times.last_received]
+                    .map(|time| time.load(Ordering::Relaxed));
             let between = |from: u64, to: u64| Duration::from_micros(to.saturating_sub(from));
             if acknowledged == NEVER {
                 continue;
             }
             latencies.write.record(between(sent, acknowledged));
-            if told != NEVER {
-                latencies.last.record(between(acknowledged, told));
-                latencies.write_to_last.record(between(sent, told));
+            if received != NEVER {
+                latencies.last.record(between(acknowledged, received));
+                latencies.write_to_last.record(between(sent, received));
             }
         }
         latencies
@@ -133,22 +135,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn latencies_are_counted_from_the_acknowledgement_to_the_last() {
-        let board = Board::new(3);
+        let log = EventLog::new(3);
         let pass = |ms| tokio::time::advance(Duration::from_millis(ms));
-        board.sent(0);
+        log.sent(0);
         pass(2).await;
-        board.told(0, &[0]);
+        log.received(0, &[0]);
         pass(3).await;
-        board.acknowledged(0);
+        log.acknowledged(0);
         pass(4).await;
-        board.told(1, &[0]);
-        // Never acknowledged, and never told.
-        board.sent(1);
-        board.sent(2);
-        board.acknowledged(2);
-        assert_eq!(board.delivered.load(Ordering::Relaxed), 2);
-        assert_eq!(board.acknowledgements(), 2);
-        let found = board.latencies();
+        log.received(1, &[0]);
+        // Never acknowledged and never received.
+        log.sent(1);
+        log.sent(2);
+        log.acknowledged(2);
+        assert_eq!(log.delivered.load(Ordering::Relaxed), 2);
+        assert_eq!(log.acknowledgements(), 2);
+        let found = log.latencies();
         let close = |latencies: &Latencies, count, max_us: u64| {
             let summary = latencies.summary();
             assert_eq!(summary.count, count);
@@ -157,8 +159,8 @@ mod tests {
         close(&found.write, 2, 5_000);
         close(&found.last, 1, 4_000);
         close(&found.write_to_last, 1, 9_000);
-        let each = board.to_each.total();
+        let each = log.to_each.total();
         close(&each, 2, 4_000);
-        assert_eq!(each.summary().p50, 0, "told before the acknowledgement");
+        assert_eq!(each.summary().p50, 0, "received before the acknowledgement");
     }
 }

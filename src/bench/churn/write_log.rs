@@ -1,11 +1,11 @@
-//! The board of a churn: what its workers wrote, so that its watchers can be held to it. It decides
-//! nothing.
+//! The log of the writes of a churn, against which its watchers are checked.
 //!
 //! # Definitions
 //!
-//! An object is written a first, a second, a third time; after a write it may be deleted, and the next
-//! write creates it again. Write `w` of object `o`, of `n` objects, is marked as event `w * n + o`. Who
-//! is told of an object knows by its mark which write that is; that of a deletion is the last write's.
+//! The writes of an object are numbered; after a write the object may be deleted, and the next
+//! write creates it again. Write `w` of object `o`, of `n` objects, has the event number `w * n +
+//! o`, which the mark of the object contains, so that a watcher knows which write it received. A
+//! deleted object has the mark of its last write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,21 +15,21 @@ use tokio::time::Instant;
 use super::mix::Verb;
 use crate::bench::latency::SharedLatencies;
 
-/// One write of one object.
+/// Identifies a write of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WriteId {
     pub object: u32,
     pub write: u32,
 }
 
-/// What happened to an object at one point.
+/// A write that was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Write {
-    /// Whether it created the object.
+    /// Whether it creates the object.
     pub creates: bool,
     pub sent: Instant,
     pub acknowledged: bool,
-    /// The deletion that came next, if one did.
+    /// The deletion that followed, if any.
     pub deletion: Option<Deletion>,
 }
 
@@ -41,28 +41,28 @@ pub(super) struct Deletion {
 }
 
 #[derive(Debug)]
-pub(super) struct Board {
-    /// The writes of each object, by their numbers. Each is written by the one worker that owns the
-    /// object, and read by all watchers.
+pub(super) struct WriteLog {
+    /// The writes of each object by number, written by the worker that owns the object and read by
+    /// all watchers.
     objects: Vec<Mutex<Vec<Write>>>,
-    /// Writes and deletions that are acknowledged: what each watcher is to be told of.
+    /// Acknowledged writes and deletions: what each watcher must receive.
     pub changes: AtomicU64,
-    /// Of those, how often a watcher was told.
+    /// How many of them all watchers received in total.
     pub delivered: AtomicU64,
-    /// Requests that were answered.
+    /// Requests that got a response.
     pub operations: AtomicU64,
     /// Watchers whose first watch is open.
     pub opened: AtomicU32,
-    /// Watchers whose watch ended before it should.
+    /// Watchers whose watch ended early.
     pub ended: AtomicU32,
-    /// Watches that were opened again where the one before had been left.
+    /// Watches that resumed a previous one.
     pub resumed: AtomicU64,
     by_verb: [SharedLatencies; Verb::ALL.len()],
-    /// From sending a write to each watcher.
+    /// Latencies from sending a write to its receipt by each watcher.
     pub to_each: SharedLatencies,
 }
 
-impl Board {
+impl WriteLog {
     pub(super) fn new(objects: u32) -> Self {
         Self {
             objects: (0..objects).map(|_| Mutex::default()).collect(),
@@ -77,17 +77,17 @@ impl Board {
         }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn objects(&self) -> u32 {
         self.objects.len() as u32
     }
 
-    /// The event that a write is marked as.
+    /// Returns the event number of a write.
     pub(super) fn event(&self, id: WriteId) -> u32 {
         id.write * self.objects() + id.object
     }
 
-    /// The write that is marked as that event.
+    /// Returns the write with that event number.
     pub(super) fn write_of(&self, event: u32) -> WriteId {
         WriteId {
             object: event % self.objects(),
@@ -95,7 +95,7 @@ impl Board {
         }
     }
 
-    /// Notes that an object is about to be written again.
+    /// Records that a write of the object is about to be sent.
     pub(super) fn sending(&self, object: u32, creates: bool) -> WriteId {
         let mut writes = self.objects[object as usize].lock();
         let write = writes.len() as u32;
@@ -108,7 +108,7 @@ impl Board {
         WriteId { object, write }
     }
 
-    /// Notes that what a write made is about to be deleted.
+    /// Records that a deletion after this write is about to be sent.
     pub(super) fn deleting(&self, id: WriteId) {
         self.change(id, |write| {
             write.deletion = Some(Deletion {
@@ -118,7 +118,7 @@ impl Board {
         });
     }
 
-    /// Notes that the last that was sent of an object, a write or its deletion, has happened.
+    /// Records the acknowledgement of the object's last request, a write or its deletion.
     pub(super) fn acknowledged(&self, id: WriteId) {
         self.change(id, |write| match &mut write.deletion {
             Some(deletion) => deletion.acknowledged = true,
@@ -131,13 +131,13 @@ impl Board {
         change(&mut self.objects[id.object as usize].lock()[id.write as usize]);
     }
 
-    /// What is known of a write; `None` when nobody sent it.
-    pub(super) fn look(&self, id: WriteId) -> Option<Write> {
+    /// Returns a write; `None` if it was never sent.
+    pub(super) fn get(&self, id: WriteId) -> Option<Write> {
         let writes = self.objects.get(id.object as usize)?.lock();
         writes.get(id.write as usize).copied()
     }
 
-    /// All writes.
+    /// Returns all writes.
     pub(super) fn writes(&self) -> impl Iterator<Item = (WriteId, Write)> {
         (0..).zip(&self.objects).flat_map(|(object, writes)| {
             let writes = writes.lock().clone();
@@ -148,7 +148,7 @@ impl Board {
         })
     }
 
-    /// The latencies of a verb.
+    /// Returns the latencies of a verb.
     pub(super) fn latencies(&self, verb: Verb) -> &SharedLatencies {
         &self.by_verb[verb as usize]
     }
@@ -160,36 +160,36 @@ mod tests {
 
     #[test]
     fn events_are_writes_and_back() {
-        let board = Board::new(7);
+        let log = WriteLog::new(7);
         let id = WriteId {
             object: 3,
             write: 2,
         };
-        assert_eq!(board.event(id), 17);
-        assert_eq!(board.write_of(17), id);
+        assert_eq!(log.event(id), 17);
+        assert_eq!(log.write_of(17), id);
     }
 
     #[test]
-    fn the_last_that_was_sent_is_acknowledged() {
-        let board = Board::new(2);
-        let first = board.sending(1, true);
-        assert!(!board.look(first).unwrap().acknowledged);
-        board.acknowledged(first);
-        board.deleting(first);
-        let found = board.look(first).unwrap();
+    fn the_last_request_is_acknowledged() {
+        let log = WriteLog::new(2);
+        let first = log.sending(1, true);
+        assert!(!log.get(first).unwrap().acknowledged);
+        log.acknowledged(first);
+        log.deleting(first);
+        let found = log.get(first).unwrap();
         assert!(found.creates && found.acknowledged);
         assert!(!found.deletion.unwrap().acknowledged);
-        board.acknowledged(first);
-        assert!(board.look(first).unwrap().deletion.unwrap().acknowledged);
-        let second = board.sending(1, true);
+        log.acknowledged(first);
+        assert!(log.get(first).unwrap().deletion.unwrap().acknowledged);
+        let second = log.sending(1, true);
         assert_eq!((second.object, second.write), (1, 1));
-        assert_eq!(board.changes.load(Ordering::Relaxed), 2);
-        let ids: Vec<_> = board.writes().map(|(id, _)| id).collect();
+        assert_eq!(log.changes.load(Ordering::Relaxed), 2);
+        let ids: Vec<_> = log.writes().map(|(id, _)| id).collect();
         assert_eq!(ids, [first, second]);
         let never = WriteId {
             object: 0,
             write: 0,
         };
-        assert!(board.look(never).is_none());
+        assert!(log.get(never).is_none());
     }
 }
