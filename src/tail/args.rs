@@ -1,4 +1,4 @@
-//! What the command line of `tail` says, as clap reads it.
+//! The command line of `watchet tail`.
 
 use std::path::PathBuf;
 
@@ -9,28 +9,30 @@ use clap::{Args, ValueEnum};
 pub(super) struct TailArgs {
     #[arg(
         value_name = "RESOURCE",
-        help = "What to follow, as kubectl names it: po, pods, deployments.apps, foos.v1.example.com, cm/settings"
+        help = "Resource or object to follow, as in kubectl: po, pods, deployments.apps, foos.v1.example.com, cm/settings"
     )]
     pub resource: String,
-    /// Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config, else the pod's account]
+    /// Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config, else the pod's service
+    /// account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Its context to use [default: the current one]
+    /// Context to use [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// Namespace [default: the context's]
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// All namespaces
+    /// Follow all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only objects with these labels, e.g. app=web,tier!=db
+    /// Label selector, e.g. app=web,tier!=db
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Only objects with these fields, e.g. spec.nodeName=node-1
+    /// Field selector, e.g. spec.nodeName=node-1
     #[arg(long, value_name = "SELECTOR")]
     pub field_selector: Option<String>,
-    /// wide: all changes in full, the version, and who wrote it; json: an object a line
+    /// Output format. wide: all changes in full, the version and the field manager; json: one
+    /// object per line
     #[arg(
         short,
         long,
@@ -42,7 +44,7 @@ pub(super) struct TailArgs {
 }
 
 impl TailArgs {
-    /// The resource, and the one object of it that is meant, if one is named.
+    /// Returns the resource and, if given, the name of the object.
     pub(super) fn named(&self) -> (&str, Option<&str>) {
         match self.resource.split_once('/') {
             Some((resource, name)) => (resource, Some(name)),
@@ -50,7 +52,7 @@ impl TailArgs {
         }
     }
 
-    /// Which fields the objects have that are meant.
+    /// Returns the field selector, including the name of the object.
     pub(super) fn fields(&self) -> Option<String> {
         let name = self.named().1.map(|name| format!("metadata.name={name}"));
         let selectors = [self.field_selector.clone(), name];
@@ -59,15 +61,15 @@ impl TailArgs {
     }
 }
 
-/// How a change is printed.
+/// The output format of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum Form {
-    /// What fits on a line
+    /// Limited to what fits on a line
     #[default]
     #[value(skip)]
     Short,
-    /// Everything
+    /// All changes in full
     Wide,
-    /// For programs
+    /// One JSON object per line
     Json,
 }

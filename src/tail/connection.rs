@@ -1,30 +1,29 @@
-//! The informer's source, which also says when the server is lost and when it is back. It changes
-//! nothing of what it passes on.
+//! A `ListerWatcher` that also reports when the connection is lost and restored.
 
 use futures_util::StreamExt as _;
 
-use super::output::Teller;
+use super::output::StatusReporter;
 use crate::api::ResourceVersion;
 use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 
-/// A source that tells.
-pub(super) struct Telling<L> {
+/// A `ListerWatcher` that passes on the results of another and reports them.
+pub(super) struct ReportingSource<L> {
     source: L,
-    teller: Teller,
+    reporter: StatusReporter,
 }
 
-impl<L> Telling<L> {
-    pub(super) fn new(source: L, teller: Teller) -> Self {
-        Self { source, teller }
+impl<L> ReportingSource<L> {
+    pub(super) fn new(source: L, reporter: StatusReporter) -> Self {
+        Self { source, reporter }
     }
 }
 
-impl<L: ListerWatcher> ListerWatcher for Telling<L> {
+impl<L: ListerWatcher> ListerWatcher for ReportingSource<L> {
     type Object = L::Object;
 
     async fn list(&mut self) -> Result<Listing<L::Object>, SourceError> {
         let listed = self.source.list().await;
-        tell(&self.teller, listed.as_ref().err());
+        report(&self.reporter, listed.as_ref().err());
         listed
     }
 
@@ -33,24 +32,24 @@ impl<L: ListerWatcher> ListerWatcher for Telling<L> {
         after: ResourceVersion,
     ) -> Result<ChangeStream<L::Object>, SourceError> {
         let opened = self.source.watch(after).await;
-        tell(&self.teller, opened.as_ref().err());
-        let teller = self.teller.clone();
+        report(&self.reporter, opened.as_ref().err());
+        let reporter = self.reporter.clone();
         let changes = opened?.inspect(move |batch| {
             if let Err(error) = batch {
-                tell(&teller, Some(error));
+                report(&reporter, Some(error));
             }
         });
         Ok(Box::pin(changes))
     }
 }
 
-fn tell(teller: &Teller, failed: Option<&SourceError>) {
+fn report(reporter: &StatusReporter, failed: Option<&SourceError>) {
     match failed {
-        None => teller.connected(),
-        Some(SourceError::Unavailable { detail, .. }) => teller.disconnected(detail),
-        // It answers; what happened meanwhile is found out by a list.
+        None => reporter.connected(),
+        Some(SourceError::Unavailable { detail, .. }) => reporter.disconnected(detail),
+        // The server responds, so this is not a disconnect; a list recovers.
         Some(error @ (SourceError::Expired { .. } | SourceError::Undecodable { .. })) => {
-            teller.tell(&format!("listing again: {error}"));
+            reporter.print(&format!("listing again: {error}"));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What changed between two states of an object, as paths with the old and the new value. What every
-//! write changes is left out. How it is printed is not known here.
+//! Computes the difference between two states of an object, as paths with the old and the new
+//! value. Fields that every write changes are ignored.
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
-/// Members of the metadata that change with every write and say nothing about it.
-const NOISE: [&str; 3] = ["managedFields", "resourceVersion", "generation"];
+/// Metadata fields that change with every write.
+const IGNORED_METADATA: [&str; 3] = ["managedFields", "resourceVersion", "generation"];
 
-/// What the elements of lists are known by, in the order in which they are tried.
+/// Fields that identify the elements of a list, in the order in which they are tried.
 const KEYS: [&str; 5] = ["name", "type", "uid", "ip", "key"];
 
 /// A field that changed.
@@ -16,13 +16,13 @@ const KEYS: [&str; 5] = ["name", "type", "uid", "ip", "key"];
 pub(super) struct FieldChange {
     /// `status.conditions[Ready].status`
     pub path: String,
-    /// `None`: it is new.
+    /// `None` if the field was added.
     pub old: Option<Value>,
-    /// `None`: it is gone.
+    /// `None` if the field was removed.
     pub new: Option<Value>,
 }
 
-/// What makes `new` of `old`, in the order of the paths.
+/// Returns the changes from `old` to `new`, in the order of the paths.
 pub(super) fn between(old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare("", Some(old), Some(new), &mut changes);
@@ -50,7 +50,7 @@ fn members(
 ) {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for name in names {
-        if path == "metadata" && NOISE.contains(&name.as_str()) {
+        if path == "metadata" && IGNORED_METADATA.contains(&name.as_str()) {
             continue;
         }
         let below = match (path, plain(name)) {
@@ -62,7 +62,7 @@ fn members(
     }
 }
 
-/// Whether a member's name can stand between dots.
+/// Returns true if a field name needs no brackets in a path.
 fn plain(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -80,7 +80,7 @@ fn elements(path: &str, old: &[Value], new: &[Value], changes: &mut Vec<FieldCha
         }
         return;
     };
-    // By key, as lists may be long.
+    // Indexed by key, since lists may be long.
     let old_by_key: HashMap<&str, &Value> = old_keys.iter().copied().zip(old).collect();
     let new_by_key: HashMap<&str, &Value> = new_keys.iter().copied().zip(new).collect();
     let added = new_keys.iter().filter(|key| !old_by_key.contains_key(*key));
@@ -99,7 +99,7 @@ fn elements(path: &str, old: &[Value], new: &[Value], changes: &mut Vec<FieldCha
     }
 }
 
-/// What each element is known by, if all of them are, and by different values.
+/// Returns the key of each element, if all elements have one and the keys are distinct.
 fn keys<'a>(list: &'a [Value], key: &str) -> Option<Vec<&'a str>> {
     let keys: Vec<&str> = list
         .iter()
@@ -117,15 +117,15 @@ mod tests {
 
     fn check(old: Value, new: Value, expected: &[&str]) {
         let text = |value: Option<Value>| value.map_or("-".to_owned(), |value| value.to_string());
-        let told: Vec<String> = between(&old, &new)
+        let actual: Vec<String> = between(&old, &new)
             .into_iter()
             .map(|change| format!("{}: {} {}", change.path, text(change.old), text(change.new)))
             .collect();
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 
     #[test]
-    fn only_what_changed_is_told_and_no_noise() {
+    fn only_changed_fields_without_bookkeeping() {
         check(
             json!({"metadata": {"name": "a", "resourceVersion": "1", "generation": 1, "managedFields": []},
                 "spec": {"replicas": 1, "paused": true}, "status": {"phase": "Pending"}}),
@@ -138,7 +138,7 @@ mod tests {
                 r#"status.phase: "Pending" "Running""#,
             ],
         );
-        // Elsewhere such a member is like any other.
+        // Only in metadata are such fields ignored.
         check(
             json!({"spec": {"generation": 1}}),
             json!({"spec": {"generation": 2}}),
@@ -147,10 +147,10 @@ mod tests {
         check(json!({"a": 1}), json!({"a": 1}), &[]);
     }
 
-    /// Each element was once looked for in the whole list: an object as large as a server takes kept a core
-    /// busy for minutes.
+    /// The comparison of lists used to be quadratic: an object of the maximum size kept a core busy
+    /// for minutes.
     #[test]
-    fn long_lists_are_compared_in_one_go() {
+    fn long_lists_are_compared_in_linear_time() {
         let list = |from: usize| -> Value {
             (from..from + 50_000)
                 .map(|n| json!({"name": n.to_string()}))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_words_are_in_brackets() {
+    fn names_with_special_characters_are_in_brackets() {
         check(
             json!({"metadata": {"annotations": {"a.io/b": "1", "plain": "1"}}}),
             json!({"metadata": {"annotations": {"a.io/b": "2", "plain": "2"}}}),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_told_by_their_names() {
+    fn elements_are_identified_by_key() {
         let condition = |name: &str, status: &str| json!({"type": name, "status": status});
         check(
             json!({"c": [condition("Ready", "False"), condition("Old", "True")]}),
@@ -186,7 +186,7 @@ mod tests {
                 r#"c[New]: - {"status":"True","type":"New"}"#,
             ],
         );
-        // Not all have one, or two the same: then by their places.
+        // Without keys, or with duplicate keys, elements are compared by index.
         check(
             json!({"l": [{"name": "a"}, {"name": "a"}]}),
             json!({"l": [{"name": "a"}, {"name": "b"}, 3]}),

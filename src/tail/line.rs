@@ -1,5 +1,5 @@
-//! A change as the line that is printed for it: short, wide or JSON. Nothing in an object can move the
-//! terminal's cursor: what is not printable is escaped.
+//! Formats a change as a line: short, wide or JSON. Characters that are not printable are escaped,
+//! so that no object can control the terminal.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,50 +12,50 @@ use super::args::Form;
 use super::difference::{self, FieldChange};
 use crate::informer::{Deleted, DynamicObject, Notification, key_of};
 
-/// How many changed fields a short line tells, and how many characters of a value.
+/// The maximum number of changed fields on a short line, and of characters of a value.
 const FIELDS_MAX: usize = 8;
 const VALUE_MAX: usize = 60;
 
-/// How lines are made.
+/// Formats lines.
 #[derive(Debug, Clone)]
 pub(super) struct Lines {
     pub form: Form,
-    /// With colours.
+    /// Whether to use colours.
     pub colours: bool,
-    /// Whose time is shown.
+    /// The time zone of the shown times.
     pub zone: TimeZone,
 }
 
-/// A change, looked at.
-struct Looked<'a> {
-    /// As a watch calls it.
+/// A change to format.
+struct Change<'a> {
+    /// The event type, as in a watch.
     event_type: &'static str,
     sign: char,
     colour: &'static str,
     object: &'a Arc<DynamicObject>,
     changes: Vec<FieldChange>,
-    /// It was not seen to happen.
+    /// Whether the change was not observed (the final state is unknown).
     missed: bool,
-    /// The object before.
+    /// The object before the change.
     before: Option<&'a DynamicObject>,
 }
 
 impl Lines {
-    /// The line for `told` at `now`, without its end; nothing if nothing happened.
+    /// Returns the line for `notification` at `now`, without a line end; `None` if nothing changed.
     ///
     /// # Errors
-    /// The object cannot be written as JSON, which is a bug.
+    /// The object cannot be serialized as JSON, which is a bug.
     pub(super) fn line(
         &self,
-        told: &Notification<DynamicObject>,
+        notification: &Notification<DynamicObject>,
         now: Timestamp,
     ) -> serde_json::Result<Option<String>> {
-        let looked = match told {
+        let change = match notification {
             Notification::Added {
                 is_in_initial_list: true,
                 ..
             } => return Ok(None),
-            Notification::Added { object, .. } => Looked {
+            Notification::Added { object, .. } => Change {
                 event_type: "ADDED",
                 sign: '+',
                 colour: "32",
@@ -70,7 +70,7 @@ impl Lines {
                 }
                 let (before, after) =
                     (serde_json::to_value(&**old)?, serde_json::to_value(&**new)?);
-                Looked {
+                Change {
                     event_type: "MODIFIED",
                     sign: '~',
                     colour: "33",
@@ -80,7 +80,7 @@ impl Lines {
                     before: Some(old),
                 }
             }
-            Notification::Deleted(deleted) => Looked {
+            Notification::Deleted(deleted) => Change {
                 event_type: "DELETED",
                 sign: '-',
                 colour: "31",
@@ -91,72 +91,72 @@ impl Lines {
             },
         };
         match self.form {
-            Form::Json => self.json(&looked, now).map(Some),
-            Form::Short | Form::Wide => Ok(Some(self.text(&looked, now))),
+            Form::Json => self.json(&change, now).map(Some),
+            Form::Short | Form::Wide => Ok(Some(self.text(&change, now))),
         }
     }
 
-    fn json(&self, looked: &Looked<'_>, now: Timestamp) -> serde_json::Result<String> {
-        let changes: Vec<Value> = looked
+    fn json(&self, change: &Change<'_>, now: Timestamp) -> serde_json::Result<String> {
+        let changes: Vec<Value> = change
             .changes
             .iter()
             .map(|change| {
-                let mut told = json!({"path": change.path});
+                let mut field = json!({"path": change.path});
                 for (name, value) in [("old", &change.old), ("new", &change.new)] {
                     if let Some(value) = value {
-                        told[name] = value.clone();
+                        field[name] = value.clone();
                     }
                 }
-                told
+                field
             })
             .collect();
         let mut line = json!({
             "time": now.to_string(),
-            "type": looked.event_type,
-            "key": key_of(&**looked.object).as_str(),
-            "resourceVersion": looked.object.metadata.resource_version,
-            "object": serde_json::to_value(&**looked.object)?,
+            "type": change.event_type,
+            "key": key_of(&**change.object).as_str(),
+            "resourceVersion": change.object.metadata.resource_version,
+            "object": serde_json::to_value(&**change.object)?,
         });
-        if looked.event_type == "MODIFIED" {
+        if change.event_type == "MODIFIED" {
             line["changes"] = Value::from(changes);
         }
-        if looked.missed {
+        if change.missed {
             line["finalStateUnknown"] = Value::from(true);
         }
         serde_json::to_string(&line)
     }
 
-    fn text(&self, looked: &Looked<'_>, now: Timestamp) -> String {
+    fn text(&self, change: &Change<'_>, now: Timestamp) -> String {
         let wide = self.form == Form::Wide;
         let time = now
             .to_zoned(self.zone.clone())
             .strftime("%H:%M:%S")
             .to_string();
-        let key = escaped(key_of(&**looked.object).as_str());
-        let sign = self.painted(looked.colour, &looked.sign.to_string());
+        let key = escaped(key_of(&**change.object).as_str());
+        let sign = self.painted(change.colour, &change.sign.to_string());
         let mut line = format!("{time} {sign} {key}");
         if wide {
-            let version = looked.object.metadata.resource_version.as_deref();
+            let version = change.object.metadata.resource_version.as_deref();
             write!(line, " @{}", escaped(version.unwrap_or("?"))).expect("memory");
-            if let Some(manager) = last_manager(looked) {
+            if let Some(manager) = last_manager(change) {
                 write!(line, " by {}", escaped(manager)).expect("memory");
             }
         }
         let shown = if wide { usize::MAX } else { FIELDS_MAX };
-        for (at, change) in looked.changes.iter().take(shown).enumerate() {
+        for (at, change) in change.changes.iter().take(shown).enumerate() {
             let separator = if at == 0 { "  " } else { ", " };
             let path = self.painted("1", &escaped(&change.path));
             let [old, new] = [&change.old, &change.new].map(|value| text_of(value.as_ref(), wide));
             write!(line, "{separator}{path}: {old} -> {new}").expect("memory");
         }
-        match looked.changes.len().saturating_sub(shown) {
+        match change.changes.len().saturating_sub(shown) {
             0 => {}
             more => write!(line, ", and {more} more").expect("memory"),
         }
-        if looked.event_type == "MODIFIED" && looked.changes.is_empty() {
-            line += "  (nothing but its bookkeeping)";
+        if change.event_type == "MODIFIED" && change.changes.is_empty() {
+            line += "  (only bookkeeping fields)";
         }
-        if looked.missed {
+        if change.missed {
             line += "  (while disconnected)";
         }
         line
@@ -170,11 +170,11 @@ impl Lines {
     }
 }
 
-/// Who wrote last, as far as the object says: its times are whole seconds, so an entry that the object
-/// did not have before says more.
-fn last_manager<'a>(looked: &Looked<'a>) -> Option<&'a str> {
-    let managed = looked.object.metadata.managed_fields.as_ref()?;
-    let before = looked
+/// Returns the field manager of the last write. The times of managedFields are whole seconds, so an
+/// entry that the previous object did not have takes precedence.
+fn last_manager<'a>(change: &Change<'a>) -> Option<&'a str> {
+    let managed = change.object.metadata.managed_fields.as_ref()?;
+    let before = change
         .before
         .and_then(|before| before.metadata.managed_fields.as_ref());
     let is_new = |entry| before.is_some_and(|before| !before.contains(entry));
@@ -187,7 +187,7 @@ fn last_manager<'a>(looked: &Looked<'a>) -> Option<&'a str> {
 fn text_of(value: Option<&Value>, whole: bool) -> String {
     let text = match value {
         None => return "(none)".to_owned(),
-        // Text that could be taken for something else is quoted.
+        // A value that could be mistaken for something else is quoted.
         Some(Value::String(text)) if is_word(text) => text.clone(),
         Some(value) => value.to_string(),
     };
@@ -203,12 +203,12 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text != "(none)" && !text.contains([' ', ',', '"', '{', '['])
 }
 
-/// The same without what a terminal would obey.
+/// Escapes the characters that a terminal interprets.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            // Control characters, and those that turn the direction of what follows.
+            // Control characters and those that change the text direction.
             c if c.is_control() => escaped.extend(c.escape_unicode()),
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 escaped.extend(c.escape_unicode());
@@ -241,49 +241,53 @@ mod tests {
         }
     }
 
-    fn line(form: Form, told: &Notification<DynamicObject>) -> Option<String> {
+    fn line(form: Form, notification: &Notification<DynamicObject>) -> Option<String> {
         let lines = Lines {
             form,
             colours: false,
             zone: TimeZone::UTC,
         };
         let now: Timestamp = "2026-11-22T05:06:07.5Z".parse().unwrap();
-        lines.line(told, now).unwrap()
+        lines.line(notification, now).unwrap()
     }
 
-    fn check(form: Form, told: &Notification<DynamicObject>, expected: &str) {
-        assert_eq!(line(form, told).as_deref(), Some(expected));
+    fn check(form: Form, notification: &Notification<DynamicObject>, expected: &str) {
+        assert_eq!(line(form, notification).as_deref(), Some(expected));
     }
 
     #[test]
     fn a_change_is_a_line() {
-        let told = updated(
+        let notification = updated(
             json!({"a": "Pending", "b": 1}),
             json!({"a": "Running", "c": "x y"}),
         );
         check(
             Form::Short,
-            &told,
+            &notification,
             r#"05:06:07 ~ n/web  spec.a: Pending -> Running, spec.b: 1 -> (none), spec.c: (none) -> "x y""#,
         );
-        let told = updated(json!({"a": 1}), json!({"a": 2}));
+        let notification = updated(json!({"a": 1}), json!({"a": 2}));
         check(
             Form::Wide,
-            &told,
+            &notification,
             "05:06:07 ~ n/web @2 by last  spec.a: 1 -> 2",
         );
-        let told = updated(json!({}), json!({}));
+        let notification = updated(json!({}), json!({}));
         check(
             Form::Short,
-            &told,
-            "05:06:07 ~ n/web  (nothing but its bookkeeping)",
+            &notification,
+            "05:06:07 ~ n/web  (only bookkeeping fields)",
         );
         let added = |is_in_initial_list| Notification::Added {
             object: object(1, json!({})),
             is_in_initial_list,
         };
         check(Form::Short, &added(false), "05:06:07 + n/web");
-        assert_eq!(line(Form::Short, &added(true)), None, "it was there before");
+        assert_eq!(
+            line(Form::Short, &added(true)),
+            None,
+            "an object of the initial list"
+        );
         let deleted = Notification::Deleted(Deleted::Observed(object(1, json!({}))));
         check(Form::Short, &deleted, "05:06:07 - n/web");
         let missed = Deleted::Unknown(DeletedFinalStateUnknown {
@@ -302,24 +306,24 @@ mod tests {
         assert_eq!(
             line(Form::Short, &same),
             None,
-            "a new list says what is known"
+            "an update without a new version is not printed"
         );
     }
 
     #[test]
-    fn a_short_line_is_short_and_a_wide_one_has_everything() {
+    fn short_lines_are_limited_and_wide_ones_are_not() {
         let many = |value: &str| -> Value {
             let members = (0..10).map(|n| (format!("f{n}"), Value::from(value)));
             Value::Object(members.collect())
         };
-        let told = updated(many("a"), many(&"x".repeat(100)));
-        let short = line(Form::Short, &told).unwrap();
+        let notification = updated(many("a"), many(&"x".repeat(100)));
+        let short = line(Form::Short, &notification).unwrap();
         assert!(
             short.contains(&format!("spec.f0: a -> {}…,", "x".repeat(60))),
             "{short}"
         );
         assert!(short.ends_with(", and 2 more"), "{short}");
-        let wide = line(Form::Wide, &told).unwrap();
+        let wide = line(Form::Wide, &notification).unwrap();
         assert!(
             wide.ends_with(&format!("spec.f9: a -> {}", "x".repeat(100))),
             "{wide}"
@@ -328,8 +332,9 @@ mod tests {
 
     #[test]
     fn json_has_the_changes_and_the_object() {
-        let told = updated(json!({"a": 1}), json!({"b": [2]}));
-        let parsed: Value = serde_json::from_str(&line(Form::Json, &told).unwrap()).unwrap();
+        let notification = updated(json!({"a": 1}), json!({"b": [2]}));
+        let parsed: Value =
+            serde_json::from_str(&line(Form::Json, &notification).unwrap()).unwrap();
         assert_eq!(parsed["type"], "MODIFIED");
         assert_eq!(parsed["time"], "2026-11-22T05:06:07.5Z");
         assert_eq!(
@@ -342,22 +347,28 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_an_object_reaches_the_terminal_as_a_command() {
-        let told = updated(json!({}), json!({"\u{1b}[2J": "a\u{9b}31m\u{202e}b"}));
-        let told = line(Form::Wide, &told).unwrap();
-        assert!(!told.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{told:?}");
-        assert!(told.contains(r"\u{1b}"), "{told}");
+    fn terminal_control_characters_are_escaped() {
+        let notification = updated(json!({}), json!({"\u{1b}[2J": "a\u{9b}31m\u{202e}b"}));
+        let notification = line(Form::Wide, &notification).unwrap();
+        assert!(
+            !notification.contains(['\u{1b}', '\u{9b}', '\u{202e}']),
+            "{notification:?}"
+        );
+        assert!(notification.contains(r"\u{1b}"), "{notification}");
     }
 
     #[test]
-    fn colours_are_about_signs_and_paths() {
+    fn signs_and_paths_have_colours() {
         let lines = Lines {
             form: Form::Short,
             colours: true,
             zone: TimeZone::UTC,
         };
-        let told = updated(json!({"a": 1}), json!({"a": 2}));
-        let line = lines.line(&told, Timestamp::UNIX_EPOCH).unwrap().unwrap();
+        let notification = updated(json!({"a": 1}), json!({"a": 2}));
+        let line = lines
+            .line(&notification, Timestamp::UNIX_EPOCH)
+            .unwrap()
+            .unwrap();
         assert_eq!(
             line,
             "00:00:00 \x1b[33m~\x1b[0m n/web  \x1b[1mspec.a\x1b[0m: 1 -> 2"

@@ -1,12 +1,12 @@
-//! `watchet tail`: follows a resource of any Kubernetes server through a shared informer and prints a
-//! line for each change, with what changed. It is the client library's worked example, and knows nothing
-//! of how a server works.
+//! `watchet tail`: follows a resource of any Kubernetes server with a shared informer and prints a
+//! line per change. It is also the example of how to use the `informer` library.
 //!
 //! ```text
-//! arguments -> RestClient -> discovery -> Telling(HttpListerWatcher) -> SharedInformer
-//!                                                                           │ handler: what changed?
-//!                                                                           ▼
-//!                                     stdout <- one thread that writes <- lines
+//! arguments -> RestClient -> discovery -> ReportingSource(HttpListerWatcher) -> SharedInformer
+//!                                                                                │ handler:
+//!                                                                                difference
+//!                                                                                ▼
+//!                                          stdout <- one thread that writes <- lines
 //! ```
 
 mod args;

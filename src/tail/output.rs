@@ -1,5 +1,5 @@
-//! Where lines go: a thread that writes to stdout, so that a slow terminal or pipe blocks nothing else,
-//! and stderr for what is said about the connection. What is in the lines is not known here.
+//! Output: a thread that writes lines to stdout, so that a slow terminal or pipe blocks nothing
+//! else, and status messages on stderr.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use tokio::sync::mpsc;
 
 pub(super) use super::line::escaped;
 
-/// How many lines wait to be written. From the handler to the one thread that writes; when it is full the
-/// handler waits, and the informer tells what happens meanwhile as one change an object.
+/// The capacity of the queue from the handler to the writing thread; when it is full the handler
+/// waits, and the informer merges further changes of an object.
 const LINES_MAX: usize = 256;
 
-/// How often the progress of a list is drawn, a second.
+/// Redraws of the progress bar per second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// The queue of lines and its other end.
+/// Returns the two ends of the queue of lines.
 pub(super) fn queue() -> (mpsc::Sender<String>, mpsc::Receiver<String>) {
     mpsc::channel(LINES_MAX)
 }
 
-/// Writes lines until nobody has any more; blocks. Whoever reads may close the pipe, as `head` does.
+/// Writes lines until the queue is closed; blocks. Returns without error if the reader closes the
+/// pipe, as `head` does.
 ///
 /// # Errors
-/// They cannot be written.
+/// A write fails.
 pub(super) fn write(mut lines: mpsc::Receiver<String>, to: impl Write) -> io::Result<()> {
     let mut to = io::BufWriter::new(to);
     while let Some(line) = lines.blocking_recv() {
@@ -41,8 +42,8 @@ pub(super) fn write(mut lines: mpsc::Receiver<String>, to: impl Write) -> io::Re
     Ok(())
 }
 
-/// Whether lines may have colours: on a terminal that knows them, unless the user wants none
-/// (<https://no-color.org>).
+/// Returns whether to use colours: stdout is a terminal that supports them, and `NO_COLOR` is not
+/// set (<https://no-color.org>).
 pub(super) fn colours() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     io::stdout().is_terminal()
@@ -50,9 +51,9 @@ pub(super) fn colours() -> bool {
         && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Tells on stderr how it goes; also while a progress bar is there.
+/// Prints status messages on stderr, and a progress bar for the first list.
 #[derive(Debug, Clone)]
-pub(super) struct Teller {
+pub(super) struct StatusReporter {
     bar: ProgressBar,
     state: Arc<parking_lot::Mutex<State>>,
 }
@@ -64,13 +65,13 @@ enum State {
     Disconnected,
 }
 
-impl Teller {
-    /// With a bar, where stderr is a terminal.
+impl StatusReporter {
+    /// Creates a reporter; the progress bar is shown if stderr is a terminal.
     pub(super) fn new() -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
         let style = ProgressStyle::with_template("{spinner} {pos} objects {elapsed}");
         let bar = ProgressBar::with_draw_target(None, target)
-            .with_style(style.expect("the template is a constant"));
+            .with_style(style.expect("the template is a valid constant"));
         bar.enable_steady_tick(Duration::from_millis(250));
         Self {
             bar,
@@ -78,39 +79,39 @@ impl Teller {
         }
     }
 
-    /// So many objects have come of the first list.
+    /// Sets the number of objects received of the first list.
     pub(super) fn progress(&self, objects: u64) {
         self.bar.set_position(objects);
     }
 
-    /// The first list is there.
+    /// Reports that the first list is complete.
     pub(super) fn synced(&self, objects: usize) {
         self.bar.finish_and_clear();
         let plural = if objects == 1 { "" } else { "s" };
-        self.tell(&format!("synced, {objects} object{plural}"));
+        self.print(&format!("synced, {objects} object{plural}"));
     }
 
-    /// The connection is lost, or cannot be had.
+    /// Reports that the connection failed, if it was not known.
     pub(super) fn disconnected(&self, why: &str) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Disconnected);
         if before == State::Connected {
-            self.tell(&format!("disconnected: {why}"));
+            self.print(&format!("disconnected: {why}"));
         }
     }
 
-    /// The server answers.
+    /// Reports that the server responds, if it did not before.
     pub(super) fn connected(&self) {
         let before = std::mem::take(&mut *self.state.lock());
         if before == State::Disconnected {
-            self.tell("connected again");
+            self.print("connected again");
         }
     }
 
-    /// A line on stderr.
-    pub(super) fn tell(&self, what: &str) {
+    /// Prints a line on stderr.
+    pub(super) fn print(&self, what: &str) {
         self.bar.suspend(|| {
-            // Nobody is left to tell when stderr is gone; the lines on stdout go on.
-            let _told = writeln!(io::stderr(), "watchet tail: {}", escaped(what));
+            // A closed stderr is ignored; the lines on stdout continue.
+            let _written = writeln!(io::stderr(), "watchet tail: {}", escaped(what));
         });
     }
 }
@@ -119,7 +120,7 @@ impl Teller {
 mod tests {
     use super::*;
 
-    /// Takes one line, then is closed.
+    /// A writer that accepts one line and then fails.
     struct Head(Vec<u8>);
 
     impl Write for Head {
@@ -137,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_an_end() {
-        let (told, lines) = queue();
+    fn a_closed_pipe_ends_the_output() {
+        let (sender, lines) = queue();
         for line in ["one", "two", "three"] {
-            told.try_send(line.to_owned()).unwrap();
+            sender.try_send(line.to_owned()).unwrap();
         }
-        drop(told);
+        drop(sender);
         let mut head = Head(Vec::new());
-        // All of it in one write, and nothing after that.
+        // The lines are written in one call, and nothing after that.
         write(lines, &mut head).unwrap();
         assert_eq!(head.0, b"one\ntwo\nthree\n");
-        let (told, lines) = queue();
-        told.try_send("four".to_owned()).unwrap();
+        let (sender, lines) = queue();
+        sender.try_send("four".to_owned()).unwrap();
         write(lines, &mut head).unwrap();
-        assert!(told.is_closed());
+        assert!(sender.is_closed());
     }
 }

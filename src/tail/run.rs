@@ -1,7 +1,7 @@
-//! The subcommand: from its arguments to an informer that is followed until a signal, or until nobody
-//! reads its lines.
+//! Runs `watchet tail`: from the arguments to an informer that runs until a signal, or until the
+//! reader of its output closes the pipe.
 //!
-//! Exit codes: 0, it was ended; 1, it could not be followed; 2, wrong arguments.
+//! Exit codes: 0, ended by a signal or by the reader; 1, failure; 2, invalid arguments.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::args::TailArgs;
-use super::connection::Telling;
+use super::connection::ReportingSource;
 use super::line::Lines;
-use super::output::{self, Teller};
+use super::output::{self, StatusReporter};
 use crate::informer::{
     ApiResource, Deleted, DynamicObject, HttpListerWatcher, InvalidRestConfig, Kubeconfig,
     KubeconfigError, ListParams, ListWatchOptions, Notification, ResourceClient,
@@ -27,10 +27,10 @@ use crate::informer::{
 };
 use crate::tasks::{TaskFailed, Tasks};
 
-/// How long the end may take.
+/// The time limit of the shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often the progress of the first list is looked at.
+/// How often the progress of the first list is polled.
 const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Why a resource cannot be followed.
@@ -46,7 +46,7 @@ enum TailError {
     Unknown(#[from] UnknownResource),
     #[error("a resource cannot be retrieved by name across all namespaces")]
     NamedEverywhere,
-    #[error("{0} cannot be followed: the server does not watch it")]
+    #[error("{0} cannot be followed: the server does not support watches of it")]
     Unwatched(ApiResource),
     #[error(transparent)]
     Refused(#[from] RestError),
@@ -64,29 +64,29 @@ impl From<KubeconfigError> for TailError {
     }
 }
 
-/// The grammar of `tail`.
+/// Returns the command line of `tail`.
 pub fn command() -> Command {
-    // The words come after the arguments: clap would take theirs from the type's own comment.
+    // Set after the arguments: clap would use the doc comment of the type instead.
     TailArgs::augment_args(Command::new("tail"))
         .about(
-            "Follow a resource of a Kubernetes server: a line for each change, with what changed",
+            "Follow a resource of a Kubernetes server: one line per change, with the changed fields",
         )
         .after_help(
-            "  + it is new   ~ it changed   - it is gone\n\n\
-             What was there before is not printed. The connection may be lost: what happened \
-             meanwhile is told when it is back.\n\n  \
+            "  + created   ~ updated   - deleted\n\n\
+                          Objects that already exist are not printed. After a lost connection, changes that \
+                          happened meanwhile are printed when it is restored.\n\n  \
              watchet tail pods -A -l app=web\n  \
              watchet tail deployments.apps -n shop -o json | jq .changes",
         )
 }
 
-/// Runs what the matched arguments say.
+/// Runs the subcommand with the parsed arguments.
 pub fn main(matches: &ArgMatches) -> ExitCode {
     match run(matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell when stderr is gone; the exit code still says it.
-            let _told = writeln!(
+            // If stderr is closed, the exit code still reports the failure.
+            let _written = writeln!(
                 io::stderr(),
                 "watchet tail: {}",
                 output::escaped(&error.to_string())
@@ -107,7 +107,7 @@ fn run(matches: &ArgMatches) -> Result<(), TailError> {
         .build()
         .map_err(TailError::Start)?;
     let result = runtime.block_on(follow(args));
-    // The thread that writes may be blocked by a terminal that was stopped.
+    // The writing thread may be blocked by a stopped terminal.
     runtime.shutdown_timeout(Duration::ZERO);
     result
 }
@@ -116,7 +116,7 @@ async fn follow(args: TailArgs) -> Result<(), TailError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(TailError::Start)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(TailError::Start)?;
     let tasks = Tasks::new();
-    // A signal comes first: whoever wants to end does not wait for what is being done.
+    // A signal comes first: the shutdown does not wait for work in progress.
     let ended = tokio::select! {
         biased;
         _ = interrupt.recv() => Ok(()),
@@ -124,17 +124,17 @@ async fn follow(args: TailArgs) -> Result<(), TailError> {
         ended = followed(args, &tasks) => ended,
     };
     if let Err(late) = tasks.drain(GRACE).await {
-        tracing::debug!(%late, "not everything ended in time");
+        tracing::debug!(%late, "tasks did not end in time");
     }
     ended
 }
 
-/// Follows until nobody reads what is printed.
+/// Follows until the reader of the output is gone.
 async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
     let client = connect(&args)?;
     let objects = find(&client, &args).await?;
-    let teller = Teller::new();
-    teller.tell(&headline(&objects));
+    let reporter = StatusReporter::new();
+    reporter.print(&headline(&objects));
     let options = ListWatchOptions {
         fields: args.fields(),
         labels: args.selector,
@@ -142,7 +142,7 @@ async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
     };
     let source = HttpListerWatcher::new(objects.clone(), options);
     let metrics = source.metrics();
-    let source = Telling::new(source, teller.clone());
+    let source = ReportingSource::new(source, reporter.clone());
     let resource = objects.resource().to_string();
     let informer = SharedInformer::<DynamicObject>::new(&resource, source, Duration::ZERO);
     let (lines, written) = output::queue();
@@ -156,30 +156,30 @@ async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
     };
     informer
         .add_event_handler(printer)
-        .expect("it has not stopped");
-    informer.start(tasks).expect("it is started once");
+        .expect("the informer has not stopped");
+    informer.start(tasks).expect("the informer is started once");
     let mut writing = tasks.spawn_blocking("stdout", || output::write(written, io::stdout()));
     let synced = async {
         let mut ticks = interval(PROGRESS);
         let progress = async {
             loop {
                 ticks.tick().await;
-                teller.progress(metrics.receiving());
+                reporter.progress(metrics.receiving());
             }
         };
-        // The end comes first: then there is nothing to be drawn.
+        // The sync comes first: after it the progress is not needed.
         tokio::select! {
             biased;
             synced = informer.wait_for_cache_sync() => {
                 if synced.is_ok() {
-                    teller.synced(informer.indexer().len());
+                    reporter.synced(informer.indexer().len());
                 }
             }
             never = progress => never,
         }
         std::future::pending::<()>().await;
     };
-    // The end of the pipe comes first; a failed task, which is a bug, before waiting on.
+    // The closed pipe comes first, then a failed task, which is a bug.
     tokio::select! {
         biased;
         ended = &mut writing => match ended {
@@ -202,13 +202,14 @@ fn connect(args: &TailArgs) -> Result<RestClient, TailError> {
     Ok(RestClient::new(&config)?)
 }
 
-/// The objects that are meant, once the server has shown that it has them and takes the selectors.
+/// Returns the client of the objects, after the server has shown that it serves them and accepts
+/// the selectors.
 async fn find(
     client: &RestClient,
     args: &TailArgs,
 ) -> Result<ResourceClient<DynamicObject>, TailError> {
     let (resource, name) = args.named();
-    // kubectl's words.
+    // kubectl's message.
     if name.is_some() && args.all_namespaces {
         return Err(TailError::NamedEverywhere);
     }
@@ -246,32 +247,32 @@ fn headline(objects: &ResourceClient<DynamicObject>) -> String {
     )
 }
 
-/// Makes lines of what it is told.
+/// Prints a line per notification.
 struct Printer {
     lines: mpsc::Sender<String>,
     form: Lines,
 }
 
 impl Printer {
-    async fn print(&self, told: Notification<DynamicObject>) {
-        match self.form.line(&told, Timestamp::now()) {
+    async fn print(&self, notification: Notification<DynamicObject>) {
+        match self.form.line(&notification, Timestamp::now()) {
             Ok(Some(line)) => {
-                // When nobody takes lines any more, this is about to end.
-                let _taken = self.lines.send(line).await;
+                // If the receiver is closed, the program is about to end.
+                let _sent = self.lines.send(line).await;
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "an object cannot be printed"),
+            Err(error) => tracing::error!(%error, "cannot format an object"),
         }
     }
 }
 
 impl ResourceEventHandler<DynamicObject> for Printer {
     async fn on_add(&mut self, object: Arc<DynamicObject>, is_in_initial_list: bool) {
-        let told = Notification::Added {
+        let notification = Notification::Added {
             object,
             is_in_initial_list,
         };
-        self.print(told).await;
+        self.print(notification).await;
     }
 
     async fn on_update(&mut self, old: Arc<DynamicObject>, new: Arc<DynamicObject>) {
