@@ -1,28 +1,28 @@
-//! The signers of Kubernetes: which requests each signs. See
+//! The built-in signers of Kubernetes and the requests that each accepts. See
 //! <https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#kubernetes-signers>.
 
 use std::collections::BTreeSet;
 
 use crate::x509::{AlternativeName, CertificateRequest};
 
-/// A signer that this server is.
+/// A built-in signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signer {
-    /// Of clients of the API server.
+    /// `kubernetes.io/kube-apiserver-client`.
     ApiServerClient,
-    /// Of kubelets as clients of the API server.
+    /// `kubernetes.io/kube-apiserver-client-kubelet`.
     KubeletClient,
-    /// Of kubelets as servers.
+    /// `kubernetes.io/kubelet-serving`.
     KubeletServing,
-    /// Of anything; `v1` does not take new requests for it.
+    /// `kubernetes.io/legacy-unknown`; `v1` does not accept new requests for it.
     LegacyUnknown,
 }
 
-/// What a kubelet's certificate may be used for, with and without a key of RSA.
+/// The usages of a kubelet's certificate; the second is for RSA keys only.
 const KUBELET_USAGES: [&str; 2] = ["digital signature", "key encipherment"];
 
 impl Signer {
-    /// The signer of this `signerName`.
+    /// Returns the signer of this `signerName`.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "kubernetes.io/kube-apiserver-client" => Self::ApiServerClient,
@@ -33,10 +33,10 @@ impl Signer {
         })
     }
 
-    /// Checks whether a certificate is signed for `request` and these usages.
+    /// Checks that the signer accepts `request` with these usages.
     ///
     /// # Errors
-    /// Why not, in upstream's words.
+    /// The reason, in upstream's words.
     pub(super) fn check(self, request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
         match self {
             Self::ApiServerClient => client_usages(usages),
@@ -107,7 +107,7 @@ fn of_nodes(request: &CertificateRequest) -> Result<(), String> {
     }
 }
 
-/// Go takes the last of several common names, and whoever authenticates by it maybe the first.
+/// Checks all common names: Go uses the last one, other programs possibly the first.
 fn of_node(request: &CertificateRequest) -> Result<(), String> {
     let mut names = request.common_names.iter();
     match !request.common_names.is_empty() && names.all(|name| name.starts_with("system:node:")) {

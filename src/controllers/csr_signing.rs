@@ -1,5 +1,5 @@
-//! The controller of requests for certificates: signs what was approved under one of upstream's signers, with the
-//! server's own CA, or says in the condition `Failed` why not. Approving is left to people and other controllers.
+//! The certificate signing controller: signs approved requests of the built-in signers with the
+//! server's CA, or sets the condition `Failed`. It does not approve requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
 use super::csr_signers::Signer;
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, Object};
 use crate::metrics::Metrics;
@@ -22,7 +22,7 @@ use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages};
 
 pub(super) const NAME: &str = "certificatesigningrequest-signing-controller";
 
-/// Upstream's service account for it.
+/// The name of upstream's service account for this controller.
 const ACCOUNT: &str = "certificate-controller";
 
 const PAUSES: Pauses = Pauses {
@@ -30,19 +30,20 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// How long a certificate is valid that does not ask for less (upstream's `--cluster-signing-duration`).
+/// The maximum lifetime of a certificate, also the default (upstream's
+/// `--cluster-signing-duration`).
 const LIFETIME: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// The least.
+/// The minimum lifetime.
 const LIFETIME_MIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Since how long before now, for clocks that are behind.
+/// How far `notBefore` is in the past, for clocks that are behind.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// A certificate that lives as long or longer is not valid for longer because it is backdated.
+/// Certificates with at least this lifetime are not extended by the backdating.
 const LONG: SignedDuration = SignedDuration::from_hours(8);
 
-/// Signs what was approved.
+/// Signs approved certificate signing requests.
 #[derive(Debug)]
 pub(super) struct CsrSigning {
     registry: Arc<Registry>,
@@ -93,10 +94,10 @@ impl Controller for CsrSigning {
     async fn follow(&self) {
         let mut requests = Follower::new(self.registry.clone(), self.resource());
         loop {
-            for news in requests.next().await {
-                if let News::Object(request) = news
+            for event in requests.next().await {
+                if let FollowerEvent::Object(request) = event
                     && memmem::find(request.body_slice(), b"\"Approved\"").is_some()
-                    && due(&parse(&request)).is_some()
+                    && signer_if_due(&parse(&request)).is_some()
                 {
                     self.queue.add(request.key().name().to_owned());
                 }
@@ -112,7 +113,7 @@ impl Controller for CsrSigning {
             Err(error) => return Err(error),
         };
         let request = parse(&object);
-        let Some(signer) = due(&request) else {
+        let Some(signer) = signer_if_due(&request) else {
             return Ok(Next::Done);
         };
         let status = match sign(&self.authority, signer, &request["spec"], Timestamp::now()) {
@@ -132,7 +133,7 @@ impl Controller for CsrSigning {
         });
         let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
         let target = self.target(name, Some("status"));
-        let options = frame::write_options(ACCOUNT);
+        let options = framework::write_options(ACCOUNT);
         match self.registry.patch(&target, &patch, &options).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Next::Done),
@@ -140,8 +141,8 @@ impl Controller for CsrSigning {
     }
 }
 
-/// The signer of a request that is approved, and neither signed nor failed.
-fn due(request: &Value) -> Option<Signer> {
+/// Returns the signer of a request that is approved, and neither signed nor failed.
+fn signer_if_due(request: &Value) -> Option<Signer> {
     let status = &request["status"];
     let has = |kind: &str| {
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -155,7 +156,7 @@ fn due(request: &Value) -> Option<Signer> {
     Signer::named(request["spec"]["signerName"].as_str()?)
 }
 
-/// The certificate for a request, or the reason and the message of why there is none.
+/// Returns the certificate for a request, or the reason and message of the failure.
 fn sign(
     authority: &CertificateAuthority,
     signer: Signer,
@@ -182,7 +183,7 @@ fn sign(
     authority.sign(&request, &profile).map_err(failed)
 }
 
-/// From when until when a certificate is valid: never longer than the CA's own.
+/// Returns the validity of a certificate, never longer than the CA's own.
 fn validity(
     seconds: Option<i64>,
     authority: &CertificateAuthority,
@@ -206,7 +207,7 @@ fn validity(
     Ok((not_before, not_after.min(last)))
 }
 
-/// As Go writes it.
+/// Encodes a certificate as PEM, as Go does.
 fn pem(certificate: &[u8]) -> String {
     let encoded = STANDARD.encode(certificate);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();

@@ -1,5 +1,5 @@
-//! The controller of finished jobs: deletes a job with all it owns when the seconds are over that its
-//! `ttlSecondsAfterFinished` says. Whether a job is finished, others say.
+//! The TTL-after-finished controller: deletes a finished job and its dependents when its
+//! `ttlSecondsAfterFinished` has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use memchr::memmem;
 use serde_json::Value;
 
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy};
 use crate::metrics::Metrics;
@@ -22,7 +22,7 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// Deletes jobs whose time is over.
+/// Deletes jobs whose TTL has expired.
 #[derive(Debug)]
 pub(super) struct FinishedJobs {
     registry: Arc<Registry>,
@@ -55,10 +55,10 @@ impl Controller for FinishedJobs {
     async fn follow(&self) {
         let mut jobs = Follower::new(self.registry.clone(), self.resource());
         loop {
-            for news in jobs.next().await {
-                if let News::Object(job) = news
+            for event in jobs.next().await {
+                if let FollowerEvent::Object(job) = event
                     && memmem::find(job.body_slice(), b"\"ttlSecondsAfterFinished\"").is_some()
-                    && end(&parse(&job)).is_some()
+                    && expiry(&parse(&job)).is_some()
                 {
                     self.queue.add(job.key().clone());
                 }
@@ -78,12 +78,12 @@ impl Controller for FinishedJobs {
             Err(error) if error.is_not_found() => return Ok(Next::Done),
             Err(error) => return Err(error),
         };
-        let Some(end) = end(&job) else {
+        let Some(expiry) = expiry(&job) else {
             return Ok(Next::Done);
         };
-        let left = end.duration_since(Timestamp::now());
+        let left = expiry.duration_since(Timestamp::now());
         if left.is_positive() {
-            // It comes sooner when it changes.
+            // A change of the job adds it again before that.
             return Ok(Next::After(left.unsigned_abs()));
         }
         let options = DeleteOptions {
@@ -92,7 +92,7 @@ impl Controller for FinishedJobs {
                 uid: job["metadata"]["uid"].as_str().map(str::to_owned),
                 resource_version: None,
             }),
-            user: frame::user("ttl-after-finished-controller"),
+            user: framework::user("ttl-after-finished-controller"),
             ..DeleteOptions::default()
         };
         match self.registry.delete(&target, &options).await {
@@ -102,9 +102,9 @@ impl Controller for FinishedJobs {
     }
 }
 
-/// When the time of a job is over; `None` as long as it is not finished, is being deleted, or has no such
-/// time.
-fn end(job: &Value) -> Option<Timestamp> {
+/// Returns when the TTL of a job expires; `None` if it is not finished, is being deleted, or has no
+/// TTL.
+fn expiry(job: &Value) -> Option<Timestamp> {
     if job["metadata"]["deletionTimestamp"].is_string() {
         return None;
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_ends_so_long_after_it_finished() {
+    fn a_job_expires_after_its_ttl() {
         let job = |ttl: Value, kind: &str, status: &str| {
             let condition = json!({
                 "type": kind, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -139,16 +139,16 @@ mod tests {
         };
         let at = |text: &str| Some(text.parse().unwrap());
         let expected = at("2026-01-01T00:01:30Z");
-        assert_eq!(end(&job(json!(90), "Complete", "True")), expected);
-        assert_eq!(end(&job(json!(90), "Failed", "True")), expected);
+        assert_eq!(expiry(&job(json!(90), "Complete", "True")), expected);
+        assert_eq!(expiry(&job(json!(90), "Failed", "True")), expected);
         let start = at("2026-01-01T00:00:00Z");
-        assert_eq!(end(&job(json!(0), "Complete", "True")), start);
-        assert_eq!(end(&job(json!(90), "Complete", "False")), None);
-        assert_eq!(end(&job(json!(90), "Suspended", "True")), None);
-        assert_eq!(end(&job(Value::Null, "Complete", "True")), None);
-        assert_eq!(end(&job(json!(i64::MAX), "Complete", "True")), None);
+        assert_eq!(expiry(&job(json!(0), "Complete", "True")), start);
+        assert_eq!(expiry(&job(json!(90), "Complete", "False")), None);
+        assert_eq!(expiry(&job(json!(90), "Suspended", "True")), None);
+        assert_eq!(expiry(&job(Value::Null, "Complete", "True")), None);
+        assert_eq!(expiry(&job(json!(i64::MAX), "Complete", "True")), None);
         let mut deleted = job(json!(90), "Complete", "True");
         deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        assert_eq!(end(&deleted), None);
+        assert_eq!(expiry(&deleted), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Follows one resource for a controller: its objects, and what becomes of them, for ever. A watch that
-//! ends is opened again where it ended, one that cannot be is begun anew. It keeps no objects.
+//! A watch of one resource for a controller that never ends: it is resumed after a disconnect, or
+//! restarted with the full state if resuming is not possible. It stores no objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,37 +10,37 @@ use crate::api::{EventType, ListOptions, Object, ResourceVersion};
 use crate::reflector::Backoff;
 use crate::registry::{CacheWatcher, Registry, Resource, WatchItem};
 
-/// How long a watch lasts: the end of one costs nothing, but is of no use either.
+/// The timeout of a watch. Resuming is cheap, so the value does not matter much.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How soon a watch that failed is opened again, and how late at most (twice that, with jitter).
+/// The minimum and maximum backoff after a failed watch (the latter is doubled by jitter).
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// What a controller is told about a resource.
+/// An event for a controller.
 #[derive(Debug, Clone)]
-pub(super) enum News {
-    /// The state follows: what was told before and is not told until [`Self::Complete`] is gone.
-    Begin,
-    /// The object is so.
+pub(super) enum FollowerEvent {
+    /// The full state follows: objects not in it, up to [`Self::SyncComplete`], are deleted.
+    SyncStarted,
+    /// The object exists in this state.
     Object(Arc<Object>),
-    /// The object is gone; this was its last state.
+    /// The object was deleted; this was its last state.
     Deleted(Arc<Object>),
-    /// The state was told; what follows are changes.
-    Complete,
+    /// The full state was sent; changes follow.
+    SyncComplete,
 }
 
-/// A watch that does not end.
+/// A watch that never ends.
 #[derive(Debug)]
 pub(super) struct Follower {
     registry: Arc<Registry>,
     resource: Arc<Resource>,
     watcher: Option<CacheWatcher>,
-    /// The version up to which everything was told; `None` while the state is not complete.
-    told: Option<ResourceVersion>,
+    /// The version up to which all changes were returned; `None` while the state is incomplete.
+    version: Option<ResourceVersion>,
     backoff: Backoff,
-    /// When it is tried again after a failure.
-    again_at: Option<Instant>,
+    /// The time of the next attempt after a failure.
+    retry_at: Option<Instant>,
 }
 
 impl Follower {
@@ -49,24 +49,25 @@ impl Follower {
             registry,
             resource,
             watcher: None,
-            told: None,
+            version: None,
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
-            again_at: None,
+            retry_at: None,
         }
     }
 
-    /// The version up to which every change was told; `None` while the state is not complete.
-    pub(super) fn told(&self) -> Option<ResourceVersion> {
-        self.told
+    /// Returns the version up to which all changes were returned; `None` while the state is
+    /// incomplete.
+    pub(super) fn version(&self) -> Option<ResourceVersion> {
+        self.version
     }
 
-    /// Whether it has a watch; else it waits until it opens another.
+    /// Returns whether a watch is open.
     pub(super) fn is_open(&self) -> bool {
         self.watcher.is_some()
     }
 
-    /// What comes next; it may be nothing. Cancel safe.
-    pub(super) async fn next(&mut self) -> Vec<News> {
+    /// Returns the next events, possibly none. Cancel safe.
+    pub(super) async fn next(&mut self) -> Vec<FollowerEvent> {
         let Some(watcher) = &mut self.watcher else {
             return self.open().await;
         };
@@ -74,17 +75,20 @@ impl Follower {
             self.watcher = None;
             return Vec::new();
         };
-        items.into_iter().filter_map(|i| self.heed(i)).collect()
+        items
+            .into_iter()
+            .filter_map(|i| self.handle_item(i))
+            .collect()
     }
 
-    async fn open(&mut self) -> Vec<News> {
-        if let Some(at) = self.again_at {
+    async fn open(&mut self) -> Vec<FollowerEvent> {
+        if let Some(at) = self.retry_at {
             tokio::time::sleep_until(at).await;
-            self.again_at = None;
+            self.retry_at = None;
         }
         let options = ListOptions {
-            resource_version: self.told,
-            send_initial_events: self.told.is_none().then_some(true),
+            resource_version: self.version,
+            send_initial_events: self.version.is_none().then_some(true),
             allow_watch_bookmarks: true,
             timeout: Some(WATCH_TIMEOUT),
             ..ListOptions::default()
@@ -92,42 +96,44 @@ impl Follower {
         match self.registry.watch_stored(&self.resource, &options).await {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
-                match self.told {
+                match self.version {
                     Some(_) => Vec::new(),
-                    None => vec![News::Begin],
+                    None => vec![FollowerEvent::SyncStarted],
                 }
             }
             Err(error) => {
                 let resource = self.resource.qualified();
-                tracing::debug!(resource, %error, "cannot watch for a controller yet");
+                tracing::debug!(resource, %error, "cannot open the watch of a controller");
                 self.fail();
                 Vec::new()
             }
         }
     }
 
-    fn heed(&mut self, item: WatchItem) -> Option<News> {
+    fn handle_item(&mut self, item: WatchItem) -> Option<FollowerEvent> {
         match item {
-            WatchItem::Initial(object) => Some(News::Object(object)),
+            WatchItem::Initial(object) => Some(FollowerEvent::Object(object)),
             WatchItem::Event(event) => {
-                self.told = Some(event.resource_version());
+                self.version = Some(event.resource_version());
                 self.backoff.succeeded();
                 Some(match event.event_type() {
-                    EventType::Deleted => News::Deleted(event.object().clone()),
-                    EventType::Added | EventType::Modified => News::Object(event.object().clone()),
+                    EventType::Deleted => FollowerEvent::Deleted(event.object().clone()),
+                    EventType::Added | EventType::Modified => {
+                        FollowerEvent::Object(event.object().clone())
+                    }
                 })
             }
             WatchItem::Bookmark {
                 resource_version,
                 initial_events_end,
             } => {
-                self.told = Some(resource_version);
-                initial_events_end.then_some(News::Complete)
+                self.version = Some(resource_version);
+                initial_events_end.then_some(FollowerEvent::SyncComplete)
             }
             WatchItem::Error(error) => {
                 let resource = self.resource.qualified();
-                tracing::warn!(resource, %error, "a controller's watch begins anew");
-                self.told = None;
+                tracing::warn!(resource, %error, "the watch of a controller restarts");
+                self.version = None;
                 self.fail();
                 None
             }
@@ -136,6 +142,6 @@ impl Follower {
 
     fn fail(&mut self) {
         let now = Instant::now();
-        self.again_at = Some(now + self.backoff.failed(now));
+        self.retry_at = Some(now + self.backoff.failed(now));
     }
 }

@@ -1,15 +1,17 @@
-//! The garbage collector: deletes what only absent owners owned, and carries out foreground and orphaning
-//! deletions, by upstream's rules. It follows the metadata of every resource and never scans them.
+//! The garbage collector: deletes objects whose owners are all absent, and carries out foreground
+//! and orphaning deletions, by upstream's rules. It watches the metadata of every resource and
+//! never scans.
 //!
 //! ```text
 //!  Follower of each resource ─▶ Graph ─▶ WorkQueue ─▶ examine: get, decide, delete or patch
 //!                                                 └─▶ orphan:  patch the dependents, then the owner
 //! ```
 //!
-//! The graph says only whom to look at. What is done is decided on what storage has, and holds only for
-//! that: every delete and every patch names the uid and the version that it was decided on. An owner that
-//! waits for its dependents is let go when every resource that there was at the version of that decision
-//! is followed, and was told up to it: who came before is known then.
+//! The graph only determines which objects to examine. Decisions are based on objects read from
+//! storage: every delete and patch has the uid and version of the object it was decided on as
+//! preconditions. The finalizer of an owner that waits for its dependents is removed only when the
+//! watches of all resources that existed at the version of that decision have caught up to it, so
+//! that all its dependents are reached.
 
 mod examine;
 mod graph;
@@ -24,11 +26,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::graph::{Consequences, Graph, Place, Work};
+use self::graph::{Consequences, Graph, Location, Work};
 use self::metadata::{Metadata, OwnerReference};
 use self::monitors::{Monitor, Monitors};
-use super::follower::News;
-use super::frame::Controller;
+use super::follower::FollowerEvent;
+use super::framework::Controller;
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey, ResourceVersion};
 use crate::metrics::Metrics;
@@ -36,7 +38,7 @@ use crate::registry::{ApiError, Registry, Resource};
 
 pub(super) const NAME: &str = "garbage-collector-controller";
 
-/// Upstream's service account for it.
+/// The name of upstream's service account for this controller.
 const ACCOUNT: &str = "generic-garbage-collector";
 
 const PAUSES: Pauses = Pauses {
@@ -44,14 +46,16 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(30),
 };
 
-/// How long is waited for the first state of all resources before anything is looked at: most of it needs
-/// no look then. One that cannot be listed stops nobody for longer.
+/// The maximum wait for the initial state of all resources before the first object is examined:
+/// most objects need no examination then. A resource that cannot be listed does not block the
+/// others for longer.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// How long a look waits for what is yet to be told before it makes room for others.
+/// The maximum time that an examination waits for the watches to catch up before it frees the
+/// worker.
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 
-/// How often is asked whether resources came or went.
+/// How often to check for added and removed resources.
 const RESOURCES_PERIOD: Duration = Duration::from_millis(500);
 
 /// Deletes garbage.
@@ -60,12 +64,12 @@ pub(super) struct GarbageCollector {
     registry: Arc<Registry>,
     graph: Mutex<Graph>,
     queue: WorkQueue<Work>,
-    /// Whether the first state of all resources was told.
+    /// Whether the initial state of all resources is complete.
     started: watch::Sender<bool>,
-    /// Up to which version a look wants the graph to know everything; from looks to monitors.
-    wanted: watch::Sender<ResourceVersion>,
-    /// Up to which version it does; from monitors to looks.
-    known: watch::Sender<ResourceVersion>,
+    /// The version that examinations wait for; from examinations to monitors.
+    goal: watch::Sender<ResourceVersion>,
+    /// The version that all monitors have reached; from monitors to examinations.
+    reached: watch::Sender<ResourceVersion>,
 }
 
 impl Controller for GarbageCollector {
@@ -79,29 +83,29 @@ impl Controller for GarbageCollector {
     }
 
     async fn follow(&self) {
-        // A server that starts has something better to do than to look for garbage.
+        // A server that starts has more urgent work than collecting garbage.
         if let Err(error) = self.registry.definitions_up_to(ResourceVersion::ZERO).await {
-            tracing::warn!(%error, "some resources may be followed later");
+            tracing::warn!(%error, "custom resources are not yet reached, their watches may start later");
         }
-        let mut monitors = Monitors::new(self.registry.clone(), self.wanted.subscribe());
+        let mut monitors = Monitors::new(self.registry.clone(), self.goal.subscribe());
         let started = Instant::now();
-        let mut next_look = started;
+        let mut next_update = started;
         loop {
-            // The time comes first: it is seldom, and news may never pause.
+            // The timer comes first: it is rare, and events may arrive without a pause.
             let progress = tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(next_look) => {
-                    next_look = Instant::now() + RESOURCES_PERIOD;
-                    monitors.complain();
+                () = tokio::time::sleep_until(next_update) => {
+                    next_update = Instant::now() + RESOURCES_PERIOD;
+                    monitors.log_if_behind();
                     self.renew(&mut monitors)
                 }
-                told = monitors.next() => match told {
-                    Some((monitor, news)) => self.heed(monitor, news, &mut monitors),
+                next = monitors.next() => match next {
+                    Some((monitor, events)) => self.handle_events(monitor, events, &mut monitors),
                     None => self.renew(&mut monitors),
                 },
             };
-            if progress && let Some(reached) = monitors.reached() {
-                self.known.send_replace(reached);
+            if progress && let Some(version) = monitors.reached() {
+                self.reached.send_replace(version);
             }
             if !*self.started.borrow() && (monitors.are_complete() || started.elapsed() > START_MAX)
             {
@@ -128,12 +132,13 @@ impl GarbageCollector {
             graph: Mutex::default(),
             queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
             started: watch::Sender::new(false),
-            wanted: watch::Sender::new(ResourceVersion::ZERO),
-            known: watch::Sender::new(ResourceVersion::ZERO),
+            goal: watch::Sender::new(ResourceVersion::ZERO),
+            reached: watch::Sender::new(ResourceVersion::ZERO),
         }
     }
 
-    /// Looks which resources there are; true, because that may be all that a goal has waited for.
+    /// Updates the set of resources; returns true, because that may have been the last thing a goal
+    /// waited for.
     fn renew(&self, monitors: &mut Monitors) -> bool {
         for prefix in monitors.renew() {
             self.abandon(&prefix);
@@ -141,18 +146,19 @@ impl GarbageCollector {
         true
     }
 
-    /// Waits until the graph has everything that there was at `version`; whether it does. A resource
-    /// that cannot be read keeps every owner that waits for its dependents: it may have some.
+    /// Waits until the graph contains everything up to `version`; returns false on a timeout. While
+    /// a resource cannot be read, no owner that waits for dependents is deleted: they may be of
+    /// that resource.
     async fn catch_up(&self, version: ResourceVersion) -> Result<bool, ApiError> {
-        // First the resources themselves: the monitors look for them when they are told of the goal.
+        // The resources come first: the monitors read them when the goal changes.
         self.registry.definitions_up_to(version).await?;
-        self.wanted.send_if_modified(|wanted| {
-            let more = *wanted < version;
-            *wanted = version.max(*wanted);
+        self.goal.send_if_modified(|goal| {
+            let more = *goal < version;
+            *goal = version.max(*goal);
             more
         });
-        let mut known = self.known.subscribe();
-        let there = known.wait_for(|known| *known >= version);
+        let mut reached = self.reached.subscribe();
+        let there = reached.wait_for(|reached| *reached >= version);
         match tokio::time::timeout(CATCH_UP_MAX, there).await {
             Ok(there) => {
                 there.expect("the sender lives in `self`");
@@ -162,25 +168,31 @@ impl GarbageCollector {
         }
     }
 
-    /// Takes what a monitor was told into the graph, and lets it go on; whether it is further now.
-    fn heed(&self, mut monitor: Monitor, news: Vec<News>, monitors: &mut Monitors) -> bool {
-        for news in news {
-            match news {
-                News::Begin => {
+    /// Applies the events of a monitor to the graph and continues the monitor; returns whether it
+    /// has reached a new goal.
+    fn handle_events(
+        &self,
+        mut monitor: Monitor,
+        events: Vec<FollowerEvent>,
+        monitors: &mut Monitors,
+    ) -> bool {
+        for event in events {
+            match event {
+                FollowerEvent::SyncStarted => {
                     monitor.missing = self.graph.lock().of_resource(&monitor.prefix);
                 }
-                News::Object(object) => {
+                FollowerEvent::Object(object) => {
                     if !monitor.missing.is_empty() {
                         monitor.missing.remove(object.uid());
                     }
                     self.observe(&monitor.prefix, &object);
                 }
-                News::Deleted(object) => {
+                FollowerEvent::Deleted(object) => {
                     let then = self.graph.lock().remove(object.uid());
                     self.enqueue(then);
                 }
-                News::Complete => {
-                    // Of those the deletion was missed, unless they are newer than the list.
+                FollowerEvent::SyncComplete => {
+                    // Their deletion was missed, unless they are newer than the list.
                     for missing in std::mem::take(&mut monitor.missing) {
                         self.queue.add(Work::Examine(missing));
                     }
@@ -188,21 +200,21 @@ impl GarbageCollector {
                 }
             }
         }
-        monitors.go_on(monitor)
+        monitors.resume(monitor)
     }
 
     fn observe(&self, prefix: &Arc<str>, object: &Object) {
         let metadata = Metadata::of(object);
-        let place = Place {
+        let place = Location {
             prefix: prefix.clone(),
             key: object.key().clone(),
         };
         let then = self.graph.lock().observe(place, &metadata);
-        let doubtful = then.new_owners
-            && !self.owners_are_there(&metadata, object.key())
+        let needs_examination = then.new_owners
+            && !self.are_owners_present(&metadata, object.key())
             && !metadata.uid.is_empty();
         self.enqueue(then);
-        if doubtful {
+        if needs_examination {
             self.queue.add(Work::Examine(metadata.uid.as_ref().into()));
         }
     }
@@ -213,19 +225,20 @@ impl GarbageCollector {
         }
     }
 
-    /// What was known of a resource that is no longer served has to be asked for.
+    /// Queues the objects of a resource that is no longer served, so that storage is checked for
+    /// each.
     fn abandon(&self, prefix: &str) {
-        let known = self.graph.lock().of_resource(prefix);
-        for uid in known {
+        let uids = self.graph.lock().of_resource(prefix);
+        for uid in uids {
             self.queue.add(Work::Examine(uid));
         }
     }
 
-    /// Whether the caches have all owners of an object, and none of them waits for its dependents: then
-    /// there is nothing to do before one of them changes, of which we are told.
-    fn owners_are_there(&self, metadata: &Metadata<'_>, dependent: &ObjectKey) -> bool {
+    /// Returns whether the caches contain all owners of an object and none of them waits for its
+    /// dependents: then nothing needs to be done before one of them changes, which causes an event.
+    fn are_owners_present(&self, metadata: &Metadata<'_>, dependent: &ObjectKey) -> bool {
         metadata.owners.iter().all(|owner| {
-            let Some((resource, key)) = self.place_of(owner, dependent) else {
+            let Some((resource, key)) = self.location_of(owner, dependent) else {
                 return false;
             };
             let cached = self.registry.peek(&resource, &key);
@@ -233,7 +246,7 @@ impl GarbageCollector {
                 return false;
             }
             let mut graph = self.graph.lock();
-            graph.found(&owner.uid, || Place {
+            graph.found(&owner.uid, || Location {
                 prefix: resource.storage_prefix.as_str().into(),
                 key,
             });
@@ -241,9 +254,9 @@ impl GarbageCollector {
         })
     }
 
-    /// Where an owner of `dependent` should be; `None` when there is no such kind, or when it lives in
-    /// a namespace and its dependent does not.
-    fn place_of(
+    /// Returns the resource and key of an owner of `dependent`; `None` if its kind is not served,
+    /// or if it is namespaced and the dependent is not.
+    fn location_of(
         &self,
         owner: &OwnerReference<'_>,
         dependent: &ObjectKey,

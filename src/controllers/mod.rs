@@ -1,24 +1,23 @@
-//! Controllers: the loops inside of the server that finish what a request begins, each by itself and
-//! by the registry's verbs alone, as a client would. None is in the path of a read, none is asked by a
-//! write, and what one does can also be done by somebody else outside.
+//! Controllers that run in the server's process. They use the registry's verbs as a client would.
+//! No read or write depends on them, and an external kube-controller-manager can replace them.
 //!
 //! ```text
-//!  cache of a resource ─watch─▶ Follower ─▶ controller: which keys? ─▶ WorkQueue
+//!  cache of a resource ─watch─▶ Follower ─▶ controller: select keys ─▶ WorkQueue
 //!                                                                         │
 //!            registry: get, patch, delete ◀── reconcile(key) ◀── a few at a time
 //! ```
 //!
 //! # Several servers on one storage
 //!
-//! Each runs its controllers and there is no leader: what one decides holds only for the very object that
-//! it looked at (uid and version go with every delete and every patch), so of two that do the same the
-//! second finds it done, and goes on from there.
+//! Each runs its controllers, without leader election: every delete and patch has the uid and
+//! version of the object it was decided on as preconditions, so of two servers that do the same the
+//! second gets a conflict or finds the work done.
 
 mod csr_signers;
 mod csr_signing;
 mod finished_jobs;
 mod follower;
-mod frame;
+mod framework;
 mod garbage;
 mod namespace;
 mod per_namespace;
@@ -31,53 +30,53 @@ use std::sync::Arc;
 
 pub use selection::{Selection, UnknownController};
 
-use self::frame::Controller;
+use self::framework::Controller;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::tasks::Tasks;
 use crate::x509::CertificateAuthority;
 
-/// The creation of the config map of token tracking, which kube-apiserver does upstream. It is selected as a
-/// controller is, and runs once, when the system namespaces exist.
+/// The creation of the config map of legacy token tracking, which upstream's kube-apiserver does.
+/// It is selected like a controller and runs once, when the system namespaces exist.
 pub(crate) const TOKEN_TRACKING: &str = "legacy-token-tracking-controller";
 
-/// What controllers are started with.
+/// Starts the controllers.
 #[derive(Debug, Clone, Copy)]
-pub struct Start<'a> {
-    /// What they watch and write.
+pub struct Launcher<'a> {
+    /// The registry that they watch and write.
     pub registry: &'a Arc<Registry>,
-    /// Whose tasks they are; they end when the group does.
+    /// The task group to spawn them in; its shutdown ends them.
     pub tasks: &'a Tasks,
-    /// Which of them.
+    /// The controllers to start.
     pub selection: &'a Selection,
-    /// Where what they do is counted.
+    /// The metrics of work queues.
     pub metrics: &'a Arc<Metrics>,
-    /// The CA by which clients inside of the cluster trust the server, PEM.
+    /// The PEM certificate of the CA with which clients in the cluster verify the server.
     pub root_ca: &'a str,
-    /// What signs certificates that were requested and approved.
+    /// The CA that signs certificates.
     pub signer: &'a Arc<CertificateAuthority>,
 }
 
-impl Start<'_> {
-    /// Starts those that were selected, each as a task.
-    pub fn all(&self) {
-        self.one(namespace::NamespaceController::new);
-        self.one(garbage::GarbageCollector::new);
-        self.one(per_namespace::ServiceAccounts::new);
-        self.one(|registry, metrics| per_namespace::RootCa::new(registry, metrics, self.root_ca));
-        self.one(|registry, metrics| {
+impl Launcher<'_> {
+    /// Starts the selected controllers, each as a task.
+    pub fn start_all(&self) {
+        self.start(namespace::NamespaceController::new);
+        self.start(garbage::GarbageCollector::new);
+        self.start(per_namespace::ServiceAccounts::new);
+        self.start(|registry, metrics| per_namespace::RootCa::new(registry, metrics, self.root_ca));
+        self.start(|registry, metrics| {
             csr_signing::CsrSigning::new(registry, metrics, self.signer.clone())
         });
-        self.one(finished_jobs::FinishedJobs::new);
-        self.one(protection::Claims::new);
-        self.one(protection::Volumes::new);
-        self.one(resource_quota::ResourceQuotas::new);
+        self.start(finished_jobs::FinishedJobs::new);
+        self.start(protection::Claims::new);
+        self.start(protection::Volumes::new);
+        self.start(resource_quota::ResourceQuotas::new);
     }
 
-    fn one<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {
+    fn start<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {
         if self.selection.has(C::NAME) {
             let controller = Arc::new(new(self.registry.clone(), self.metrics));
-            let run = frame::run(controller, self.tasks.token());
+            let run = framework::run(controller, self.tasks.token());
             self.tasks.spawn(C::NAME, run);
         }
     }

@@ -1,10 +1,10 @@
-//! The namespace controller: empties a namespace that is being deleted and then lets it go. That
-//! nothing new gets into it is the registry's business.
+//! The namespace controller: deletes the content of a namespace that is being deleted, and then its
+//! finalizer. The registry rejects creates in such a namespace.
 //!
-//! A pass over a namespace deletes what storage holds under it, pods first, as upstream does since what
-//! a pod needs must outlive it. When a pass finds nothing left the `kubernetes` finalizer goes, and the
-//! namespace with it. What has finalizers or a grace period of its own is waited for; what that is, the
-//! conditions of the namespace tell meanwhile.
+//! A pass deletes all objects that storage contains in the namespace, pods first, as upstream,
+//! because other objects must outlive the pods that use them. A pass that finds nothing removes the
+//! `kubernetes` finalizer and thereby the namespace. Objects with finalizers or a grace period are
+//! waited for; meanwhile the conditions of the namespace report them.
 
 mod conditions;
 
@@ -16,8 +16,8 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use self::conditions::Findings;
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
 use crate::metrics::Metrics;
@@ -29,22 +29,22 @@ pub(super) const NAME: &str = "namespace-controller";
 
 const FINALIZER: &str = "kubernetes";
 
-/// How many names a pass reads at once: a few hundred keep memory flat and the store responsive.
+/// The page size of lists: a few hundred names bound the memory and keep storage responsive.
 const PAGE: usize = 500;
 
-/// How many deletes of a pass are under way at once, so that a store that commits in groups can.
+/// The maximum number of concurrent deletes of a pass, for storage with group commit.
 const DELETES_MAX: usize = 32;
 
-/// How many resources a pass is at at once.
+/// The maximum number of resources that a pass deletes concurrently.
 const RESOURCES_MAX: usize = 4;
 
-/// How soon a namespace that was not empty yet is looked at again. What holds it back may take its time.
+/// The pauses between passes over a namespace that is not empty.
 const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(100),
     max: Duration::from_secs(10),
 };
 
-/// Empties the namespaces that are being deleted.
+/// Deletes the content of namespaces that are being deleted.
 #[derive(Debug)]
 pub(super) struct NamespaceController {
     registry: Arc<Registry>,
@@ -54,21 +54,21 @@ pub(super) struct NamespaceController {
 impl Controller for NamespaceController {
     type Key = String;
     const NAME: &'static str = NAME;
-    /// Passes mostly wait for storage.
+    /// Workers mostly wait for storage.
     const WORKERS: usize = 10;
 
     fn queue(&self) -> &WorkQueue<String> {
         &self.queue
     }
 
-    /// Every namespace that is being deleted, whoever began it: a request whose client hung up, another
-    /// server, an earlier run of this one.
+    /// Queues every namespace that is being deleted, whether through this server, another one, or
+    /// before a restart.
     async fn follow(&self) {
         let namespaces = self.registry.namespaces().clone();
         let mut follower = Follower::new(self.registry.clone(), namespaces);
         loop {
-            for news in follower.next().await {
-                if let News::Object(object) = news
+            for event in follower.next().await {
+                if let FollowerEvent::Object(object) = event
                     && is_terminating(&parse(&object))
                 {
                     self.queue.add(object.key().name().to_owned());
@@ -91,8 +91,9 @@ impl Controller for NamespaceController {
         }
         let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default();
         let findings = self.empty(name, uid).await;
-        if findings.deleted > 0 && findings.is_harmless() {
-            // Only a pass that finds nothing proves that nothing is left; it can follow at once.
+        if findings.deleted > 0 && findings.is_clean() {
+            // Only a pass that finds nothing proves that the namespace is empty; it follows
+            // immediately.
             return Ok(Next::After(Duration::ZERO));
         }
         self.conclude(namespace, name, findings).await
@@ -116,14 +117,15 @@ impl NamespaceController {
         }
     }
 
-    /// One pass over a namespace.
+    /// Runs one pass over a namespace.
     async fn empty(&self, name: &str, uid: &str) -> Findings {
         let mut prefixes = BTreeSet::new();
         let mut resources = self.registry.resources();
         resources.retain(|r| r.namespaced && r.is_stored());
-        // The second of two that share a prefix has nothing of its own.
+        // A resource that shares a storage prefix has the same objects.
         resources.retain(|r| prefixes.insert(r.storage_prefix.clone()));
-        // Custom resources go as what they are stored as: that needs no webhook, which may have gone before.
+        // Custom resources are deleted in their stored version: no conversion webhook is needed,
+        // which may be deleted already.
         let resources = resources.into_iter().map(|resource| {
             let owner = self.registry.resource_at(&resource.storage_prefix);
             owner.unwrap_or(resource)
@@ -136,8 +138,8 @@ impl NamespaceController {
         }
     }
 
-    /// One pass over the objects of some resources in a namespace. What fails, or waits for a webhook, keeps
-    /// nobody from the others.
+    /// Runs one pass over the objects of some resources. A failure, or a slow webhook, of one
+    /// resource does not block the others.
     async fn empty_all(
         &self,
         (namespace, uid): (&str, &str),
@@ -155,7 +157,7 @@ impl NamespaceController {
             .await
     }
 
-    /// One pass over the objects of `resource` in a namespace.
+    /// Runs one pass over the objects of one resource.
     async fn empty_of(
         &self,
         (namespace, uid): (&str, &str),
@@ -174,8 +176,8 @@ impl NamespaceController {
             let Some(last) = names.last().map(|last| last.name.clone()) else {
                 return;
             };
-            // What was listed while the namespace was there is its own, and goes by its uid: another server
-            // may have been faster, and somebody may have made the namespace anew since.
+            // Objects listed while the namespace existed are deleted by uid: another server may
+            // have finished the deletion, and the namespace may have been created again since.
             match self.is_being_emptied(namespace, uid).await {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -192,7 +194,8 @@ impl NamespaceController {
                     }
                     Ok(_) => findings.deleted += 1,
                     Err(error) if error.is_not_found() => {}
-                    // Its webhook is not asked again before the next pass: it may take half a minute each time.
+                    // The webhook is not called again in this pass: each call may take half a
+                    // minute.
                     Err(error @ ApiError::Read(ReadError::Unconvertible(_))) => {
                         return findings.failed(error);
                     }
@@ -206,7 +209,7 @@ impl NamespaceController {
         }
     }
 
-    /// Whether the namespace of this uid is still there and not yet through.
+    /// Returns whether the namespace with this uid still exists and is not finalized.
     async fn is_being_emptied(&self, name: &str, uid: &str) -> Result<bool, ApiError> {
         let target = self.target(name, None);
         match self.registry.get(&target, GetOptions::default()).await {
@@ -228,32 +231,33 @@ impl NamespaceController {
             name: stored.name,
             subresource: None,
         };
-        // The garbage collector has nothing to add: everything goes anyway.
+        // Dependents need no garbage collection, since everything is deleted.
         let options = DeleteOptions {
             propagation_policy: Some(PropagationPolicy::Background),
             preconditions: stored.uid.map(|uid| Preconditions {
                 uid: Some(uid),
                 ..Preconditions::default()
             }),
-            user: frame::user(ACCOUNT),
+            user: framework::user(ACCOUNT),
             ..DeleteOptions::default()
         };
         self.registry.delete(&target, &options).await
     }
 
-    /// Writes what a pass found, and takes the finalizer from the namespace if it found nothing.
+    /// Writes the findings of a pass, and removes the finalizer from the namespace if nothing is
+    /// left.
     async fn conclude(
         &self,
         namespace: Value,
         name: &str,
         findings: Findings,
     ) -> Result<Next, ApiError> {
-        // Conditions of a namespace that is deleted with the next write serve nobody, and they would make a
-        // conflict for clients that finalize it themselves.
-        let ends = findings.is_harmless() && is_last_finalizer(&namespace);
+        // Conditions of a namespace that the next write deletes are useless, and would cause
+        // conflicts for clients that finalize it themselves.
+        let ends = findings.is_clean() && is_last_finalizer(&namespace);
         let namespace = match ends {
             true => namespace,
-            false => match self.tell(&namespace, name, &findings).await {
+            false => match self.update_conditions(&namespace, name, &findings).await {
                 Ok(namespace) => namespace,
                 Err(error) => return next_after(error),
             },
@@ -264,8 +268,8 @@ impl NamespaceController {
         }
     }
 
-    /// Puts what a pass found into the conditions of the namespace, if that is news.
-    async fn tell(
+    /// Writes the findings of a pass to the conditions of the namespace, if they have changed.
+    async fn update_conditions(
         &self,
         namespace: &Value,
         name: &str,
@@ -282,25 +286,25 @@ impl NamespaceController {
             "status": {"phase": "Terminating", "conditions": conditions},
         }));
         let target = self.target(name, Some("status"));
-        let options = frame::write_options(ACCOUNT);
-        let told = self.registry.patch(&target, &patch, &options).await?;
-        Ok(parse(&told))
+        let options = framework::write_options(ACCOUNT);
+        let patched = self.registry.patch(&target, &patch, &options).await?;
+        Ok(parse(&patched))
     }
 
-    /// Takes the finalizer from a namespace of which nothing is left.
+    /// Removes the finalizer from an empty namespace.
     async fn finalize(&self, mut namespace: Value, name: &str) -> Result<Next, ApiError> {
         if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
         let target = self.target(name, Some("finalize"));
-        let options = frame::write_options(ACCOUNT);
+        let options = framework::write_options(ACCOUNT);
         let finalized = self.registry.update(&target, namespace, &options).await;
         finalized.map_or_else(next_after, |_| Ok(Next::Done))
     }
 }
 
-/// What follows a write to the namespace that failed: nothing if it is gone, and another pass if another
-/// client wrote to it meanwhile.
+/// Returns the next step after a failed write to the namespace: none if it was deleted, another
+/// pass after a conflict.
 fn next_after(error: ApiError) -> Result<Next, ApiError> {
     match error {
         error if error.is_not_found() => Ok(Next::Done),
@@ -309,7 +313,7 @@ fn next_after(error: ApiError) -> Result<Next, ApiError> {
     }
 }
 
-/// Upstream's service account for it.
+/// The name of upstream's service account for this controller.
 const ACCOUNT: &str = "namespace-controller";
 
 fn is_pods(resource: &Resource) -> bool {
@@ -320,13 +324,13 @@ fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Returns true if nothing but the controller's own finalizer holds the namespace.
+/// Returns true if the controller's own finalizer is the only one of the namespace.
 fn is_last_finalizer(namespace: &Value) -> bool {
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
     count(&namespace["spec"]["finalizers"]) == 1 && count(&namespace["metadata"]["finalizers"]) == 0
 }
 
-/// The object as JSON; a cache holds nothing else.
+/// Returns the object as JSON; objects in a cache are always valid.
 fn parse(object: &Object) -> Value {
     serde_json::from_slice(object.body_slice()).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! Controllers that keep one object of a fixed name in each active namespace: the service account
-//! `default`, and the config map with the certificate by which the server is trusted. What they make
-//! again is what is missing or was changed; what else is in the objects is left alone.
+//! Controllers that maintain one object with a fixed name in each active namespace: the service
+//! account `default`, and the config map with the server's CA certificate. They restore missing
+//! objects and content, and leave other content unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, Object, ObjectKey};
 use crate::metrics::Metrics;
@@ -17,7 +17,7 @@ use crate::registry::{ApiError, Patch, Registry, Resource, Target};
 pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
 pub(super) const ROOT_CA: &str = "root-ca-certificate-publisher-controller";
 
-/// Where in the config map it is.
+/// The key of the certificate in the config map.
 const CERTIFICATE: &str = "ca.crt";
 
 const PAUSES: Pauses = Pauses {
@@ -25,31 +25,31 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// The object that is kept.
+/// The object to maintain.
 #[derive(Debug)]
-struct Kept {
-    /// Of the core group.
+struct ManagedObject {
+    /// The resource, of the core group.
     plural: &'static str,
     name: &'static str,
-    /// PEM, if it holds one. It may hold others too: servers that share a storage need not share a CA, and
-    /// if each replaced the other's there would be no end of it.
+    /// A PEM certificate to store in it. Others may be in it too: servers that share a storage need
+    /// not share a CA, and must not remove each other's.
     certificate: Option<String>,
-    /// Upstream's service account for whoever keeps it.
+    /// The name of upstream's service account for the controller.
     account: &'static str,
 }
 
-/// Keeps one object in each active namespace.
+/// Maintains one object in each active namespace.
 #[derive(Debug)]
-struct Keeper {
+struct ObjectMaintainer {
     registry: Arc<Registry>,
-    /// The names of namespaces.
+    /// Names of namespaces.
     queue: WorkQueue<String>,
-    kept: Kept,
+    managed: ManagedObject,
 }
 
-impl Keeper {
+impl ObjectMaintainer {
     fn resource(&self) -> Arc<Resource> {
-        let resource = self.registry.resource("", "v1", self.kept.plural);
+        let resource = self.registry.resource("", "v1", self.managed.plural);
         resource.expect("the table of built-ins has it")
     }
 
@@ -57,28 +57,28 @@ impl Keeper {
         Target {
             resource: self.resource(),
             namespace: Some(namespace.to_owned()),
-            name: self.kept.name.to_owned(),
+            name: self.managed.name.to_owned(),
             subresource: None,
         }
     }
 
-    /// Queues each namespace that comes, and that whose object changes or goes.
+    /// Queues each added namespace, and each whose object is changed or deleted.
     async fn follow(&self) {
         let namespaces = self.registry.namespaces().clone();
         let mut namespaces = Follower::new(self.registry.clone(), namespaces);
         let mut objects = Follower::new(self.registry.clone(), self.resource());
         loop {
-            // Namespaces come first: they are few.
+            // Namespaces come first: they are fewer.
             tokio::select! {
                 biased;
-                news = namespaces.next() => for news in news {
-                    if let News::Object(namespace) = news {
+                events = namespaces.next() => for event in events {
+                    if let FollowerEvent::Object(namespace) = event {
                         self.queue.add(namespace.key().name().to_owned());
                     }
                 },
-                news = objects.next() => for news in news {
-                    if let News::Object(object) | News::Deleted(object) = news
-                        && object.key().name() == self.kept.name
+                events = objects.next() => for event in events {
+                    if let FollowerEvent::Object(object) | FollowerEvent::Deleted(object) = event
+                        && object.key().name() == self.managed.name
                     {
                         self.queue.add(object.key().namespace().to_owned());
                     }
@@ -94,9 +94,9 @@ impl Keeper {
         cached.is_some_and(phase)
     }
 
-    /// What `object` lacks, as a merge patch.
+    /// Returns a merge patch with the missing content of `object`; `None` if it is complete.
     fn lacks(&self, object: &Value) -> Option<Value> {
-        let certificate = self.kept.certificate.as_deref()?;
+        let certificate = self.managed.certificate.as_deref()?;
         let known = object["data"][CERTIFICATE].as_str().unwrap_or_default();
         let lacks = !known.contains(certificate);
         lacks.then(|| json!({"data": {CERTIFICATE: format!("{known}{certificate}")}}))
@@ -104,11 +104,11 @@ impl Keeper {
 
     async fn reconcile(&self, namespace: &str) -> Result<Next, ApiError> {
         if !self.is_active(namespace) {
-            // When it becomes so, it is told.
+            // An event follows when it becomes active.
             return Ok(Next::Done);
         }
         let target = self.target(namespace);
-        let options = frame::write_options(self.kept.account);
+        let options = framework::write_options(self.managed.account);
         let found = self.registry.get(&target, GetOptions::default()).await;
         let written = match found {
             Ok(object) => {
@@ -122,7 +122,7 @@ impl Keeper {
             }
             Err(error) if error.is_not_found() => {
                 let mut object = self.lacks(&Value::Null).unwrap_or_else(|| json!({}));
-                object["metadata"] = json!({"name": self.kept.name});
+                object["metadata"] = json!({"name": self.managed.name});
                 let resource = &target.resource;
                 self.registry
                     .create(resource, Some(namespace), object, &options)
@@ -131,7 +131,8 @@ impl Keeper {
             Err(error) => return Err(error),
         };
         match written {
-            // Another server was faster, or the namespace has gone meanwhile: both are told.
+            // Another server was faster, or the namespace was deleted: an event follows in both
+            // cases.
             Ok(_)
             | Err(
                 ApiError::AlreadyExists { .. }
@@ -147,16 +148,16 @@ fn parse(object: &Object) -> Value {
     serde_json::from_slice(object.body_slice()).unwrap_or_default()
 }
 
-/// Makes the service account `default`, which pods have that name none.
+/// Creates the service account `default`, which pods without a service account use.
 #[derive(Debug)]
-pub(super) struct ServiceAccounts(Keeper);
+pub(super) struct ServiceAccounts(ObjectMaintainer);
 
 impl ServiceAccounts {
     pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
-        Self(Keeper {
+        Self(ObjectMaintainer {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(SERVICE_ACCOUNT)),
-            kept: Kept {
+            managed: ManagedObject {
                 plural: "serviceaccounts",
                 name: "default",
                 certificate: None,
@@ -184,17 +185,17 @@ impl Controller for ServiceAccounts {
     }
 }
 
-/// Publishes the CA by which pods trust the server.
+/// Publishes the CA certificate with which pods verify the server.
 #[derive(Debug)]
-pub(super) struct RootCa(Keeper);
+pub(super) struct RootCa(ObjectMaintainer);
 
 impl RootCa {
-    /// One that publishes `certificate`, PEM.
+    /// Creates a controller that publishes `certificate`, PEM.
     pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics, certificate: &str) -> Self {
-        Self(Keeper {
+        Self(ObjectMaintainer {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(ROOT_CA)),
-            kept: Kept {
+            managed: ManagedObject {
                 plural: "configmaps",
                 name: "kube-root-ca.crt",
                 certificate: Some(certificate.to_owned()),

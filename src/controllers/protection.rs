@@ -1,6 +1,7 @@
-//! Controllers that keep storage as long as it is in use: a claim goes after the pods that use it, a
-//! volume after its claim. A finalizer holds them, which every new one gets when it is made; one that
-//! lacks it gets it here. Who uses what, pods and the status of the volume say.
+//! The protection controllers: a persistent volume claim is not deleted before the pods that use
+//! it, a persistent volume not before its claim. Both are protected by a finalizer that new objects
+//! get at creation; these controllers add it to objects without it and remove it from objects that
+//! are no longer in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, ListOptions, Object, ObjectKey};
 use crate::metrics::Metrics;
@@ -23,17 +24,17 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// How soon what is in use is looked at again. Its users tell when they go, but that can be missed.
+/// How often an object in use is checked again, in case an event of its users was missed.
 const IN_USE: Duration = Duration::from_secs(30);
 
-/// What the two have in common.
+/// The common part of both controllers.
 #[derive(Debug)]
 struct Protector {
     registry: Arc<Registry>,
     queue: WorkQueue<ObjectKey>,
-    /// Of the core group.
+    /// The resource, of the core group.
     plural: &'static str,
-    /// Upstream's service account for it.
+    /// The name of upstream's service account for the controller.
     account: &'static str,
 }
 
@@ -47,14 +48,14 @@ impl Protector {
         Follower::new(self.registry.clone(), self.resource(plural))
     }
 
-    /// Queues what may have to be let go, or held.
-    fn heed(&self, news: Vec<News>) {
-        for news in news {
-            if let News::Object(object) = news {
+    /// Queues objects that may need the finalizer added or removed.
+    fn handle_events(&self, events: Vec<FollowerEvent>) {
+        for event in events {
+            if let FollowerEvent::Object(object) = event {
                 let says =
                     |word: &str| memmem::find(object.body_slice(), word.as_bytes()).is_some();
-                let held = says(protection_finalizer("", self.plural).unwrap_or_default());
-                if says("\"deletionTimestamp\"") || !held {
+                let has_finalizer = says(protection_finalizer("", self.plural).unwrap_or_default());
+                if says("\"deletionTimestamp\"") || !has_finalizer {
                     self.queue.add(object.key().clone());
                 }
             }
@@ -79,12 +80,12 @@ impl Protector {
             Err(error) => return Err(error),
         };
         let value = parse(&object);
-        let ours = protection_finalizer("", self.plural).expect("it is protected");
+        let ours = protection_finalizer("", self.plural).expect("the resource is protected");
         let metadata = &value["metadata"];
         let finalizers = metadata["finalizers"].as_array();
         let mut finalizers = finalizers.cloned().unwrap_or_default();
-        let held = finalizers.iter().any(|finalizer| finalizer == ours);
-        match (metadata["deletionTimestamp"].is_string(), held) {
+        let has_finalizer = finalizers.iter().any(|finalizer| finalizer == ours);
+        match (metadata["deletionTimestamp"].is_string(), has_finalizer) {
             (true, true) if in_use(&value).await? => return Ok(Next::After(IN_USE)),
             (true, true) => finalizers.retain(|finalizer| finalizer != ours),
             (false, false) => finalizers.push(ours.into()),
@@ -92,7 +93,7 @@ impl Protector {
         }
         let finalizers = json!({"finalizers": finalizers});
         let patched =
-            frame::patch_metadata(&self.registry, self.account, &target, &object, finalizers);
+            framework::patch_metadata(&self.registry, self.account, &target, &object, finalizers);
         match patched.await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Next::Done),
@@ -100,7 +101,7 @@ impl Protector {
     }
 }
 
-/// Keeps claims that pods use.
+/// Protects claims that pods use.
 #[derive(Debug)]
 pub(super) struct Claims(Protector);
 
@@ -115,27 +116,27 @@ impl Claims {
     }
 
     /// Queues the claims of a pod that may no longer use them.
-    fn heed_pod(&self, news: News) {
-        let (pod, gone) = match news {
-            News::Object(pod) => (pod, false),
-            News::Deleted(pod) => (pod, true),
-            News::Begin | News::Complete => return,
+    fn handle_pod_event(&self, event: FollowerEvent) {
+        let (pod, is_deleted) = match event {
+            FollowerEvent::Object(pod) => (pod, false),
+            FollowerEvent::Deleted(pod) => (pod, true),
+            FollowerEvent::SyncStarted | FollowerEvent::SyncComplete => return,
         };
-        // Most pods have neither, and they change often.
+        // Most pods have no claims, and pods change often.
         let says = |word: &[u8]| memmem::find(pod.body_slice(), word).is_some();
         if !says(b"\"persistentVolumeClaim\"") && !says(b"\"ephemeral\"") {
             return;
         }
         let value = parse(&pod);
         for claim in claims(&value) {
-            if gone || !uses(&value, claim.kind) {
+            if is_deleted || !uses(&value, claim.kind) {
                 let key = ObjectKey::new(Some(pod.key().namespace()), &claim.name);
                 self.0.queue.add(key);
             }
         }
     }
 
-    /// Whether a pod of the namespace uses `claim`, as storage has them.
+    /// Returns whether a pod in the namespace uses `claim`, according to storage.
     async fn is_used(&self, namespace: &str, claim: &Value) -> Result<bool, ApiError> {
         let all = ListOptions::default();
         let pods = self.0.resource("pods");
@@ -145,9 +146,9 @@ impl Claims {
     }
 }
 
-/// Whether the pod uses the claim of this name.
+/// Returns whether the pod uses the claim of this name.
 fn is_user(pod: &Object, name: &str, claim: &Value) -> bool {
-    // The name of an ephemeral volume's claim is made of parts, and the last stands in the pod.
+    // The name of an ephemeral volume's claim is composed; the pod contains only its last part.
     let part = name.rsplit('-').next().unwrap_or(name);
     if memmem::find(pod.body_slice(), part.as_bytes()).is_none() {
         return false;
@@ -166,11 +167,11 @@ fn is_owned_by(claim: &Value, pod: &Value) -> bool {
     owners.any(|owner| owner["controller"] == true && owner["uid"] == pod["metadata"]["uid"])
 }
 
-/// How a pod has a claim.
+/// How a pod refers to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClaimKind {
     Named,
-    /// Made for the pod alone.
+    /// Created for this pod (ephemeral volume).
     Ephemeral,
 }
 
@@ -179,7 +180,7 @@ struct Claim {
     kind: ClaimKind,
 }
 
-/// The claims that a pod names.
+/// Returns the claims that a pod refers to.
 fn claims(pod: &Value) -> impl Iterator<Item = Claim> {
     let own = pod["metadata"]["name"].as_str().unwrap_or_default();
     let volumes = pod["spec"]["volumes"].as_array();
@@ -196,8 +197,8 @@ fn claims(pod: &Value) -> impl Iterator<Item = Claim> {
     })
 }
 
-/// Whether a pod uses what it names: nothing is mounted before it has a node, and what is its own no
-/// longer when it has shut down.
+/// Returns whether a pod uses its claims: volumes are mounted only after it has a node, and an
+/// ephemeral volume is unmounted when it has terminated.
 fn uses(pod: &Value, kind: ClaimKind) -> bool {
     let metadata = &pod["metadata"];
     let shut_down = metadata["deletionTimestamp"].is_string()
@@ -224,8 +225,8 @@ impl Controller for Claims {
             // Claims come first: they are fewer.
             tokio::select! {
                 biased;
-                news = claims.next() => self.0.heed(news),
-                news = pods.next() => news.into_iter().for_each(|news| self.heed_pod(news)),
+                events = claims.next() => self.0.handle_events(events),
+                events = pods.next() => events.into_iter().for_each(|event| self.handle_pod_event(event)),
             }
         }
     }
@@ -236,7 +237,7 @@ impl Controller for Claims {
     }
 }
 
-/// Keeps volumes that are bound to a claim.
+/// Protects volumes that are bound to a claim.
 #[derive(Debug)]
 pub(super) struct Volumes(Protector);
 
@@ -263,7 +264,7 @@ impl Controller for Volumes {
     async fn follow(&self) {
         let mut volumes = self.0.follower("persistentvolumes");
         loop {
-            self.0.heed(volumes.next().await);
+            self.0.handle_events(volumes.next().await);
         }
     }
 
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_uses_what_it_names_while_it_runs_on_a_node() {
+    fn a_pod_uses_its_claims_while_it_runs_on_a_node() {
         let volumes = json!([
             {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
             {"name": "scratch", "ephemeral": {}},
@@ -291,7 +292,7 @@ mod tests {
         let mut pod = json!({"metadata": {"name": "p"}, "spec": {"volumes": volumes}});
         let names: Vec<String> = claims(&pod).map(|claim| claim.name).collect();
         assert_eq!(names, ["c", "p-scratch"]);
-        assert!(!uses(&pod, ClaimKind::Named), "it has no node");
+        assert!(!uses(&pod, ClaimKind::Named), "the pod has no node");
         pod["spec"]["nodeName"] = json!("n");
         assert!(uses(&pod, ClaimKind::Named) && uses(&pod, ClaimKind::Ephemeral));
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

@@ -1,5 +1,4 @@
-//! What becomes of a key that a controller looked at, in the words of the client library's [`WorkQueue`],
-//! where the keys wait. What a look finds and does is the controller's.
+//! The result of a reconcile, applied to the [`WorkQueue`] of the client library.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,20 +6,20 @@ use std::time::Duration;
 
 pub(super) use crate::informer::{Exponential as Pauses, WorkQueue};
 
-/// What becomes of a key that was looked at.
+/// The result of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// There is nothing to do until it is added again.
+    /// The key is done until it is added again.
     Done,
-    /// It is looked at again after this time.
+    /// The key is added again after this time.
     After(Duration),
-    /// It is looked at again, later each time.
+    /// The key is added again with backoff.
     Again,
 }
 
 impl Next {
-    /// Gives back a key to its queue.
-    pub(super) fn settle<K: Clone + Eq + Hash + Debug>(self, queue: &WorkQueue<K>, key: K) {
+    /// Returns a key to its queue.
+    pub(super) fn apply<K: Clone + Eq + Hash + Debug>(self, queue: &WorkQueue<K>, key: K) {
         match self {
             Self::Done => queue.forget(&key),
             Self::After(wait) => {
@@ -48,7 +47,7 @@ mod tests {
     };
 
     #[tokio::test(start_paused = true)]
-    async fn what_becomes_of_a_key() {
+    async fn results_are_applied_to_the_queue() {
         let metrics = Arc::new(WorkQueueMetrics::new("test"));
         let queue = WorkQueue::new(PAUSES, metrics.clone());
         queue.add("a");
@@ -62,13 +61,13 @@ mod tests {
         ];
         for (wait, next) in steps {
             let before = Instant::now();
-            let key = queue.get().await.expect("it is not shut down");
+            let key = queue.get().await.expect("the queue is not shut down");
             assert_eq!(before.elapsed().as_millis(), wait, "before {next:?}");
-            next.settle(&queue, key);
+            next.apply(&queue, key);
         }
         assert_eq!(queue.num_requeues(&"a"), 0);
         assert_eq!((metrics.adds.get(), metrics.retries.get()), (6, 3));
         let more = tokio::time::timeout(Duration::from_secs(99), queue.get()).await;
-        more.expect_err("it is done");
+        more.expect_err("the key is done");
     }
 }

@@ -1,7 +1,8 @@
-//! The resource quota controller: keeps the status of every ResourceQuota up to date. Admission charges what is
-//! created; this counts what a new quota begins with, and what is left after deletions and other changes.
+//! The resource quota controller: updates the status of ResourceQuotas. Admission charges
+//! creations; this controller counts the initial usage of a new quota, and the usage after
+//! deletions and other changes.
 //!
-//! It follows the resources that the quotas are about and no others, so that a cluster without quotas fills no
+//! It watches only resources that some quota limits, so that a cluster without quotas fills no
 //! cache for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,8 +13,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::select_all;
 use serde_json::Value;
 
-use super::follower::{Follower, News};
-use super::frame::{self, Controller};
+use super::follower::{Follower, FollowerEvent};
+use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey};
 use crate::metrics::Metrics;
@@ -28,33 +29,33 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// How often every quota is counted, whatever has happened; upstream's default.
+/// How often every quota is recounted; upstream's default.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 
 /// A resource by its group and plural name.
 type Name = (String, String);
 
-/// The quotas of a namespace by name, each with the resources that it is about.
+/// The quotas of a namespace by name, each with the resources that it limits.
 type Quotas = HashMap<String, BTreeSet<Name>>;
 
-/// A resource that quotas are about.
+/// A watched resource.
 #[derive(Debug)]
-struct Counted {
+struct WatchedResource {
     resource: Arc<Resource>,
     follower: Follower,
-    /// What the objects of namespaces with quotas count for, as a hash.
+    /// A hash of the usage of each object, for objects in namespaces with quotas.
     footprints: HashMap<ObjectKey, u64>,
 }
 
-/// What the controller knows while it follows.
+/// The state of the watches.
 #[derive(Debug, Default)]
-struct Known {
+struct WatchState {
     /// By namespace.
     quotas: HashMap<String, Quotas>,
-    counted: BTreeMap<Name, Counted>,
+    watched: BTreeMap<Name, WatchedResource>,
 }
 
-/// See the module.
+/// The resource quota controller.
 #[derive(Debug)]
 pub(super) struct ResourceQuotas {
     registry: Arc<Registry>,
@@ -77,19 +78,19 @@ impl ResourceQuotas {
         }
     }
 
-    /// Handles changes of quotas, and follows what they are about.
-    fn handle_quotas(&self, known: &mut Known, news: Vec<News>) {
-        for news in news {
-            match news {
-                News::Begin => known.quotas.clear(),
-                News::Complete => {}
-                News::Object(quota) => self.handle_quota(known, &quota),
-                News::Deleted(quota) => {
+    /// Handles events of quotas, and watches the resources that they limit.
+    fn handle_quotas(&self, state: &mut WatchState, events: Vec<FollowerEvent>) {
+        for event in events {
+            match event {
+                FollowerEvent::SyncStarted => state.quotas.clear(),
+                FollowerEvent::SyncComplete => {}
+                FollowerEvent::Object(quota) => self.handle_quota(state, &quota),
+                FollowerEvent::Deleted(quota) => {
                     let namespace = quota.key().namespace();
-                    if let Some(quotas) = known.quotas.get_mut(namespace) {
+                    if let Some(quotas) = state.quotas.get_mut(namespace) {
                         quotas.remove(quota.key().name());
                         if quotas.is_empty() {
-                            known.quotas.remove(namespace);
+                            state.quotas.remove(namespace);
                         }
                     }
                 }
@@ -97,58 +98,60 @@ impl ResourceQuotas {
         }
     }
 
-    fn handle_quota(&self, known: &mut Known, quota: &Object) {
+    fn handle_quota(&self, state: &mut WatchState, quota: &Object) {
         let value = parse(quota);
         let resources = self.registry.resources_of_quota(&value);
         let names = resources.iter().map(|resource| name_of(resource)).collect();
         for resource in resources {
-            known.follow(&self.registry, resource);
+            state.follow(&self.registry, resource);
         }
         let key = quota.key();
-        let quotas = known.quotas.entry(key.namespace().to_owned()).or_default();
+        let quotas = state.quotas.entry(key.namespace().to_owned()).or_default();
         let is_new = quotas.insert(key.name().to_owned(), names).is_none();
-        // Most changes of a quota are charges.
+        // Most changes of a quota are charges by admission.
         if is_new || self.registry.is_quota_uncounted(&value) {
             self.queue.add(key.clone());
         }
     }
 
-    /// Handles changes of objects of a resource: queues the quotas of which less is used, or more by other ways
-    /// than admission.
-    fn handle_objects(&self, known: &mut Known, name: &Name, news: Vec<News>) {
-        let Known { quotas, counted } = known;
-        let Some(counted) = counted.get_mut(name) else {
+    /// Handles events of objects of a resource: queues the quotas whose usage has decreased, or has
+    /// increased other than by admission.
+    fn handle_objects(&self, state: &mut WatchState, name: &Name, events: Vec<FollowerEvent>) {
+        let WatchState { quotas, watched } = state;
+        let Some(watched) = watched.get_mut(name) else {
             return;
         };
-        for news in news {
-            let is_changed = match &news {
-                News::Begin => {
-                    counted.footprints.clear();
+        for event in events {
+            let is_changed = match &event {
+                FollowerEvent::SyncStarted => {
+                    watched.footprints.clear();
                     continue;
                 }
-                News::Complete => {
-                    // Which objects were deleted before that, nobody knows.
+                FollowerEvent::SyncComplete => {
+                    // Deletions before the new state are unknown.
                     for namespace in quotas.keys() {
                         self.queue_quotas(quotas, namespace, name);
                     }
                     continue;
                 }
-                News::Object(object) => {
+                FollowerEvent::Object(object) => {
                     quotas.contains_key(object.key().namespace())
-                        && counted.is_changed(&self.registry, object)
+                        && watched.is_changed(&self.registry, object)
                 }
-                News::Deleted(object) => {
-                    counted.footprints.remove(object.key());
+                FollowerEvent::Deleted(object) => {
+                    watched.footprints.remove(object.key());
                     true
                 }
             };
-            if let (true, News::Object(object) | News::Deleted(object)) = (is_changed, &news) {
+            if let (true, FollowerEvent::Object(object) | FollowerEvent::Deleted(object)) =
+                (is_changed, &event)
+            {
                 self.queue_quotas(quotas, object.key().namespace(), name);
             }
         }
     }
 
-    /// Queues the quotas of a namespace that are about a resource.
+    /// Queues the quotas of a namespace that limit a resource.
     fn queue_quotas(&self, quotas: &HashMap<String, Quotas>, namespace: &str, name: &Name) {
         for (quota, names) in quotas.get(namespace).into_iter().flatten() {
             if names.contains(name) {
@@ -157,19 +160,19 @@ impl ResourceQuotas {
         }
     }
 
-    /// Queues every quota, and follows what is served now.
-    async fn resync(&self, known: &mut Known) {
+    /// Queues every quota, and watches the resources that are served now.
+    async fn resync(&self, state: &mut WatchState) {
         let resource = self.resource();
         let any = crate::api::ListOptions::default();
         match self.registry.list(&resource, None, &any).await {
             Ok(list) => {
-                known.quotas.clear();
+                state.quotas.clear();
                 for quota in &list.items {
-                    self.handle_quota(known, quota);
+                    self.handle_quota(state, quota);
                 }
-                known.unfollow_unused();
+                state.unfollow_unused();
             }
-            Err(error) => tracing::warn!(%error, "cannot list quotas to count them again"),
+            Err(error) => tracing::warn!(%error, "cannot list quotas to recount them"),
         }
     }
 
@@ -179,43 +182,43 @@ impl ResourceQuotas {
     }
 }
 
-impl Known {
+impl WatchState {
     fn follow(&mut self, registry: &Arc<Registry>, resource: Arc<Resource>) {
         let name = name_of(&resource);
-        // A definition of custom resources may have been replaced.
-        let counted = self.counted.get(&name);
-        if counted.is_some_and(|counted| Arc::ptr_eq(&counted.resource, &resource)) {
+        // The definition of a custom resource may have been replaced.
+        let watched = self.watched.get(&name);
+        if watched.is_some_and(|watched| Arc::ptr_eq(&watched.resource, &resource)) {
             return;
         }
-        let counted = Counted {
+        let watched = WatchedResource {
             follower: Follower::new(registry.clone(), resource.clone()),
             resource,
             footprints: HashMap::new(),
         };
-        self.counted.insert(name, counted);
+        self.watched.insert(name, watched);
     }
 
     fn unfollow_unused(&mut self) {
         let all = self.quotas.values().flat_map(HashMap::values).flatten();
         let used: BTreeSet<&Name> = all.collect();
-        self.counted.retain(|name, _| used.contains(name));
+        self.watched.retain(|name, _| used.contains(name));
     }
 
-    /// What comes next of the resources that are followed. Cancel safe.
-    async fn next(&mut self) -> (Name, Vec<News>) {
-        if self.counted.is_empty() {
+    /// Returns the next events of any watched resource. Cancel safe.
+    async fn next(&mut self) -> (Name, Vec<FollowerEvent>) {
+        if self.watched.is_empty() {
             return std::future::pending().await;
         }
-        let next = self.counted.iter_mut().map(|(name, counted)| {
-            let next = counted.follower.next();
-            next.map(move |news| (name.clone(), news)).boxed()
+        let next = self.watched.iter_mut().map(|(name, watched)| {
+            let next = watched.follower.next();
+            next.map(move |events| (name.clone(), events)).boxed()
         });
         select_all(next).await.0
     }
 }
 
-impl Counted {
-    /// Returns true if the object counts for something else than before.
+impl WatchedResource {
+    /// Returns true if the usage of the object has changed.
     fn is_changed(&mut self, registry: &Registry, object: &Object) -> bool {
         let Some(footprint) = registry.quota_footprint(&self.resource, object) else {
             return false;
@@ -236,23 +239,24 @@ impl Controller for ResourceQuotas {
 
     async fn follow(&self) {
         let mut quotas = Follower::new(self.registry.clone(), self.resource());
-        let mut known = Known::default();
+        let mut state = WatchState::default();
         let mut resync = tokio::time::interval(RESYNC);
-        // The first tick is immediate, and the follower begins with every quota.
+        // The first tick is immediate, but the follower starts with every quota anyway.
         resync.tick().await;
         loop {
-            // The resync comes first because it is rare, and quotas before what is followed for them.
+            // The resync comes first because it is rare; quotas come before the resources watched
+            // for them.
             tokio::select! {
                 biased;
-                _ = resync.tick() => self.resync(&mut known).await,
-                news = quotas.next() => self.handle_quotas(&mut known, news),
-                (name, news) = known.next() => self.handle_objects(&mut known, &name, news),
+                _ = resync.tick() => self.resync(&mut state).await,
+                events = quotas.next() => self.handle_quotas(&mut state, events),
+                (name, events) = state.next() => self.handle_objects(&mut state, &name, events),
             }
         }
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
-        let options = frame::write_options(ACCOUNT);
+        let options = framework::write_options(ACCOUNT);
         self.registry.count_quota(key, &options).await?;
         Ok(Next::Done)
     }

@@ -1,64 +1,64 @@
-//! Which controllers run: the table of their names and the rules of `--controllers`, which are those of
-//! kube-controller-manager's flag of that name.
+//! The selection of controllers by `--controllers`, with the rules of kube-controller-manager's
+//! flag.
 
 use std::collections::BTreeSet;
 
-/// A controller, by the names that people give it.
+/// The names of a controller.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    /// Upstream's name of today.
+struct ControllerNames {
+    /// Upstream's current name.
     name: &'static str,
-    /// Upstream's name of old.
+    /// Upstream's old name.
     alias: &'static str,
 }
 
-const fn known(name: &'static str, alias: &'static str) -> Known {
-    Known { name, alias }
+const fn names(name: &'static str, alias: &'static str) -> ControllerNames {
+    ControllerNames { name, alias }
 }
 
-/// Every controller that there is.
-const KNOWN: &[Known] = &[
-    known(super::namespace::NAME, "namespace"),
-    known(super::garbage::NAME, "garbagecollector"),
-    known(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
-    known(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
-    known(super::csr_signing::NAME, "csrsigning"),
-    known(super::finished_jobs::NAME, "ttl-after-finished"),
-    known(super::protection::CLAIMS, "pvc-protection"),
-    known(super::protection::VOLUMES, "pv-protection"),
-    known(super::TOKEN_TRACKING, "legacy-token-tracking"),
-    known(super::resource_quota::NAME, "resourcequota"),
+/// All controllers.
+const CONTROLLERS: &[ControllerNames] = &[
+    names(super::namespace::NAME, "namespace"),
+    names(super::garbage::NAME, "garbagecollector"),
+    names(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
+    names(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
+    names(super::csr_signing::NAME, "csrsigning"),
+    names(super::finished_jobs::NAME, "ttl-after-finished"),
+    names(super::protection::CLAIMS, "pvc-protection"),
+    names(super::protection::VOLUMES, "pv-protection"),
+    names(super::TOKEN_TRACKING, "legacy-token-tracking"),
+    names(super::resource_quota::NAME, "resourcequota"),
 ];
 
-/// The controllers that are to run.
+/// The selected controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(BTreeSet<&'static str>);
 
-/// A name is not one of a controller.
+/// A name in `--controllers` is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no controller: choose among {} (`*` is all, `*,-NAME` all but NAME)", Selection::names().join(", "))]
+#[error("{name:?} is not a controller: choose among {} (`*` is all, `*,-NAME` all but NAME)", Selection::names().join(", "))]
 pub struct UnknownController {
     name: String,
 }
 
 impl Default for Selection {
-    /// All of them.
+    /// Returns all controllers.
     fn default() -> Self {
-        Self(KNOWN.iter().map(|known| known.name).collect())
+        Self(CONTROLLERS.iter().map(|names| names.name).collect())
     }
 }
 
 impl Selection {
-    /// None of them.
+    /// Returns no controllers.
     pub fn none() -> Self {
         Self(BTreeSet::new())
     }
 
-    /// Reads a list of names, divided by commas: `foo` runs, `-foo` does not, and `*` are all that are
-    /// not named. What is named first counts.
+    /// Parses a comma-separated list: `foo` enables, `-foo` disables, `*` enables all that are not
+    /// in the list. The first entry for a name counts.
     ///
     /// # Errors
-    /// [`UnknownController`] for the first name that none has.
+    /// [`UnknownController`] for the first unknown name.
     pub fn parse(text: &str) -> Result<Self, UnknownController> {
         let mut named: Vec<(&'static str, bool)> = Vec::new();
         let mut others = false;
@@ -71,13 +71,13 @@ impl Selection {
                 Some(name) => (name, false),
                 None => (word, true),
             };
-            let mut all = KNOWN.iter();
-            let known = all.find(|known| known.name == name || known.alias == name);
-            let known = known.ok_or_else(|| UnknownController {
+            let mut all = CONTROLLERS.iter();
+            let names = all.find(|names| names.name == name || names.alias == name);
+            let names = names.ok_or_else(|| UnknownController {
                 name: name.to_owned(),
             })?;
-            if named.iter().all(|(other, _)| *other != known.name) {
-                named.push((known.name, runs));
+            if named.iter().all(|(other, _)| *other != names.name) {
+                named.push((names.name, runs));
             }
         }
         let runs = |name: &&'static str| {
@@ -85,18 +85,22 @@ impl Selection {
             said.map_or(others, |(_, runs)| *runs)
         };
         Ok(Self(
-            KNOWN.iter().map(|known| known.name).filter(runs).collect(),
+            CONTROLLERS
+                .iter()
+                .map(|names| names.name)
+                .filter(runs)
+                .collect(),
         ))
     }
 
-    /// Whether the controller of this name is to run.
+    /// Returns whether the controller is selected.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// The names that there are.
+    /// Returns all names.
     pub fn names() -> Vec<&'static str> {
-        KNOWN.iter().map(|known| known.name).collect()
+        CONTROLLERS.iter().map(|names| names.name).collect()
     }
 }
 
@@ -129,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_told_with_those_that_there_are() {
+    fn an_unknown_name_is_an_error_with_all_names() {
         for text in ["*,-namespaces", "namespaces"] {
             let error = Selection::parse(text).unwrap_err().to_string();
             assert!(
-                error.starts_with("\"namespaces\" is no controller"),
+                error.starts_with("\"namespaces\" is not a controller"),
                 "{error}"
             );
             assert!(error.contains(FIRST), "{error}");

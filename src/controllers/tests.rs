@@ -1,4 +1,4 @@
-//! Tests of the controllers over the memory store and real caches. What is pure is tested where it is.
+//! Tests of the controllers with memory storage and real caches.
 
 mod garbage;
 mod namespaces;
@@ -22,8 +22,8 @@ struct Started {
     controllers: Tasks,
 }
 
-/// Another server on the same storage, until it is dropped.
-struct Another {
+/// OtherServer server on the same storage, stopped when dropped.
+struct OtherServer {
     tasks: Tasks,
 }
 
@@ -41,7 +41,7 @@ impl Drop for Started {
     }
 }
 
-impl Drop for Another {
+impl Drop for OtherServer {
     fn drop(&mut self) {
         self.tasks.cancel();
     }
@@ -59,7 +59,7 @@ async fn started() -> Started {
 
 /// Starts all controllers.
 fn start(registry: &Arc<Registry>, tasks: &Tasks) {
-    let all = Start {
+    let launcher = Launcher {
         registry,
         tasks,
         selection: &Selection::default(),
@@ -67,26 +67,26 @@ fn start(registry: &Arc<Registry>, tasks: &Tasks) {
         root_ca: "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n",
         signer: &Arc::new(super::csr_signing::tests::authority()),
     };
-    all.all();
+    launcher.start_all();
 }
 
 impl Started {
-    /// Ends the controllers, as a server that stops.
+    /// Stops the controllers, as a server shutdown does.
     async fn stop(&self) {
         let grace = Duration::from_secs(5);
         self.controllers.drain(grace).await.unwrap();
     }
 
-    fn another(&self) -> Another {
+    fn another(&self) -> OtherServer {
         let tasks = Tasks::new();
         let config = CacherConfig::default();
         let registry = Registry::new(self.storage.clone(), &tasks, config, Metrics::new());
         start(&registry, &tasks);
-        Another { tasks }
+        OtherServer { tasks }
     }
 
-    /// What is stored at a key once `condition` holds of it.
-    async fn until(&self, key: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    /// Waits wait_until the stored object at a key fulfils `condition`, and returns it.
+    async fn wait_until(&self, key: &str, condition: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..500 {
             match self.stored(key).await {
                 Some(stored) if condition(&stored) => return stored,
@@ -96,7 +96,7 @@ impl Started {
         panic!("{key} is {:?}", self.stored(key).await);
     }
 
-    async fn eventually_gone(&self, key: &str) {
+    async fn wait_until_deleted(&self, key: &str) {
         for _ in 0..500 {
             if self.stored(key).await.is_none() {
                 return;
@@ -106,15 +106,15 @@ impl Started {
         panic!("{key} is still there: {:?}", self.stored(key).await);
     }
 
-    /// Takes all finalizers from an object.
-    async fn release(&self, namespace: &str, path: &str) {
+    /// Removes all finalizers from an object.
+    async fn remove_finalizers(&self, namespace: &str, path: &str) {
         let target = Target {
             namespace: Some(namespace.to_owned()),
             ..self.target(path)
         };
-        let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         let options = WriteOptions::default();
-        let released = self.registry.patch(&target, &release, &options).await;
+        let released = self.registry.patch(&target, &patch, &options).await;
         released.unwrap();
     }
 }

@@ -14,7 +14,7 @@ use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
 use crate::controllers;
-use crate::http::{self, HealthCheck, WireConfig};
+use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::storage::Storage;
 use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
@@ -77,7 +77,7 @@ impl Server {
         caches.spawn("bootstrap", bootstrap);
 
         let controllers = Tasks::new();
-        let start = controllers::Start {
+        let launcher = controllers::Launcher {
             registry: &registry,
             tasks: &controllers,
             selection: &self.controllers,
@@ -85,17 +85,17 @@ impl Server {
             root_ca: &self.root_ca,
             signer: &self.signer,
         };
-        start.all();
+        launcher.start_all();
 
-        let wire = WireConfig {
+        let config = HttpConfig {
             connections: connections.clone(),
             checks: vec![
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
-            ..WireConfig::new(self.credentials, self.metrics)
+            ..HttpConfig::new(self.credentials, self.metrics)
         };
-        let router = http::router(Arc::clone(&registry), wire);
+        let router = http::router(Arc::clone(&registry), config);
         let claimed = claimed_router(registry, router.clone());
         spawn_secure(self.secure, router.clone(), claimed, &ports, &connections);
         if let Some(listener) = self.insecure {

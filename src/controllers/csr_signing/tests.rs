@@ -1,4 +1,4 @@
-//! Which requests are signed, by whom, and for how long.
+//! Tests of which requests are signed, by which signer, and for how long.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType,
@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
 
-/// A CA whose certificate ends with 2040.
+/// Returns a CA whose certificate expires at the end of 2040.
 pub(in crate::controllers) fn authority() -> CertificateAuthority {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -21,7 +21,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// The `spec.request` of a client.
+/// Returns the `spec.request` of a client.
 fn requested(organization: &str, name: &str, names: Vec<SanType>) -> Value {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -41,7 +41,7 @@ fn message(signer: &str, request: &Value, usages: &[&str]) -> Result<(), (&'stat
     sign(&authority(), signer, &spec, at("2026-01-01T00:00:00Z")).map(drop)
 }
 
-fn refused(signer: &str, request: &Value, usages: &[&str], why: &str) {
+fn check_rejected(signer: &str, request: &Value, usages: &[&str], why: &str) {
     let expected = ("SignerValidationFailure", why.to_owned());
     assert_eq!(message(signer, request, usages), Err(expected));
 }
@@ -58,10 +58,10 @@ fn clients_of_the_api_server() {
     assert_eq!(message(signer, &jane, &all), Ok(()));
     assert_eq!(message(signer, &jane, &all[2..]), Ok(()));
     let why = "missing required usage for client certificate: client auth";
-    refused(signer, &jane, &all[..2], why);
+    check_rejected(signer, &jane, &all[..2], why);
     let why = "invalid usage for client certificate: server auth";
-    refused(signer, &jane, &["client auth", "server auth"], why);
-    refused(
+    check_rejected(signer, &jane, &["client auth", "server auth"], why);
+    check_rejected(
         signer,
         &json!("anVuaw=="),
         &all,
@@ -103,10 +103,10 @@ fn kubelets() {
             "subject common name does not begin with system:node:",
         ),
     ] {
-        refused(signer, request, &client, why);
+        check_rejected(signer, request, &client, why);
     }
     let why = "usages did not match [client auth digital signature key encipherment]";
-    refused(signer, &node, &serving, why);
+    check_rejected(signer, &node, &serving, why);
 
     let signer = "kubelet-serving";
     assert_eq!(message(signer, &named, &serving), Ok(()));
@@ -121,14 +121,14 @@ fn kubelets() {
             "subject common name does not begin with system:node:",
         ),
     ] {
-        refused(signer, request, &serving, why);
+        check_rejected(signer, request, &serving, why);
     }
     let why = "usages did not match [digital signature key encipherment server auth]";
-    refused(signer, &named, &client, why);
+    check_rejected(signer, &named, &client, why);
 }
 
 #[test]
-fn a_certificate_lives_as_long_as_asked_for_and_no_longer_than_its_ca() {
+fn lifetime_is_as_requested_but_within_the_cas() {
     let now = at("2026-01-01T00:00:00Z");
     let authority = authority();
     for (seconds, until) in [
@@ -155,7 +155,7 @@ fn a_certificate_lives_as_long_as_asked_for_and_no_longer_than_its_ca() {
 }
 
 #[test]
-fn what_is_due() {
+fn approved_unsigned_requests_are_due() {
     let request = |status: Value| {
         let spec = json!({"signerName": "kubernetes.io/kubelet-serving"});
         json!({"spec": spec, "status": status})
@@ -166,7 +166,7 @@ fn what_is_due() {
     };
     let approved = conditions(&["Approved"]);
     assert_eq!(
-        due(&request(approved.clone())),
+        signer_if_due(&request(approved.clone())),
         Some(Signer::KubeletServing)
     );
     let mut signed = approved.clone();
@@ -177,11 +177,11 @@ fn what_is_due() {
         conditions(&["Approved", "Failed"]),
         signed,
     ] {
-        assert_eq!(due(&request(status.clone())), None, "{status}");
+        assert_eq!(signer_if_due(&request(status.clone())), None, "{status}");
     }
     let mut foreign = request(approved);
     foreign["spec"]["signerName"] = "example.com/signer".into();
-    assert_eq!(due(&foreign), None);
+    assert_eq!(signer_if_due(&foreign), None);
 }
 
 #[test]

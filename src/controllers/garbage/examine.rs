@@ -1,4 +1,4 @@
-//! What is done about one object of the graph, decided on what storage has of it and of its owners.
+//! Decides about one object of the graph, based on what storage contains of it and of its owners.
 
 use std::sync::Arc;
 
@@ -6,64 +6,65 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 
-use super::graph::{Dependent, Place, Uid, View, Work};
+use super::graph::{Dependent, Location, Uid, View, Work};
 use super::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use super::{ACCOUNT, GarbageCollector};
 use crate::api::{
     DeleteOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
 };
-use crate::controllers::frame;
+use crate::controllers::framework;
 use crate::controllers::queue::Next;
 use crate::registry::{ApiError, Resource, Target};
 
-/// How many dependents are orphaned at once.
+/// The maximum number of dependents that are orphaned concurrently.
 const PATCHES_MAX: usize = 16;
 
-/// How often the patch of one dependent is tried again at once when others write it too.
+/// How often the patch of a dependent is retried immediately after conflicts.
 const CONFLICTS_MAX: usize = 5;
 
-/// What an owner is to one of its dependents.
+/// The state of an owner, as seen from a dependent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// It is there.
+enum OwnerState {
+    /// It exists.
     Solid,
-    /// It is absent.
+    /// It does not exist.
     Dangling,
-    /// It is there, and is being deleted once its dependents are gone; of this version.
+    /// It exists and is being deleted in the foreground, waiting for its dependents; with its
+    /// version.
     Waiting(ResourceVersion),
-    /// It is of a kind that is not served, at least not yet.
+    /// Its kind is not served, or not yet.
     Unknown,
-    /// It lives in a namespace and its dependent does not: nobody can say which is meant.
+    /// It is namespaced and the dependent is not, so the reference is ambiguous.
     Misplaced,
 }
 
-/// The owners of an object, by what they are to it.
+/// The owner references of an object, by the state of the owner.
 #[derive(Debug, Default)]
 struct Owners<'a> {
     solid: Vec<&'a OwnerReference<'a>>,
     dangling: Vec<&'a OwnerReference<'a>>,
-    /// The newest version of those that wait.
+    /// The newest version of the owners that wait.
     waiting: Option<ResourceVersion>,
 }
 
 impl GarbageCollector {
-    /// Finds out whether an object is garbage, or what its deletion waits for.
+    /// Determines whether an object is garbage, or which dependents its deletion waits for.
     pub(super) async fn examine(&self, uid: &Uid) -> Result<Next, ApiError> {
         let Some(view) = self.graph.lock().view(uid) else {
             return Ok(Next::Done);
         };
-        // Of an owner that nobody has seen, its dependents are looked at.
+        // An owner that was never observed: its dependents are examined instead.
         let Some(place) = &view.place else {
             return Ok(Next::Done);
         };
         if view.being_deleted && !view.deletes_dependents {
-            return self.is_still_there(uid, place).await;
+            return self.check_deleted(uid, place).await;
         }
         if !view.deletes_dependents
             && let Some(resource) = self.registry.resource_at(&place.prefix)
             && let Some(cached) = self.registry.peek(&resource, &place.key)
             && *cached.uid() == **uid
-            && self.owners_are_there(&Metadata::of(&cached), &place.key)
+            && self.are_owners_present(&Metadata::of(&cached), &place.key)
         {
             return Ok(Next::Done);
         }
@@ -71,7 +72,7 @@ impl GarbageCollector {
             return Ok(self.forget(uid));
         };
         let Ok(metadata) = Metadata::parse(&object) else {
-            // No API server wrote that, and none can delete it either.
+            // Not written by an API server, so it cannot be deleted through one either.
             return Ok(Next::Done);
         };
         if view.deletes_dependents {
@@ -82,8 +83,8 @@ impl GarbageCollector {
         self.collect(uid, &target, &object, &metadata).await
     }
 
-    /// What is being deleted is only waited for, but its deletion may have been missed.
-    async fn is_still_there(&self, uid: &Uid, place: &Place) -> Result<Next, ApiError> {
+    /// Checks an object that is being deleted: its DELETED event may have been missed.
+    async fn check_deleted(&self, uid: &Uid, place: &Location) -> Result<Next, ApiError> {
         match self.live(uid, place).await? {
             Some(_) => Ok(Next::Done),
             None => Ok(self.forget(uid)),
@@ -96,11 +97,11 @@ impl GarbageCollector {
         Next::Done
     }
 
-    /// The object as storage has it, if it is that one.
+    /// Returns the object from storage, if it still has that uid.
     async fn live(
         &self,
         uid: &Uid,
-        place: &Place,
+        place: &Location,
     ) -> Result<Option<(Target, Arc<Object>)>, ApiError> {
         let Some(resource) = self.registry.resource_at(&place.prefix) else {
             return Ok(None);
@@ -114,7 +115,7 @@ impl GarbageCollector {
         }
     }
 
-    /// A foreground deletion: over when no blocking dependents are left.
+    /// Continues a foreground deletion, which is complete when no blocking dependents are left.
     async fn wait_for_dependents(
         &self,
         target: &Target,
@@ -122,7 +123,7 @@ impl GarbageCollector {
         object: &Object,
         metadata: &Metadata<'_>,
     ) -> Result<Next, ApiError> {
-        // What owns itself would wait for itself.
+        // An object that owns itself would wait for itself.
         let blocks = |d: &&Dependent| d.blocks && *d.uid != *metadata.uid;
         let mut blocking: Vec<Dependent> = view.dependents.iter().filter(blocks).cloned().collect();
         if blocking.is_empty() {
@@ -148,7 +149,7 @@ impl GarbageCollector {
         view.map_or_else(Vec::new, |view| view.dependents)
     }
 
-    /// Deletes an object that has owners, none of which is there to stay.
+    /// Deletes an object none of whose owners remains.
     async fn collect(
         &self,
         uid: &Uid,
@@ -158,12 +159,12 @@ impl GarbageCollector {
     ) -> Result<Next, ApiError> {
         let mut owners = Owners::default();
         for owner in &metadata.owners {
-            match self.standing(owner, target).await? {
-                Standing::Solid => owners.solid.push(owner),
-                Standing::Dangling => owners.dangling.push(owner),
-                Standing::Waiting(since) => owners.waiting = owners.waiting.max(Some(since)),
-                Standing::Unknown => return Ok(Next::Again),
-                Standing::Misplaced => {
+            match self.owner_state(owner, target).await? {
+                OwnerState::Solid => owners.solid.push(owner),
+                OwnerState::Dangling => owners.dangling.push(owner),
+                OwnerState::Waiting(since) => owners.waiting = owners.waiting.max(Some(since)),
+                OwnerState::Unknown => return Ok(Next::Again),
+                OwnerState::Misplaced => {
                     self.warn_misplaced(target, metadata, owner).await;
                     return Ok(Next::Done);
                 }
@@ -174,8 +175,8 @@ impl GarbageCollector {
         }
         if !owners.solid.is_empty() {
             if owners.solid.len() < metadata.owners.len() {
-                // Those that wait for it would wait for ever.
-                self.keep_owners(target, object, |uid| {
+                // Otherwise the waiting owners would wait forever.
+                self.retain_owners(target, object, |uid| {
                     owners.solid.iter().any(|owner| owner.uid == uid)
                 })
                 .await?;
@@ -183,7 +184,7 @@ impl GarbageCollector {
             return Ok(Next::Done);
         }
         if let Some(since) = owners.waiting {
-            // They wait for what this one owns too.
+            // The owners wait for this object's dependents too.
             if !self.catch_up(since).await? {
                 return Ok(Next::Again);
             }
@@ -191,7 +192,7 @@ impl GarbageCollector {
             if !dependents.is_empty() {
                 let mut version = metadata.resource_version.to_string();
                 if dependents.iter().any(|d| d.deletes_dependents) {
-                    // Perhaps a circle, in which each would wait for the next.
+                    // Possibly a cycle of objects, each of which would wait for the next.
                     version = self.unblock_owners(target, object).await?;
                 }
                 let policy = PropagationPolicy::Foreground;
@@ -207,45 +208,45 @@ impl GarbageCollector {
         self.delete(target, metadata, version, policy).await
     }
 
-    /// What an owner is to `dependent`.
-    async fn standing(
+    /// Returns the state of an owner of `dependent`.
+    async fn owner_state(
         &self,
         owner: &OwnerReference<'_>,
         dependent: &Target,
-    ) -> Result<Standing, ApiError> {
+    ) -> Result<OwnerState, ApiError> {
         let kind = self.registry.served_kind(&owner.api_version, &owner.kind);
         let Some(kind) = kind else {
             let (kind, version) = (&owner.kind, &owner.api_version);
-            tracing::debug!(%version, %kind, dependent = dependent.name, "no such kind of owner");
-            return Ok(Standing::Unknown);
+            tracing::debug!(%version, %kind, dependent = dependent.name, "the kind of an owner is not served");
+            return Ok(OwnerState::Unknown);
         };
         if kind.namespaced && dependent.namespace.is_none() {
-            return Ok(Standing::Misplaced);
+            return Ok(OwnerState::Misplaced);
         }
         let namespace = dependent.namespace.as_deref().filter(|_| kind.namespaced);
         let key = ObjectKey::new(namespace, &owner.name);
         let prefix: Arc<str> = kind.storage_prefix.as_str().into();
-        let wanted = target(kind, &key);
-        let object = match self.registry.get_stored(&wanted).await {
+        let owner_target = target(kind, &key);
+        let object = match self.registry.get_stored(&owner_target).await {
             Ok(object) if *object.uid() == *owner.uid => object,
-            Ok(_) => return Ok(Standing::Dangling),
-            // A name that none can have is one that nothing has.
+            Ok(_) => return Ok(OwnerState::Dangling),
+            // An object with an invalid name cannot exist.
             Err(ApiError::NotFound { .. } | ApiError::BadRequest(_)) => {
-                return Ok(Standing::Dangling);
+                return Ok(OwnerState::Dangling);
             }
             Err(error) => return Err(error),
         };
         let waits = Metadata::of(&object).deletes_dependents();
-        let found = || Place { prefix, key };
+        let found = || Location { prefix, key };
         self.graph.lock().found(&owner.uid, found);
         Ok(match waits {
-            true => Standing::Waiting(object.resource_version()),
-            false => Standing::Solid,
+            true => OwnerState::Waiting(object.resource_version()),
+            false => OwnerState::Solid,
         })
     }
 
-    /// Deletes the object that `metadata` was read of, if it is still of that version; if only something
-    /// else than its owners has changed, of whichever version.
+    /// Deletes the object that `metadata` was read from, if it still has that version; or at any
+    /// version, if its owner references are unchanged.
     async fn delete(
         &self,
         target: &Target,
@@ -259,7 +260,7 @@ impl GarbageCollector {
                 uid: Some(metadata.uid.to_string()),
                 resource_version: Some(version.to_owned()),
             }),
-            user: frame::user(ACCOUNT),
+            user: framework::user(ACCOUNT),
             ..DeleteOptions::default()
         };
         let deleted = match self.registry.delete(target, &options).await {
@@ -284,7 +285,7 @@ impl GarbageCollector {
         match deleted {
             Ok(_) => {
                 let resource = target.resource.qualified();
-                tracing::debug!(resource, name = target.name, ?policy, "deleted garbage");
+                tracing::debug!(resource, name = target.name, ?policy, "garbage deleted");
                 Ok(Next::Done)
             }
             Err(error) if error.is_not_found() => Ok(self.forget(&metadata.uid.as_ref().into())),
@@ -292,21 +293,22 @@ impl GarbageCollector {
         }
     }
 
-    /// Takes those owners from an object whose uids `keep` does not keep.
-    async fn keep_owners(
+    /// Removes the owner references of an object whose uids are not in `keep`.
+    async fn retain_owners(
         &self,
         target: &Target,
         object: &Object,
         keep: impl Fn(&str) -> bool,
     ) -> Result<(), ApiError> {
-        let kept = |mut owners: Vec<Value>| {
+        let retained = |mut owners: Vec<Value>| {
             owners.retain(|owner| keep(owner["uid"].as_str().unwrap_or_default()));
             owners
         };
-        self.patch_owners(target, object, kept).await.map(drop)
+        self.patch_owners(target, object, retained).await.map(drop)
     }
 
-    /// Has no owner wait for an object any more; its version after that.
+    /// Sets `blockOwnerDeletion` to false in all owner references of an object; returns its version
+    /// after that.
     async fn unblock_owners(&self, target: &Target, object: &Object) -> Result<String, ApiError> {
         let unblocked = |mut owners: Vec<Value>| {
             for owner in &mut owners {
@@ -324,12 +326,12 @@ impl GarbageCollector {
         object: &Object,
         change: impl Fn(Vec<Value>) -> Vec<Value>,
     ) -> Result<Arc<Object>, ApiError> {
-        // A cache holds nothing that is no JSON.
+        // Objects in a cache are valid JSON.
         let mut value: Value = serde_json::from_slice(object.body_slice()).unwrap_or_default();
         let owners = value["metadata"]["ownerReferences"].as_array_mut();
         let owners = change(owners.map(std::mem::take).unwrap_or_default());
         let owners = json!({"ownerReferences": owners});
-        frame::patch_metadata(&self.registry, ACCOUNT, target, object, owners).await
+        framework::patch_metadata(&self.registry, ACCOUNT, target, object, owners).await
     }
 
     async fn remove_finalizer(
@@ -345,14 +347,15 @@ impl GarbageCollector {
         let finalizers = metadata.finalizers.iter().filter(|f| *f != finalizer);
         let finalizers = json!({"finalizers": finalizers.collect::<Vec<_>>()});
         let patched =
-            frame::patch_metadata(&self.registry, ACCOUNT, target, object, finalizers).await;
+            framework::patch_metadata(&self.registry, ACCOUNT, target, object, finalizers).await;
         match patched {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Next::Done),
         }
     }
 
-    /// Takes an object that is being deleted from the owners of its dependents, then lets it go.
+    /// Removes an object that is being deleted from the owner references of its dependents, then
+    /// removes its `orphan` finalizer.
     pub(super) async fn orphan(&self, uid: &Uid) -> Result<Next, ApiError> {
         let view = self.graph.lock().view(uid);
         let Some(place) = view
@@ -403,7 +406,7 @@ impl GarbageCollector {
                 return Ok(());
             }
             match self
-                .keep_owners(&target, &object, |uid| *uid != **owner)
+                .retain_owners(&target, &object, |uid| *uid != **owner)
                 .await
             {
                 Err(ApiError::Conflict { .. }) if tries < CONFLICTS_MAX => tries += 1,

@@ -1,18 +1,19 @@
-//! The graph of owners and dependents, by uid. It says who has to be looked at after what became of an
-//! object; it looks at nothing itself, and is only told.
+//! The graph of owners and dependents, by uid. Returns which objects have to be examined after a
+//! change of an object; it reads nothing itself.
 //!
 //! # Definitions
 //!
-//! - *Owner*, *dependent*: the two ends of an entry of `metadata.ownerReferences`, which the dependent has.
+//! - *Owner*, *dependent*: the two ends of an entry in the dependent's `metadata.ownerReferences`.
 //! - *Blocking*: a dependent that its owner waits for in a foreground deletion (`blockOwnerDeletion`).
 //!
 //! # Invariants
 //!
-//! 1. An object is in the graph while it has owners, is named as one, or is being deleted with one of the
-//!    two finalizers of garbage collection; others cost nothing. One takes about 250 bytes and 100 for each
-//!    owner: an object of a few KB in the cache is ten times that.
-//! 2. `a` is among the dependents of `b` only if `b` is among the owners of `a`; and if it is, unless `b` is
-//!    gone since: that `a` is examined for that is all there is to do.
+//! 1. An object is in the graph while it has owners, is referenced as an owner, or is being deleted
+//!    with one of the two garbage collection finalizers; other objects take no memory. An object
+//!    takes about 250 bytes, plus 100 per owner, a tenth of a typical object in the cache.
+//! 2. `a` is among the dependents of `b` only if `b` is among the owners of `a`. The reverse holds
+//!    too, unless `b` was deleted since: the examination of `a` that this caused is all that is
+//!    needed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,28 +26,29 @@ pub(in crate::controllers) type Uid = Arc<str>;
 
 type UidSet = HashSet<Uid, foldhash::fast::RandomState>;
 
-/// Something to do.
+/// A key of the work queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::controllers) enum Work {
-    /// To find out whether the object is garbage, or which of its dependents its deletion waits for.
+    /// Determine whether the object is garbage, or which dependents its deletion waits for.
     Examine(Uid),
-    /// To take the object out of the owners of its dependents.
+    /// Remove the object from the owner references of its dependents.
     Orphan(Uid),
 }
 
-/// What follows from a change.
+/// The consequences of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
-    /// What is to be done, in no order.
+    /// The work to queue, in no particular order.
     pub(super) work: Vec<Work>,
-    /// Whether the object has owners that it did not have, of which nobody knows whether they exist.
+    /// Whether the object has new owners whose existence is unknown.
     pub(super) new_owners: bool,
 }
 
-/// Where an object is.
+/// The location of an object.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    /// The storage prefix of its resource, which may be served otherwise by the time one looks.
+pub(super) struct Location {
+    /// The storage prefix of its resource; the resource itself may be replaced before the object is
+    /// examined.
     pub(super) prefix: Arc<str>,
     pub(super) key: ObjectKey,
 }
@@ -59,14 +61,14 @@ struct Owner {
 
 #[derive(Debug, Default)]
 struct Node {
-    /// `None` of an owner that was named and not yet seen.
-    place: Option<Place>,
+    /// `None` for an owner that was referenced but never observed.
+    place: Option<Location>,
     owners: Box<[Owner]>,
     dependents: UidSet,
     being_deleted: bool,
-    /// It is being deleted and waits for its blocking dependents.
+    /// Whether the object is being deleted and waits for its blocking dependents.
     deletes_dependents: bool,
-    /// It is being deleted and waits for its dependents to be orphaned.
+    /// Whether the object is being deleted and waits for its dependents to be orphaned.
     orphans_dependents: bool,
 }
 
@@ -79,10 +81,10 @@ impl Node {
     }
 }
 
-/// An object as the graph has it.
+/// An object of the graph and its dependents.
 #[derive(Debug, Clone)]
 pub(super) struct View {
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Location>,
     pub(super) being_deleted: bool,
     pub(super) deletes_dependents: bool,
     pub(super) orphans_dependents: bool,
@@ -93,21 +95,21 @@ pub(super) struct View {
 #[derive(Debug, Clone)]
 pub(super) struct Dependent {
     pub(super) uid: Uid,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Location>,
     /// Whether it blocks this owner.
     pub(super) blocks: bool,
     pub(super) deletes_dependents: bool,
 }
 
-/// All that is known of owners and dependents.
+/// The graph.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: HashMap<Uid, Node, foldhash::fast::RandomState>,
 }
 
 impl Graph {
-    /// The object at `place` is so.
-    pub(super) fn observe(&mut self, place: Place, object: &Metadata<'_>) -> Consequences {
+    /// Records the state of the object at `place`.
+    pub(super) fn observe(&mut self, place: Location, object: &Metadata<'_>) -> Consequences {
         let mut then = Consequences::default();
         let known = self.nodes.get_key_value(&*object.uid);
         let known = known.map(|(uid, _)| uid.clone());
@@ -119,7 +121,7 @@ impl Graph {
         node.place = Some(place);
         let before = std::mem::take(&mut node.owners);
         let owners = self.link(&uid, &before, object, &mut then);
-        let node = self.nodes.get_mut(&uid).expect("it was entered");
+        let node = self.nodes.get_mut(&uid).expect("the node was inserted");
         node.owners = owners;
         node.being_deleted = object.is_being_deleted();
         let orphans = !node.orphans_dependents && object.orphans_dependents();
@@ -137,7 +139,7 @@ impl Graph {
         then
     }
 
-    /// Replaces the owners of `uid`, and says who notices; returns them.
+    /// Replaces the owners of `uid` and returns them; adds the consequences to `then`.
     fn link(
         &mut self,
         uid: &Uid,
@@ -168,13 +170,13 @@ impl Graph {
                 blocked,
             });
         }
-        for gone in before
+        for removed in before
             .iter()
             .filter(|b| after.iter().all(|a| a.uid != b.uid))
         {
-            self.remove_dependent(uid, &gone.uid);
-            if gone.blocked {
-                self.unblock(&gone.uid, then);
+            self.remove_dependent(uid, &removed.uid);
+            if removed.blocked {
+                self.unblock(&removed.uid, then);
             }
         }
         after.into()
@@ -186,7 +188,7 @@ impl Graph {
         let node = self.nodes.entry(owner.clone()).or_default();
         node.dependents.insert(uid.clone());
         if node.deletes_dependents {
-            // It came after the others were told to go.
+            // The other dependents have already been examined.
             then.work.push(Work::Examine(uid.clone()));
         }
         owner
@@ -195,14 +197,14 @@ impl Graph {
     fn remove_dependent(&mut self, uid: &Uid, owner: &Uid) {
         if let Some(node) = self.nodes.get_mut(owner) {
             node.dependents.remove(uid);
-            // What owned itself is not finished yet.
+            // A node that owns itself is not complete yet.
             if owner != uid {
                 self.drop_if_idle(owner);
             }
         }
     }
 
-    /// An owner that waits may have one dependent less to wait for.
+    /// Queues an owner that may have one dependent less to wait for.
     fn unblock(&self, owner: &Uid, then: &mut Consequences) {
         if self.nodes.get(owner).is_some_and(|n| n.deletes_dependents) {
             then.work.push(Work::Examine(owner.clone()));
@@ -215,7 +217,7 @@ impl Graph {
         }
     }
 
-    /// There is no object of this uid any more.
+    /// Records that the object with this uid was deleted.
     pub(super) fn remove(&mut self, uid: &str) -> Consequences {
         let mut then = Consequences::default();
         let Some((uid, node)) = self.nodes.remove_entry(uid) else {
@@ -230,19 +232,19 @@ impl Graph {
         then
     }
 
-    /// An owner was found where its dependents say.
-    pub(super) fn found(&mut self, uid: &str, place: impl FnOnce() -> Place) {
+    /// Records that an owner exists where its dependents refer to it.
+    pub(super) fn found(&mut self, uid: &str, place: impl FnOnce() -> Location) {
         if let Some(node) = self.nodes.get_mut(uid) {
             node.place.get_or_insert_with(place);
         }
     }
 
-    /// Whether an object of this uid waits for its dependents to be deleted.
+    /// Returns whether an object of this uid waits for its dependents to be deleted.
     pub(super) fn deletes_dependents(&self, uid: &str) -> bool {
         self.nodes.get(uid).is_some_and(|n| n.deletes_dependents)
     }
 
-    /// The object and its dependents.
+    /// Returns the object and its dependents.
     pub(super) fn view(&self, uid: &Uid) -> Option<View> {
         let node = self.nodes.get(uid)?;
         let dependents = node.dependents.iter().filter_map(|dependent| {
@@ -264,7 +266,7 @@ impl Graph {
         })
     }
 
-    /// The objects that are known to be of a resource with this storage prefix.
+    /// Returns the uids of known objects of a resource, by its storage prefix.
     pub(super) fn of_resource(&self, storage_prefix: &str) -> HashSet<Uid> {
         let of_it = |node: &Node| {
             let place = node.place.as_ref();
@@ -274,7 +276,7 @@ impl Graph {
         nodes.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// How many objects it has.
+    /// Returns the number of objects.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.nodes.len()

@@ -1,5 +1,5 @@
-//! What garbage collection reads of an object: owners, finalizers, the mark of deletion. Most objects
-//! have none of these, which is seen without parsing them.
+//! The metadata that garbage collection needs: owners, finalizers, deletion. Most objects have none
+//! of these, which is detected without parsing.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api::Object;
 
-/// Holds an object back until its dependents no longer name it.
+/// The finalizer of an owner until its dependents no longer reference it.
 pub(super) const ORPHAN: &str = "orphan";
-/// Holds an object back until its blocking dependents are gone.
+/// The finalizer of an owner until its blocking dependents are deleted.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
-/// The metadata that matters.
+/// The metadata that garbage collection needs.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Metadata<'a> {
@@ -45,13 +45,13 @@ pub(super) struct OwnerReference<'a> {
 }
 
 impl OwnerReference<'_> {
-    /// Whether the owner waits for this dependent in a foreground deletion.
+    /// Returns whether the owner waits for this dependent in a foreground deletion.
     pub(super) fn blocks(&self) -> bool {
         self.block_owner_deletion == Some(true)
     }
 }
 
-/// A list that may be null.
+/// Deserializes a list that may be null.
 fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(de: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(de)?.unwrap_or_default())
 }
@@ -63,7 +63,7 @@ struct Body<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// What `object` says. One that says it in a way that no API server writes says nothing.
+    /// Reads the metadata of `object`. Metadata in a form that no API server writes is ignored.
     pub(super) fn of(object: &'a Object) -> Self {
         let body = object.body_slice();
         let says = |member: &str| memmem::find(body, member.as_bytes()).is_some();
@@ -71,7 +71,7 @@ impl<'a> Metadata<'a> {
             match serde_json::from_slice::<Body<'_>>(body) {
                 Ok(body) => return body.metadata,
                 Err(error) => {
-                    tracing::warn!(key = %object.key(), %error, "cannot read who owns an object");
+                    tracing::warn!(key = %object.key(), %error, "cannot parse the owners of an object");
                 }
             }
         }
@@ -81,10 +81,10 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// All of it, also of an object that has none of what matters.
+    /// Parses the metadata, even if nothing in it is of interest.
     ///
     /// # Errors
-    /// It is there in another form than an API server writes.
+    /// The metadata does not have the form that an API server writes.
     pub(super) fn parse(object: &'a Object) -> Result<Self, serde_json::Error> {
         serde_json::from_slice::<Body<'_>>(object.body_slice()).map(|body| body.metadata)
     }
@@ -93,12 +93,12 @@ impl<'a> Metadata<'a> {
         self.deletion_timestamp.is_some()
     }
 
-    /// Whether it is being deleted and waits for its dependents to be orphaned.
+    /// Returns whether it is being deleted and waits for its dependents to be orphaned.
     pub(super) fn orphans_dependents(&self) -> bool {
         self.is_being_deleted() && self.has(ORPHAN)
     }
 
-    /// Whether it is being deleted and waits for its blocking dependents to go.
+    /// Returns whether it is being deleted and waits for its blocking dependents to be deleted.
     pub(super) fn deletes_dependents(&self) -> bool {
         self.is_being_deleted() && self.has(FOREGROUND)
     }
@@ -107,7 +107,7 @@ impl<'a> Metadata<'a> {
         self.finalizers.iter().any(|f| f == finalizer)
     }
 
-    /// Whether it matters to others or others to it.
+    /// Returns whether the object must be in the graph even if no other object references it.
     pub(super) fn is_of_interest(&self) -> bool {
         !self.owners.is_empty() || self.orphans_dependents() || self.deletes_dependents()
     }
@@ -126,19 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_read_and_nothing_else() {
+    fn owners_and_finalizers_are_parsed() {
         let plain = object(r#"{"uid":"u","finalizers":["orphan"]}"#);
         let plain = Metadata::of(&plain);
         assert_eq!(plain.uid, "u");
         assert!(!plain.is_of_interest() && plain.finalizers.is_empty());
 
-        let held = object(
+        let finalized = object(
             r#"{"uid":"u","finalizers":["x","foregroundDeletion"],"deletionTimestamp":"t",
                 "ownerReferences":null}"#,
         );
-        let held = Metadata::of(&held);
-        assert!(held.deletes_dependents() && !held.orphans_dependents());
-        assert_eq!(held.resource_version, "7");
+        let finalized = Metadata::of(&finalized);
+        assert!(finalized.deletes_dependents() && !finalized.orphans_dependents());
+        assert_eq!(finalized.resource_version, "7");
 
         let owned = object(
             r#"{"uid":"u","ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"o",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_nothing() {
+    fn malformed_metadata_is_ignored() {
         let odd = object(r#"{"uid":"u","ownerReferences":7}"#);
         assert_eq!(Metadata::of(&odd).owners, []);
         assert_eq!(Metadata::of(&odd).uid, "u");

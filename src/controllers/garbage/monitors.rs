@@ -1,10 +1,10 @@
-//! The followers of all resources that can have owners, and how far each has told: whoever lets an owner
-//! go must have heard of every dependent. What is told is made sense of elsewhere.
+//! Watches all resources that can have owners, and tracks how far each watch is: an owner may be
+//! released only when all its dependents are monitored.
 //!
 //! # Definitions
 //!
-//! - *Goal*: a version up to which somebody wants to know everything. It only grows.
-//! - A monitor has *reached* a goal when it has told every change of its resource up to it.
+//! - *Goal*: the version up to which an examination needs all changes. It only grows.
+//! - A monitor has *reached* a goal when it has returned every change of its resource up to it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,121 +19,125 @@ use tokio_util::sync::CancellationToken;
 
 use super::graph::Uid;
 use crate::api::ResourceVersion;
-use crate::controllers::follower::{Follower, News};
+use crate::controllers::follower::{Follower, FollowerEvent};
 use crate::registry::{Registry, Resource};
 
-/// How long is waited before a cache that could not say how far it is is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// The pause before a cache that failed to report its progress is asked again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long an etcd that cannot tell its progress is given to tell what it has: longer than that takes.
+/// The wait for an etcd without progress notifications: longer than its events take.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// How long a goal may take before people are told what it waits for, and then again.
+/// How often to log which resources a goal waits for, if it is not reached.
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 
-/// How many caches fill at a time because of us: each reads storage on a thread of its own, and at a start
-/// there are many that have next to nothing to read.
+/// How many monitors may initialize concurrently: each makes a cache list storage on its own
+/// thread, and at a start there are many small ones.
 const FILLING_MAX: usize = 4;
 
-/// The followers of all resources.
+/// The monitors of all resources.
 pub(super) struct Monitors {
     registry: Arc<Registry>,
-    running: FuturesUnordered<Told>,
-    /// By storage prefix: resources that share one have the same objects.
-    known: BTreeMap<String, Known>,
-    wanted: watch::Receiver<ResourceVersion>,
-    /// The goal of the moment; the resources that there were then, and perhaps later ones, are known.
+    running: FuturesUnordered<NextEvents>,
+    /// By storage prefix: resources with the same prefix have the same objects.
+    monitored: BTreeMap<String, MonitoredResource>,
+    goals: watch::Receiver<ResourceVersion>,
+    /// The current goal; all resources that existed when it was set are monitored, possibly also later
+    /// ones.
     goal: ResourceVersion,
-    /// Since when, at the last complaint, it was not reached.
+    /// Since when the goal is not reached, or when that was last logged.
     behind_since: Option<Instant>,
     filling: Arc<Semaphore>,
 }
 
-struct Known {
+struct MonitoredResource {
     resource: Arc<Resource>,
     complete: bool,
     reached: ResourceVersion,
     stop: CancellationToken,
 }
 
-/// One of them.
+/// A monitor of one resource.
 pub(super) struct Monitor {
     registry: Arc<Registry>,
     resource: Arc<Resource>,
     pub(super) prefix: Arc<str>,
     follower: Follower,
     stop: CancellationToken,
-    /// Objects in the graph that the state has not told yet.
+    /// Objects in the graph that the initial state has not contained so far.
     pub(super) missing: HashSet<Uid>,
-    wanted: watch::Receiver<ResourceVersion>,
+    goals: watch::Receiver<ResourceVersion>,
     ahead: Option<Ahead>,
     reached: ResourceVersion,
     turn: Turn,
 }
 
-/// Whether a monitor may begin.
+/// Whether a monitor may initialize.
 enum Turn {
     Awaited(Arc<Semaphore>),
-    /// Until its first state was told, or it failed to begin.
-    Taken(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit),
+    /// Until its initial state is complete, or it failed to start.
+    Taken(#[expect(dead_code, reason = "a guard")] OwnedSemaphorePermit),
     Over,
 }
 
-/// What is between a monitor and a goal.
+/// The distance of a monitor to a goal.
 #[derive(Debug, Clone, Copy)]
 struct Ahead {
     goal: ResourceVersion,
-    /// The cache has reached the goal, and this is its last change.
+    /// The cache has reached the goal; this is its last change.
     last_change: ResourceVersion,
 }
 
-/// A monitor, and what it was told.
-type Told = BoxFuture<'static, (Monitor, Vec<News>)>;
+/// A monitor and its next events.
+type NextEvents = BoxFuture<'static, (Monitor, Vec<FollowerEvent>)>;
 
-enum Heard {
+enum MonitorInput {
     Stop,
-    News(Vec<News>),
+    FollowerEvent(Vec<FollowerEvent>),
     Ahead(Ahead),
 }
 
-/// What a follower is told next, once it is its turn. Cancel safe.
-async fn told(follower: &mut Follower, turn: &mut Turn) -> Vec<News> {
+/// Returns the next events of a follower, once its turn has come. Cancel safe.
+async fn next_events(follower: &mut Follower, turn: &mut Turn) -> Vec<FollowerEvent> {
     if let Turn::Awaited(filling) = turn {
         let permit = filling.clone().acquire_owned().await;
-        *turn = Turn::Taken(permit.expect("nobody closes it"));
+        *turn = Turn::Taken(permit.expect("never closed"));
     }
-    let news = follower.next().await;
-    let complete = news.iter().any(|news| matches!(news, News::Complete));
+    let events = follower.next().await;
+    let complete = events
+        .iter()
+        .any(|events| matches!(events, FollowerEvent::SyncComplete));
     if complete || !follower.is_open() {
         *turn = Turn::Over;
     }
-    news
+    events
 }
 
 impl Monitor {
-    /// What it is told next; never, once it is stopped.
-    fn next(mut self) -> Told {
+    /// Returns the next events; never, if it is stopped.
+    fn next(mut self) -> NextEvents {
         Box::pin(async move {
             let ahead = ahead(
                 &self.registry,
                 &self.resource,
-                &mut self.wanted,
+                &mut self.goals,
                 self.reached,
             );
-            // Stopping comes first: the resource is gone. Then news, which goals wait for.
-            let heard = tokio::select! {
+            // Stopping comes first, since the resource was removed; then events, which goals wait
+            // for.
+            let input = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => Heard::Stop,
-                news = told(&mut self.follower, &mut self.turn) => Heard::News(news),
-                ahead = ahead, if self.ahead.is_none() => Heard::Ahead(ahead),
+                () = self.stop.cancelled() => MonitorInput::Stop,
+                events = next_events(&mut self.follower, &mut self.turn) => MonitorInput::FollowerEvent(events),
+                ahead = ahead, if self.ahead.is_none() => MonitorInput::Ahead(ahead),
             };
-            match heard {
-                Heard::News(news) => (self, news),
-                Heard::Ahead(ahead) => {
+            match input {
+                MonitorInput::FollowerEvent(events) => (self, events),
+                MonitorInput::Ahead(ahead) => {
                     self.ahead = Some(ahead);
                     (self, Vec::new())
                 }
-                Heard::Stop => {
+                MonitorInput::Stop => {
                     drop(self);
                     std::future::pending().await
                 }
@@ -141,10 +145,10 @@ impl Monitor {
         })
     }
 
-    /// The goal that it has reached, if that is news. What it was told must have been heeded.
+    /// Returns the goal if it has just been reached. The returned events must have been applied.
     fn reaches(&mut self) -> Option<ResourceVersion> {
-        let told = self.follower.told()?;
-        let ahead = self.ahead.take_if(|ahead| ahead.last_change <= told)?;
+        let version = self.follower.version()?;
+        let ahead = self.ahead.take_if(|ahead| ahead.last_change <= version)?;
         self.reached = ahead.goal;
         Some(ahead.goal)
     }
@@ -154,12 +158,12 @@ impl Monitor {
 async fn ahead(
     registry: &Registry,
     resource: &Resource,
-    wanted: &mut watch::Receiver<ResourceVersion>,
+    goals: &mut watch::Receiver<ResourceVersion>,
     reached: ResourceVersion,
 ) -> Ahead {
-    let goal = wanted.wait_for(|goal| *goal > reached).await;
+    let goal = goals.wait_for(|goal| *goal > reached).await;
     let Ok(goal) = goal.map(|goal| *goal) else {
-        // Nobody is left who could want anything.
+        // The sender was dropped: there will be no more goals.
         return std::future::pending().await;
     };
     loop {
@@ -172,44 +176,45 @@ async fn ahead(
             }
             Err(error) => {
                 let resource = resource.qualified();
-                tracing::debug!(resource, %error, "a cache is not as far as a deletion");
-                tokio::time::sleep(ASK_AGAIN).await;
+                tracing::debug!(resource, %error, "cache progress unknown");
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
 impl Monitors {
-    /// None yet; the goals come by `wanted`.
-    pub(super) fn new(registry: Arc<Registry>, wanted: watch::Receiver<ResourceVersion>) -> Self {
+    /// Creates an empty set; `goals` receives the goals.
+    pub(super) fn new(registry: Arc<Registry>, goals: watch::Receiver<ResourceVersion>) -> Self {
         Self {
             registry,
             running: FuturesUnordered::new(),
-            known: BTreeMap::new(),
-            wanted,
+            monitored: BTreeMap::new(),
+            goals,
             goal: ResourceVersion::ZERO,
             behind_since: None,
             filling: Arc::new(Semaphore::new(FILLING_MAX)),
         }
     }
 
-    /// What one of them was told; `None` when there is another goal, which [`Self::renew`] heeds. Cancel
-    /// safe.
-    pub(super) async fn next(&mut self) -> Option<(Monitor, Vec<News>)> {
-        // Goals come first: they are few, and somebody waits.
+    /// Returns the next events of any monitor; `None` if the goal has changed, which
+    /// [`Self::renew`] must apply. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<(Monitor, Vec<FollowerEvent>)> {
+        // Goals come first: they are rare, and examinations wait for them.
         tokio::select! {
             biased;
-            Ok(()) = self.wanted.changed() => None,
-            Some(told) = self.running.next() => Some(told),
+            Ok(()) = self.goals.changed() => None,
+            Some(next) = self.running.next() => Some(next),
             else => std::future::pending().await,
         }
     }
 
-    /// Follows the resources that came or changed, and those that went no longer; the prefixes of the
-    /// latter are returned.
+    /// Starts monitors of added or replaced resources and stops those of removed ones; returns the
+    /// storage prefixes of the latter.
     pub(super) fn renew(&mut self) -> Vec<String> {
-        // Before the table is looked at: what could have objects up to the goal is in it.
-        self.goal = *self.wanted.borrow_and_update();
+        // Read before the resources, so that these include all that could have objects up to the
+        // goal.
+        self.goal = *self.goals.borrow_and_update();
         let mut served: BTreeMap<String, Arc<Resource>> = BTreeMap::new();
         for resource in self.registry.resources() {
             let prefix = &resource.storage_prefix;
@@ -221,12 +226,12 @@ impl Monitors {
             }
         }
         let mut left = Vec::new();
-        self.known.retain(|prefix, known| {
+        self.monitored.retain(|prefix, monitored| {
             let stays = served
                 .get(prefix)
-                .is_some_and(|r| Arc::ptr_eq(r, &known.resource));
+                .is_some_and(|r| Arc::ptr_eq(r, &monitored.resource));
             if !stays {
-                known.stop.cancel();
+                monitored.stop.cancel();
                 if !served.contains_key(prefix) {
                     left.push(prefix.clone());
                 }
@@ -234,7 +239,7 @@ impl Monitors {
             stays
         });
         for (prefix, resource) in served {
-            if !self.known.contains_key(&prefix) {
+            if !self.monitored.contains_key(&prefix) {
                 self.follow(prefix, resource);
             }
         }
@@ -250,72 +255,77 @@ impl Monitors {
             follower: Follower::new(self.registry.clone(), resource.clone()),
             stop: stop.clone(),
             missing: HashSet::new(),
-            wanted: self.wanted.clone(),
+            goals: self.goals.clone(),
             ahead: None,
             reached: ResourceVersion::ZERO,
             turn: Turn::Awaited(self.filling.clone()),
         };
         self.running.push(monitor.next());
-        let known = Known {
+        let monitored = MonitoredResource {
             resource,
             complete: false,
             reached: ResourceVersion::ZERO,
             stop,
         };
-        self.known.insert(prefix, known);
+        self.monitored.insert(prefix, monitored);
     }
 
-    /// Lets a monitor go on whose news were heeded; whether it has reached another goal by them.
-    pub(super) fn go_on(&mut self, mut monitor: Monitor) -> bool {
+    /// Continues a monitor whose events were applied; returns whether it has reached a new goal.
+    pub(super) fn resume(&mut self, mut monitor: Monitor) -> bool {
         let reached = monitor.reaches();
-        let known = self.known.get_mut(&*monitor.prefix);
-        if let (Some(goal), Some(known)) = (reached, known)
-            && Arc::ptr_eq(&known.resource, &monitor.resource)
+        let monitored = self.monitored.get_mut(&*monitor.prefix);
+        if let (Some(goal), Some(monitored)) = (reached, monitored)
+            && Arc::ptr_eq(&monitored.resource, &monitor.resource)
         {
-            known.reached = goal;
+            monitored.reached = goal;
         }
         self.running.push(monitor.next());
         reached.is_some()
     }
 
-    /// The state of a resource was told.
+    /// Records that the initial state of a resource is complete.
     pub(super) fn complete(&mut self, prefix: &str) {
-        if let Some(known) = self.known.get_mut(prefix) {
-            known.complete = true;
+        if let Some(monitored) = self.monitored.get_mut(prefix) {
+            monitored.complete = true;
         }
     }
 
-    /// Whether the state of every resource was told.
+    /// Returns whether the initial state of every resource is complete.
     pub(super) fn are_complete(&self) -> bool {
-        !self.known.is_empty() && self.known.values().all(|known| known.complete)
+        !self.monitored.is_empty() && self.monitored.values().all(|monitored| monitored.complete)
     }
 
-    /// The goal, if all have reached it.
+    /// Returns the goal, if all monitors have reached it.
     pub(super) fn reached(&self) -> Option<ResourceVersion> {
-        let all = self.known.values().all(|known| known.reached >= self.goal);
+        let all = self
+            .monitored
+            .values()
+            .all(|monitored| monitored.reached >= self.goal);
         all.then_some(self.goal)
     }
 
-    /// Tells people what owners wait for, when that takes long.
-    pub(super) fn complain(&mut self) {
+    /// Logs which resources the goal waits for, if that takes long.
+    pub(super) fn log_if_behind(&mut self) {
         if self.reached().is_some() {
             self.behind_since = None;
             return;
         }
         let now = Instant::now();
         if now - *self.behind_since.get_or_insert(now) >= BEHIND_MAX {
-            let behind = self.known.values().filter(|k| k.reached < self.goal);
-            let resources: Vec<_> = behind.map(|known| known.resource.qualified()).collect();
+            let behind = self.monitored.values().filter(|k| k.reached < self.goal);
+            let resources: Vec<_> = behind
+                .map(|monitored| monitored.resource.qualified())
+                .collect();
             tracing::warn!(
                 ?resources,
-                "owners are not let go before it is known what of these they own"
+                "owners wait: the dependents in some resources are not yet monitored"
             );
             self.behind_since = Some(now);
         }
     }
 }
 
-/// Whether the objects of a resource can be garbage: events are not, they go by themselves.
+/// Returns whether objects of a resource are collected: events are not, they expire.
 fn is_collected(resource: &Resource) -> bool {
     let has = |verb: &str| resource.verbs.iter().any(|v| v == verb);
     resource.plural != "events" && ["list", "watch", "delete"].into_iter().all(has)

@@ -1,21 +1,20 @@
-//! What is told of an owner that cannot be: an event about the dependent, as upstream's. It decides
-//! nothing.
+//! The event about an owner reference that is not possible, as upstream's.
 
 use serde_json::json;
 
 use super::metadata::{Metadata, OwnerReference};
 use super::{ACCOUNT, GarbageCollector};
-use crate::controllers::frame;
+use crate::controllers::framework;
 use crate::registry::{ApiError, Target};
 
-/// Upstream's name of whoever tells it.
+/// The name of the reporting component, as upstream.
 const COMPONENT: &str = "garbage-collector-controller";
 
 const REASON: &str = "OwnerRefInvalidNamespace";
 
 impl GarbageCollector {
-    /// Tells that a cluster-scoped object names an owner that lives in a namespace. Once: the event's
-    /// name says about whom it is.
+    /// Creates an event: a cluster-scoped object references a namespaced owner. It is created once,
+    /// because its name is derived from the object.
     pub(super) async fn warn_misplaced(
         &self,
         target: &Target,
@@ -35,7 +34,12 @@ impl GarbageCollector {
             target.namespace.as_deref().unwrap_or_default()
         );
         let (name, resource) = (&target.name, &target.resource);
-        tracing::warn!(name, resource = resource.qualified(), message, "left alone");
+        tracing::warn!(
+            name,
+            resource = resource.qualified(),
+            message,
+            "garbage collection skipped"
+        );
         let now = jiff::Timestamp::now();
         let seconds = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
         let short = uid.get(..8).unwrap_or("owner");
@@ -60,14 +64,14 @@ impl GarbageCollector {
         let Some(events) = self.registry.resource("", "v1", "events") else {
             return;
         };
-        let options = frame::write_options(ACCOUNT);
-        let told = self
+        let options = framework::write_options(ACCOUNT);
+        let created = self
             .registry
             .create(&events, Some("default"), event, &options)
             .await;
-        match told {
+        match created {
             Ok(_) | Err(ApiError::AlreadyExists { .. }) => {}
-            Err(error) => tracing::debug!(%error, name, "cannot record an event"),
+            Err(error) => tracing::debug!(%error, name, "cannot create an event"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a pass over a namespace found, and how the conditions of its status tell it, in upstream's
-//! words. It reads and writes nothing.
+//! The findings of a pass over a namespace and their conditions in its status, with upstream's
+//! reasons and messages.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::registry::ApiError;
 
-/// How many failures are told by their words: a namespace can hold very many objects.
-const FAILURES_TOLD_MAX: usize = 20;
+/// The maximum number of failures in a message: a namespace can contain very many objects.
+const FAILURE_MESSAGES_MAX: usize = 20;
 
-/// A type of condition, with reason and message of its being false, which is when all is well.
+/// A type of condition, with the reason and message of its false status, which is the good one.
 struct Kind {
     name: &'static str,
     well: &'static str,
@@ -50,25 +50,25 @@ const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 const CONTENT_REMAINING: &str = "NamespaceContentRemaining";
 const FINALIZERS_REMAINING: &str = "NamespaceFinalizersRemaining";
 
-/// What a pass met.
+/// The findings of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Objects that it deleted.
+    /// The number of deleted objects.
     pub(super) deleted: usize,
-    /// Objects whose deletion goes on, by `plural.group`.
+    /// Objects whose deletion is in progress, by `plural.group`.
     remaining: BTreeMap<String, usize>,
-    /// Of those, how many have which finalizer.
+    /// How many of them have which finalizer.
     finalizers: BTreeMap<String, usize>,
     failures: usize,
-    /// The words of the first of them.
-    told: Vec<String>,
+    /// The messages of the first failures.
+    messages: Vec<String>,
     first: Option<ApiError>,
 }
 
 impl Findings {
-    /// The deletion of an object of this resource goes on.
+    /// Records an object whose deletion is in progress.
     pub(super) fn pending(&mut self, plural: &str, group: &str, object: &Value) {
-        // Upstream's point is there without a group, too.
+        // Upstream writes the dot even without a group.
         let name = format!("{plural}.{group}");
         *self.remaining.entry(name).or_default() += 1;
         let finalizers = object["metadata"]["finalizers"].as_array();
@@ -77,16 +77,16 @@ impl Findings {
         }
     }
 
-    /// Something could not be done.
+    /// Records a failure.
     pub(super) fn failed(&mut self, error: ApiError) {
         self.failures += 1;
-        if self.told.len() < FAILURES_TOLD_MAX {
-            self.told.push(error.to_string());
+        if self.messages.len() < FAILURE_MESSAGES_MAX {
+            self.messages.push(error.to_string());
         }
         self.first.get_or_insert(error);
     }
 
-    /// With what another part of the pass met.
+    /// Adds the findings of another part of the pass.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.deleted += other.deleted;
         for (name, count) in other.remaining {
@@ -96,23 +96,23 @@ impl Findings {
             *self.finalizers.entry(finalizer).or_default() += count;
         }
         self.failures += other.failures;
-        let room = FAILURES_TOLD_MAX.saturating_sub(self.told.len());
-        self.told.extend(other.told.into_iter().take(room));
+        let free = FAILURE_MESSAGES_MAX.saturating_sub(self.messages.len());
+        self.messages.extend(other.messages.into_iter().take(free));
         self.first = self.first.or(other.first);
         self
     }
 
-    /// Whether objects remain.
+    /// Returns whether objects remain.
     pub(super) fn remains(&self) -> bool {
         !self.remaining.is_empty()
     }
 
-    /// Whether nothing remains and nothing failed.
-    pub(super) fn is_harmless(&self) -> bool {
+    /// Returns whether nothing remains and nothing failed.
+    pub(super) fn is_clean(&self) -> bool {
         !self.remains() && self.failures == 0
     }
 
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     ///
     /// # Errors
     /// The first failure.
@@ -123,7 +123,7 @@ impl Findings {
         }
     }
 
-    /// The conditions that follow `before`; `None` when they are the same.
+    /// Returns the conditions that follow `before`; `None` if they are unchanged.
     pub(super) fn conditions(&self, before: &Value) -> Option<Value> {
         let mut after = before.as_array().cloned().unwrap_or_default();
         for kind in &KINDS {
@@ -153,7 +153,7 @@ impl Findings {
         (after != *before).then_some(after)
     }
 
-    /// Reason and message of a condition that is true.
+    /// Returns the reason and message of a condition that is true.
     fn wrong(&self, kind: &str) -> Option<(&'static str, String)> {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
             let each = counts.iter();
@@ -163,12 +163,12 @@ impl Findings {
         };
         match kind {
             CONTENT_FAILURE if self.failures > 0 => {
-                let mut told = self.told.clone();
-                told.sort();
+                let mut messages = self.messages.clone();
+                messages.sort();
                 let message = format!(
                     "Failed to delete all resource types, {} remaining: {}",
                     self.failures,
-                    told.join(", ")
+                    messages.join(", ")
                 );
                 Some(("ContentDeletionFailed", message))
             }
@@ -190,7 +190,7 @@ impl Findings {
 
 fn now() -> Value {
     let now = Timestamp::now().as_second();
-    let now = Timestamp::from_second(now).expect("the present is in range");
+    let now = Timestamp::from_second(now).expect("the current time is in range");
     now.to_string().into()
 }
 
@@ -198,25 +198,25 @@ fn now() -> Value {
 mod tests {
     use super::*;
 
-    fn told<'a>(conditions: &'a Value, kind: &str) -> [&'a str; 3] {
+    fn condition<'a>(conditions: &'a Value, kind: &str) -> [&'a str; 3] {
         let all = conditions.as_array().unwrap();
         let one = all.iter().find(|c| c["type"] == kind).unwrap();
         ["status", "reason", "message"].map(|member| one[member].as_str().unwrap())
     }
 
     #[test]
-    fn what_remains_is_told_until_it_is_gone() {
+    fn remaining_objects_are_reported_until_deleted() {
         let (mut findings, mut others) = (Findings::default(), Findings::default());
-        let held = json!({"metadata": {"finalizers": ["a.b/c", "x.y/z"]}});
-        others.pending("jobs", "batch", &held);
-        let held = json!({"metadata": {"finalizers": ["x.y/z"]}});
-        findings.pending("jobs", "batch", &held);
+        let object = json!({"metadata": {"finalizers": ["a.b/c", "x.y/z"]}});
+        others.pending("jobs", "batch", &object);
+        let object = json!({"metadata": {"finalizers": ["x.y/z"]}});
+        findings.pending("jobs", "batch", &object);
         let mut findings = findings.and(others);
         findings.failed(ApiError::Unprocessable("no".to_owned()));
         let conditions = findings.conditions(&Value::Null).unwrap();
         assert_eq!(conditions.as_array().unwrap().len(), 5);
         assert_eq!(
-            told(&conditions, CONTENT_REMAINING),
+            condition(&conditions, CONTENT_REMAINING),
             [
                 "True",
                 "SomeResourcesRemain",
@@ -224,7 +224,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(&conditions, FINALIZERS_REMAINING),
+            condition(&conditions, FINALIZERS_REMAINING),
             [
                 "True",
                 "SomeFinalizersRemain",
@@ -233,14 +233,14 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(&conditions, CONTENT_FAILURE)[2],
+            condition(&conditions, CONTENT_FAILURE)[2],
             "Failed to delete all resource types, 1 remaining: no"
         );
         assert_eq!(
-            told(&conditions, "NamespaceDeletionDiscoveryFailure")[..2],
+            condition(&conditions, "NamespaceDeletionDiscoveryFailure")[..2],
             ["False", "ResourcesDiscovered"]
         );
-        assert_eq!(findings.conditions(&conditions), None, "no news");
+        assert_eq!(findings.conditions(&conditions), None, "unchanged");
 
         let mut with_others = conditions.clone();
         let other = json!({"type": "Other", "status": "True"});
@@ -249,7 +249,7 @@ mod tests {
         let conditions = empty.conditions(&with_others).unwrap();
         assert_eq!(conditions[0], other);
         assert_eq!(
-            told(&conditions, CONTENT_REMAINING),
+            condition(&conditions, CONTENT_REMAINING),
             [
                 "False",
                 "ContentRemoved",

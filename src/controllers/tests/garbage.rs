@@ -1,10 +1,10 @@
-//! The garbage collector over real caches: each rule once.
+//! Tests of the garbage collector with real caches, one per rule.
 
 use std::time::Duration;
 
 use super::*;
 
-/// `kind/name` as an owner.
+/// Returns an owner reference to `owner`.
 pub(super) fn reference(owner: &Value, blocks: bool) -> Value {
     json!({
         "apiVersion": owner["apiVersion"],
@@ -34,8 +34,8 @@ impl Started {
         self.stored(&key).await.is_some()
     }
 
-    async fn map_gone(&self, name: &str) {
-        self.eventually_gone(&format!("/configmaps/default/{name}"))
+    async fn map_deleted(&self, name: &str) {
+        self.wait_until_deleted(&format!("/configmaps/default/{name}"))
             .await;
     }
 
@@ -48,11 +48,11 @@ impl Started {
     }
 }
 
-/// Long enough for what should not happen.
+/// Long enough to show that something does not happen.
 const QUIET: Duration = Duration::from_millis(400);
 
 #[tokio::test]
-async fn background_dependents_go_after_their_owner() {
+async fn background_deletion_deletes_dependents_after_the_owner() {
     let fixture = started().await;
     let a = fixture.map("a", &[]).await;
     let b = fixture.map("b", &[reference(&a, true)]).await;
@@ -60,33 +60,33 @@ async fn background_dependents_go_after_their_owner() {
     fixture.map("other", &[]).await;
     fixture.delete_as("configmaps/a", "Background").await;
     assert!(!fixture.is_there("a").await, "it does not wait");
-    fixture.map_gone("b").await;
-    fixture.map_gone("c").await;
+    fixture.map_deleted("b").await;
+    fixture.map_deleted("c").await;
     assert!(fixture.is_there("other").await);
 }
 
 #[tokio::test]
-async fn foreground_the_owner_waits_for_those_that_block_it() {
+async fn foreground_deletion_waits_for_blocking_dependents() {
     let fixture = started().await;
     let a = fixture.map("a", &[]).await;
-    let mut held = owned("b", &[reference(&a, true)]);
-    held["metadata"]["finalizers"] = json!(["x.y/z"]);
-    fixture.create("configmaps", held).await;
+    let mut finalized = owned("b", &[reference(&a, true)]);
+    finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
+    fixture.create("configmaps", finalized).await;
     fixture.map("c", &[reference(&a, false)]).await;
     fixture.delete_as("configmaps/a", "Foreground").await;
-    fixture.map_gone("c").await;
+    fixture.map_deleted("c").await;
     let marked = |b: &Value| b["metadata"]["deletionTimestamp"].is_string();
-    fixture.until("/configmaps/default/b", marked).await;
+    fixture.wait_until("/configmaps/default/b", marked).await;
     tokio::time::sleep(QUIET).await;
     let a = fixture.stored("/configmaps/default/a").await.unwrap();
     assert_eq!(a["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-    fixture.release("default", "configmaps/b").await;
-    fixture.map_gone("b").await;
-    fixture.map_gone("a").await;
+    fixture.remove_finalizers("default", "configmaps/b").await;
+    fixture.map_deleted("b").await;
+    fixture.map_deleted("a").await;
 }
 
 #[tokio::test]
-async fn orphans_stay() {
+async fn orphans_remain() {
     let fixture = started().await;
     let (a, x) = (fixture.map("a", &[]).await, fixture.map("x", &[]).await);
     fixture.map("b", &[reference(&a, true)]).await;
@@ -94,7 +94,7 @@ async fn orphans_stay() {
         .map("c", &[reference(&x, true), reference(&a, true)])
         .await;
     fixture.delete_as("configmaps/a", "Orphan").await;
-    fixture.map_gone("a").await;
+    fixture.map_deleted("a").await;
     assert!(fixture.owners_of("b").await.is_empty());
     assert_eq!(fixture.owners_of("c").await, ["x"]);
     tokio::time::sleep(QUIET).await;
@@ -102,21 +102,22 @@ async fn orphans_stay() {
 }
 
 #[tokio::test]
-async fn several_owners_have_to_go_all() {
+async fn a_dependent_remains_while_one_owner_exists() {
     let fixture = started().await;
     let (a, b) = (fixture.map("a", &[]).await, fixture.map("b", &[]).await);
     let owners = [reference(&a, true), reference(&b, true)];
     fixture.map("c", &owners).await;
-    // One of the two in the foreground: the other keeps the dependent, which lets go of the one.
+    // The owner that is deleted in the foreground does not block: the other owner retains the
+    // dependent, whose reference to the former is removed.
     fixture.delete_as("configmaps/a", "Foreground").await;
-    fixture.map_gone("a").await;
+    fixture.map_deleted("a").await;
     assert_eq!(fixture.owners_of("c").await, ["b"]);
     fixture.delete_as("configmaps/b", "Background").await;
-    fixture.map_gone("c").await;
+    fixture.map_deleted("c").await;
 }
 
 #[tokio::test]
-async fn circles_in_the_foreground_do_not_wait_for_ever() {
+async fn cycles_in_the_foreground_are_deleted() {
     let fixture = started().await;
     let a = fixture.map("a", &[]).await;
     let b = fixture.map("b", &[reference(&a, true)]).await;
@@ -130,12 +131,12 @@ async fn circles_in_the_foreground_do_not_wait_for_ever() {
         fixture.delete_as(&path, "Foreground").await;
     }
     for name in ["a", "b", "c", "self"] {
-        fixture.map_gone(name).await;
+        fixture.map_deleted(name).await;
     }
 }
 
 #[tokio::test]
-async fn who_names_an_absent_owner_is_garbage() {
+async fn an_object_with_an_absent_owner_is_garbage() {
     let fixture = started().await;
     let a = fixture.map("a", &[]).await;
     let mut never = reference(&a, true);
@@ -148,10 +149,10 @@ async fn who_names_an_absent_owner_is_garbage() {
     fixture.create("namespaces", named("n")).await;
     let strange = owned("strange", &[reference(&a, true)]);
     let strange = fixture.create_in("n", "configmaps", strange).await;
-    strange.expect("names are looked at later");
-    fixture.map_gone("never").await;
-    fixture.map_gone("elsewhere").await;
-    fixture.eventually_gone("/configmaps/n/strange").await;
+    strange.expect("owners are not validated at creation");
+    fixture.map_deleted("never").await;
+    fixture.map_deleted("elsewhere").await;
+    fixture.wait_until_deleted("/configmaps/n/strange").await;
     let one = |half: &Value| {
         half["metadata"]["ownerReferences"]
             .as_array()
@@ -159,21 +160,21 @@ async fn who_names_an_absent_owner_is_garbage() {
             .len()
             == 1
     };
-    fixture.until("/configmaps/default/half", one).await;
+    fixture.wait_until("/configmaps/default/half", one).await;
     assert_eq!(fixture.owners_of("half").await, ["a"]);
     assert!(fixture.is_there("a").await);
 }
 
-/// It is not clear which owner it means, so nobody may delete it.
+/// The reference is ambiguous, so the dependent must not be deleted.
 #[tokio::test]
-async fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_left_alone() {
+async fn a_cluster_scoped_dependent_of_a_namespaced_owner_remains() {
     let fixture = started().await;
     let a = fixture.map("a", &[]).await;
     let role = owned("r", &[reference(&a, true)]);
     fixture.create("clusterroles", role).await;
     let uid = a["metadata"]["uid"].as_str().unwrap();
     let event = format!("/events/default/r.{}", &uid[..8]);
-    let event = fixture.until(&event, |_| true).await;
+    let event = fixture.wait_until(&event, |_| true).await;
     assert_eq!(event["reason"], "OwnerRefInvalidNamespace");
     fixture.delete_as("configmaps/a", "Background").await;
     tokio::time::sleep(QUIET).await;
@@ -184,23 +185,23 @@ async fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_left_alone() {
     tokio::time::sleep(QUIET).await;
     assert!(fixture.is_there("b").await);
     fixture.delete_as("clusterroles/owner", "Background").await;
-    fixture.map_gone("b").await;
+    fixture.map_deleted("b").await;
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_keeps_its_dependents() {
+async fn dependents_of_an_unserved_kind_remain() {
     let fixture = started().await;
     let strange = json!({"apiVersion": "x.y/v1", "kind": "Z", "name": "z", "uid": "z"});
     fixture.map("a", &[strange]).await;
     let b = fixture.map("b", &[]).await;
     fixture.map("c", &[reference(&b, true)]).await;
     fixture.delete_as("configmaps/b", "Background").await;
-    fixture.map_gone("c").await;
+    fixture.map_deleted("c").await;
     assert!(fixture.is_there("a").await);
 }
 
 #[tokio::test]
-async fn what_was_left_by_an_earlier_run_is_found_at_the_start() {
+async fn garbage_of_an_earlier_run_is_found_at_the_start() {
     let fixture = started().await;
     let (a, x) = (fixture.map("a", &[]).await, fixture.map("x", &[]).await);
     fixture.map("b", &[reference(&a, true)]).await;
@@ -212,22 +213,22 @@ async fn what_was_left_by_an_earlier_run_is_found_at_the_start() {
     assert!(fixture.is_there("b").await && fixture.is_there("x").await);
     let _next = fixture.another();
     for name in ["b", "y", "x"] {
-        fixture.map_gone(name).await;
+        fixture.map_deleted(name).await;
     }
 }
 
-/// An owner that waits for its dependents waits for news of them too, however long they take: what a slow
-/// watch has not told may be one.
+/// An owner that waits for its dependents also waits for delayed watches, whose events may contain
+/// more dependents.
 #[tokio::test]
-async fn an_owner_waits_until_all_is_told() {
+async fn an_owner_waits_for_delayed_watches() {
     let fixture = started().await;
     for policy in ["Orphan", "Foreground"] {
         let name = policy.to_lowercase();
         let owner = fixture.create("clusterroles", named(&name)).await;
         fixture.storage.freeze_below("/configmaps/");
-        let mut held = owned(&name, &[reference(&owner, true)]);
-        held["metadata"]["finalizers"] = json!(["x.y/z"]);
-        fixture.create("configmaps", held).await;
+        let mut finalized = owned(&name, &[reference(&owner, true)]);
+        finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
+        fixture.create("configmaps", finalized).await;
         let path = format!("clusterroles/{name}");
         fixture.delete_as(&path, policy).await;
         tokio::time::sleep(QUIET).await;
@@ -236,21 +237,21 @@ async fn an_owner_waits_until_all_is_told() {
         if policy == "Foreground" {
             let marked = |map: &Value| map["metadata"]["deletionTimestamp"].is_string();
             let map = format!("/configmaps/default/{name}");
-            fixture.until(&map, marked).await;
+            fixture.wait_until(&map, marked).await;
             assert!(fixture.stored(&format!("/{path}")).await.is_some());
             fixture
-                .release("default", &format!("configmaps/{name}"))
+                .remove_finalizers("default", &format!("configmaps/{name}"))
                 .await;
         }
-        fixture.eventually_gone(&format!("/{path}")).await;
+        fixture.wait_until_deleted(&format!("/{path}")).await;
     }
     assert!(fixture.owners_of("orphan").await.is_empty());
 }
 
-/// Dependents were once deleted that should have been orphaned, and owners let go that should have
-/// waited, when the kind of the dependents was so new that nobody followed it yet.
+/// Dependents of a kind so new that it was not watched yet used to be deleted instead of orphaned,
+/// and owners did not wait for them.
 #[tokio::test]
-async fn dependents_of_a_kind_that_was_defined_just_now_count() {
+async fn dependents_of_a_new_kind_count() {
     let fixture = started().await;
     for round in 0..12 {
         let policy = ["Orphan", "Foreground"][round % 2];
@@ -264,25 +265,27 @@ async fn dependents_of_a_kind_that_was_defined_just_now_count() {
         while served().is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let mut held = owned("held", &[reference(&owner, true)]);
-        held["metadata"]["finalizers"] = json!(["x.y/z"]);
-        held["apiVersion"] = json!("example.com/v1");
-        held["kind"] = json!(kind);
-        fixture.create(&plural, held).await;
+        let mut finalized = owned("finalized", &[reference(&owner, true)]);
+        finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
+        finalized["apiVersion"] = json!("example.com/v1");
+        finalized["kind"] = json!(kind);
+        fixture.create(&plural, finalized).await;
         fixture
             .delete_as(&format!("configmaps/{plural}"), policy)
             .await;
-        let stored = format!("/example.com/{plural}/default/held");
+        let stored = format!("/example.com/{plural}/default/finalized");
         if policy == "Foreground" {
             let marked = |thing: &Value| thing["metadata"]["deletionTimestamp"].is_string();
-            fixture.until(&stored, marked).await;
+            fixture.wait_until(&stored, marked).await;
             assert!(fixture.is_there(&plural).await, "round {round}");
-            fixture.release("default", &format!("{plural}/held")).await;
-            fixture.eventually_gone(&stored).await;
+            fixture
+                .remove_finalizers("default", &format!("{plural}/finalized"))
+                .await;
+            fixture.wait_until_deleted(&stored).await;
         }
-        fixture.map_gone(&plural).await;
+        fixture.map_deleted(&plural).await;
         if policy == "Orphan" {
-            let thing = fixture.stored(&stored).await.expect("it stays");
+            let thing = fixture.stored(&stored).await.expect("the object remains");
             let metadata = thing["metadata"].as_object().unwrap();
             let owners = metadata
                 .get("ownerReferences")
@@ -296,10 +299,10 @@ async fn dependents_of_a_kind_that_was_defined_just_now_count() {
     }
 }
 
-/// There is no leader, and none is needed: what two decide is the same, and what one has done the other
-/// finds done.
+/// There is no leader election: two servers decide the same, and each finds the work of the other
+/// done.
 #[tokio::test]
-async fn two_servers_do_not_fight() {
+async fn two_servers_do_not_interfere() {
     let fixture = started().await;
     let _other = fixture.another();
     let (a, b) = (fixture.map("a", &[]).await, fixture.map("b", &[]).await);
@@ -311,12 +314,12 @@ async fn two_servers_do_not_fight() {
         fixture.map(&format!("of-both-{i}"), &both).await;
     }
     fixture.delete_as("configmaps/a", "Foreground").await;
-    fixture.map_gone("a").await;
+    fixture.map_deleted("a").await;
     for i in 0..30 {
         assert!(!fixture.is_there(&format!("of-a-{i}")).await);
         assert_eq!(fixture.owners_of(&format!("of-both-{i}")).await, ["b"]);
     }
     let writes = *fixture.storage.writes.lock();
     tokio::time::sleep(QUIET).await;
-    assert_eq!(*fixture.storage.writes.lock(), writes, "they are done");
+    assert_eq!(*fixture.storage.writes.lock(), writes, "no more writes");
 }

@@ -1,4 +1,4 @@
-//! The namespace controller: how a namespace is emptied, and what is told while it waits.
+//! Tests of the namespace controller: deletion of the content, and conditions while it waits.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::registry::tests::value;
 use crate::storage::Storage as _;
 
 #[tokio::test]
-async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
+async fn a_deleted_namespace_is_deleted_with_its_content() {
     let fixture = started().await;
     fixture.create("namespaces", named("doomed")).await;
     fixture.create("namespaces", named("doomed-not")).await;
@@ -45,7 +45,7 @@ async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
         }
         other => panic!("{other:?}"),
     }
-    fixture.eventually_gone("/namespaces/doomed").await;
+    fixture.wait_until_deleted("/namespaces/doomed").await;
     for key in [
         "configmaps/doomed/c0",
         "deployments/doomed/d",
@@ -59,14 +59,14 @@ async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
     fixture.create_in("doomed", "pods", pod("p")).await.unwrap();
 }
 
-/// A namespace without content got conditions just before it was deleted: a client that finalized it itself,
-/// as controller-runtime's tests do, met a 409.
+/// An empty namespace used to get conditions just before it was deleted: a client that finalized it
+/// itself, as controller-runtime's tests do, got a 409.
 #[tokio::test]
-async fn an_empty_namespace_is_written_twice() {
+async fn an_empty_namespace_gets_no_conditions() {
     let fixture = started().await;
     fixture.create("namespaces", named("empty")).await;
     fixture.delete("namespaces/empty").await;
-    fixture.eventually_gone("/namespaces/empty").await;
+    fixture.wait_until_deleted("/namespaces/empty").await;
     let storage = &fixture.storage;
     let last = storage.current_revision().await.unwrap();
     let prefix = StorageKey::new("/namespaces/").unwrap();
@@ -97,10 +97,10 @@ async fn an_empty_namespace_is_written_twice() {
 }
 
 #[tokio::test]
-async fn a_terminating_namespace_takes_nothing_new_and_waits() {
+async fn a_terminating_namespace_rejects_creates_and_waits() {
     let fixture = started().await;
     fixture.create("namespaces", named("slow")).await;
-    let mut body = named("held");
+    let mut body = named("finalized");
     body["metadata"]["finalizers"] = json!(["x.y/z"]);
     fixture.create_in("slow", "configmaps", body).await.unwrap();
     fixture.delete("namespaces/slow").await;
@@ -113,48 +113,50 @@ async fn a_terminating_namespace_takes_nothing_new_and_waits() {
     assert!(matches!(again, Deleted::Pending(_)), "{again:?}");
 
     let remaining = "Some resources are remaining: configmaps. has 1 resource instances";
-    let told = fixture.until("/namespaces/slow", |n| {
+    let namespace = fixture.wait_until("/namespaces/slow", |n| {
         let conditions = n["status"]["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().any(|c| c["message"] == remaining))
     });
-    let conditions = told.await["status"]["conditions"].clone();
-    let told = |kind: &str| {
+    let conditions = namespace.await["status"]["conditions"].clone();
+    let message = |kind: &str| {
         let mut all = conditions.as_array().unwrap().iter();
         let one = all.find(|condition| condition["type"] == kind).unwrap();
         one["message"].as_str().unwrap().to_owned()
     };
     assert_eq!(
-        told("NamespaceFinalizersRemaining"),
+        message("NamespaceFinalizersRemaining"),
         "Some content in the namespace has finalizers remaining: x.y/z in 1 resource instances"
     );
     assert_eq!(
-        told("NamespaceDeletionContentFailure"),
+        message("NamespaceDeletionContentFailure"),
         "All content successfully deleted, may be waiting on finalization"
     );
-    fixture.release("slow", "configmaps/held").await;
-    fixture.eventually_gone("/namespaces/slow").await;
+    fixture
+        .remove_finalizers("slow", "configmaps/finalized")
+        .await;
+    fixture.wait_until_deleted("/namespaces/slow").await;
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_with_what_was_being_deleted() {
+async fn a_restart_resumes_deletions() {
     let fixture = started().await;
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();
-    // As a server leaves it that stops right after it has marked the namespace.
+    // The state left by a server that stops right after the deletion request.
     fixture.stop().await;
     fixture.delete("namespaces/left").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(fixture.stored("/pods/left/p").await.is_some());
 
     let _next = fixture.another();
-    fixture.eventually_gone("/namespaces/left").await;
+    fixture.wait_until_deleted("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);
 }
 
-/// A client hangs up, or its time is up, while the mark is being written: the mark stays, and once
-/// nobody emptied the namespace then.
+/// The namespace used to remain if the client disconnected, or timed out, while the deletion
+/// timestamp was being written.
 #[tokio::test]
-async fn a_namespace_goes_although_its_client_hung_up() {
+async fn a_namespace_is_deleted_although_its_client_disconnected() {
     let fixture = started().await;
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();
@@ -165,48 +167,48 @@ async fn a_namespace_goes_although_its_client_hung_up() {
         }
     };
     tokio::select! {
-        deleted = fixture.delete("namespaces/left") => panic!("answered: {deleted:?}"),
+        deleted = fixture.delete("namespaces/left") => panic!("response: {deleted:?}"),
         () = marked => {}
     }
-    fixture.eventually_gone("/namespaces/left").await;
+    fixture.wait_until_deleted("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);
 }
 
-/// Two servers on one store: the one that took the delete dies, and the other one goes on with it
-/// although it has been up all the time.
+/// Of two servers on one storage, the one that accepted the deletion dies; the other, which has
+/// been running all along, continues it.
 #[tokio::test]
-async fn a_namespace_goes_although_the_server_that_marked_it_died() {
+async fn a_namespace_is_deleted_although_its_server_died() {
     let fixture = started().await;
     let _other = fixture.another();
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();
     fixture.stop().await;
     fixture.delete("namespaces/left").await;
-    fixture.eventually_gone("/namespaces/left").await;
+    fixture.wait_until_deleted("/namespaces/left").await;
     assert_eq!(fixture.stored("/pods/left/p").await, None);
 }
 
-/// What a pod needs must outlive it.
+/// Other objects must outlive the pods that use them.
 #[tokio::test]
-async fn pods_go_before_everything_else() {
+async fn pods_are_deleted_first() {
     let fixture = started().await;
     fixture.create("namespaces", named("slow")).await;
-    let mut held = pod("p");
-    held["metadata"]["finalizers"] = json!(["x.y/z"]);
-    fixture.create_in("slow", "pods", held).await.unwrap();
+    let mut finalized = pod("p");
+    finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
+    fixture.create_in("slow", "pods", finalized).await.unwrap();
     let map = named("needed");
     fixture.create_in("slow", "configmaps", map).await.unwrap();
     fixture.delete("namespaces/slow").await;
     let marked = |p: &Value| p["metadata"]["deletionTimestamp"].is_string();
-    fixture.until("/pods/slow/p", marked).await;
+    fixture.wait_until("/pods/slow/p", marked).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(fixture.stored("/configmaps/slow/needed").await.is_some());
-    fixture.release("slow", "pods/p").await;
-    fixture.eventually_gone("/namespaces/slow").await;
+    fixture.remove_finalizers("slow", "pods/p").await;
+    fixture.wait_until_deleted("/namespaces/slow").await;
     assert_eq!(fixture.stored("/configmaps/slow/needed").await, None);
 }
 
-/// Nobody is there to empty it, as in a test environment that has an API server alone.
+/// As in a test environment without kube-controller-manager.
 #[tokio::test]
 async fn without_the_controller_a_namespace_stays_terminating() {
     let fixture = crate::registry::tests::fixture().await;

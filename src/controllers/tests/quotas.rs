@@ -1,4 +1,4 @@
-//! The status of quotas, as admission charges it and the controller counts it.
+//! Tests of the status of quotas, as charged by admission and counted by the controller.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn uses(expected: Value) -> impl Fn(&Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_quota_is_counted_when_it_comes_and_when_objects_go() {
+async fn a_quota_is_counted_at_creation_and_after_deletions() {
     let fixture = started().await;
     for name in ["a", "b"] {
         fixture.create("pods", pod(name)).await;
@@ -24,7 +24,7 @@ async fn a_quota_is_counted_when_it_comes_and_when_objects_go() {
     let hard = json!({"pods": "3", "count/pods": "9", "services.nodeports": "5", "secrets": "0"});
     fixture.create("resourcequotas", quota(hard.clone())).await;
     let used = json!({"pods": "2", "count/pods": "2", "services.nodeports": "1", "secrets": "0"});
-    let counted = fixture.until(QUOTA, uses(used)).await;
+    let counted = fixture.wait_until(QUOTA, uses(used)).await;
     assert_eq!(counted["status"]["hard"], hard);
 
     fixture.create("pods", pod("c")).await;
@@ -33,23 +33,23 @@ async fn a_quota_is_counted_when_it_comes_and_when_objects_go() {
     let ended = json!({"status": {"phase": "Failed"}});
     fixture.merge_patch("pods/a/status", ended).await;
     let used = json!({"pods": "2", "count/pods": "3", "services.nodeports": "1", "secrets": "0"});
-    fixture.until(QUOTA, uses(used)).await;
+    fixture.wait_until(QUOTA, uses(used)).await;
     fixture.delete("pods/b").await;
     let service = json!({"spec": {"type": "ClusterIP"}});
     fixture.merge_patch("services/s", service).await;
     let used = json!({"pods": "1", "count/pods": "2", "services.nodeports": "0", "secrets": "0"});
-    fixture.until(QUOTA, uses(used)).await;
-    // A new limit is counted, and one that is gone is forgotten.
+    fixture.wait_until(QUOTA, uses(used)).await;
+    // A new limit is counted, and a removed one is dropped.
     let hard = json!({"spec": {"hard": {"secrets": null, "replicationcontrollers": "2"}}});
     fixture.merge_patch("resourcequotas/q", hard).await;
     let used = json!({
         "pods": "1", "count/pods": "2", "services.nodeports": "0", "replicationcontrollers": "0",
     });
-    fixture.until(QUOTA, uses(used)).await;
+    fixture.wait_until(QUOTA, uses(used)).await;
 }
 
 #[tokio::test]
-async fn custom_resources_are_counted_by_their_number() {
+async fn custom_resources_are_counted() {
     let fixture = started().await;
     fixture
         .create("customresourcedefinitions", definition("widgets", "Widget"))
@@ -69,10 +69,10 @@ async fn custom_resources_are_counted_by_their_number() {
     fixture
         .create("resourcequotas", quota(json!({&limit: "2"})))
         .await;
-    fixture.until(QUOTA, uses(json!({&limit: "1"}))).await;
+    fixture.wait_until(QUOTA, uses(json!({&limit: "1"}))).await;
     fixture.create("widgets", named("b")).await;
     fixture.try_create("widgets", named("c")).await.unwrap_err();
     fixture.delete("widgets/a").await;
-    fixture.until(QUOTA, uses(json!({&limit: "1"}))).await;
+    fixture.wait_until(QUOTA, uses(json!({&limit: "1"}))).await;
     fixture.create("widgets", named("c")).await;
 }

@@ -1,5 +1,5 @@
-//! Random graphs and deletions against a naive model of garbage collection. The seed is printed;
-//! `WATCHET_SEED` repeats a run.
+//! Simulation: random graphs and deletions, compared with a naive model of garbage collection. The
+//! seed is printed; `WATCHET_SEED` repeats a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use super::garbage::reference;
 use super::*;
 
-/// Objects by number; each is a config map, but every fourth is a cluster role.
+/// Objects by number; every fourth is a cluster role, the others are config maps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Model {
-    /// The owners of each that exists, by number.
+    /// The owners of each existing object, by number.
     objects: BTreeMap<usize, BTreeSet<usize>>,
 }
 
 impl Model {
-    /// What is garbage goes, and owners that are gone are forgotten, until nothing changes.
-    fn settle(&mut self) {
+    /// Deletes garbage and removes references to absent owners, until nothing changes.
+    fn converge(&mut self) {
         loop {
             let before = self.objects.clone();
             let is_there = |owner: &usize| before.contains_key(owner);
@@ -38,7 +38,7 @@ impl Model {
             }
         }
         self.objects.remove(&number);
-        self.settle();
+        self.converge();
     }
 }
 
@@ -56,7 +56,7 @@ fn path(number: usize) -> String {
     format!("{}/o{number}", plural(number))
 }
 
-/// A server and the objects that were ever made there.
+/// A server and the objects that were created in it.
 struct World {
     started: Started,
     made: Vec<Value>,
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Makes an object with these owners; its number.
+    /// Creates an object with these owners; returns its number.
     async fn make(&mut self, owners: &[(usize, bool)]) -> usize {
         let number = self.made.len();
         let owners: Vec<Value> = owners
@@ -84,7 +84,7 @@ impl World {
         number
     }
 
-    /// Owners for `number` that it may have: a cluster role has none in a namespace.
+    /// Returns random owners for `number`; a cluster role has no namespaced owners.
     fn owners(&self, number: usize, random: &mut fastrand::Rng) -> Vec<(usize, bool)> {
         let mut chosen = BTreeMap::new();
         for _ in 0..random.usize(0..4).min(self.made.len()) {
@@ -115,7 +115,7 @@ impl World {
         Model { objects }
     }
 
-    /// Waits until `right` holds of what is stored, and of what is stored a while later.
+    /// Waits until `right` holds of the stored objects, now and a while later.
     async fn until(&self, seed: u64, right: impl Fn(&Model) -> Result<(), String>) {
         let mut wrong = String::new();
         for _ in 0..600 {
@@ -129,9 +129,9 @@ impl World {
     }
 }
 
-/// One thing after the other: after each, what is stored is what the model says.
+/// One step at a time: after each, the stored objects equal the model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn step_by_step_it_is_as_the_model_says() {
+async fn sequential_steps_equal_the_model() {
     for seed in crate::seeds::seeds(4) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut world, mut model) = (World::new().await, Model::default());
@@ -145,7 +145,7 @@ async fn step_by_step_it_is_as_the_model_says() {
                     model.delete(number, policy);
                 }
                 (3..5, Some(number)) => {
-                    // Among the owners may be itself, and those that it owns.
+                    // An object may own itself, or its owners.
                     let mut owners = world.owners(number, &mut random);
                     owners.retain(|(owner, _)| model.objects.contains_key(owner));
                     let references: Vec<Value> = owners
@@ -162,7 +162,7 @@ async fn step_by_step_it_is_as_the_model_says() {
                     let number = world.make(&owners).await;
                     let owners = owners.into_iter().map(|(owner, _)| owner);
                     model.objects.insert(number, owners.collect());
-                    model.settle();
+                    model.converge();
                 }
             }
             world
@@ -176,10 +176,10 @@ async fn step_by_step_it_is_as_the_model_says() {
     }
 }
 
-/// All at once, by two servers: what must go has gone, what must stay is there, and nobody names an owner
-/// that is not.
+/// Concurrent steps through two servers: objects that must be deleted are, objects that must remain
+/// do, and no reference to an absent owner is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_once_it_is_within_what_the_model_allows() {
+async fn concurrent_steps_stay_within_the_model() {
     for seed in crate::seeds::seeds(6) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut world = World::new().await;
@@ -200,7 +200,7 @@ async fn at_once_it_is_within_what_the_model_allows() {
             async move { started.try_delete(&path, options).await }
         });
         for result in futures_util::future::join_all(deletions).await {
-            // Its owner may have taken it along.
+            // It may have been deleted with its owner.
             assert!(result.as_ref().is_err_and(ApiError::is_not_found) || result.is_ok());
         }
         let (mut goes, mut may_go): (BTreeSet<usize>, BTreeSet<usize>) = (

@@ -1,25 +1,25 @@
-//! The small controllers: what each namespace has, and jobs whose time is over.
+//! Tests of the small controllers: objects per namespace, and finished jobs.
 
 use super::*;
 
 #[tokio::test]
-async fn each_namespace_has_its_service_account_and_the_root_certificate() {
+async fn each_namespace_gets_its_service_account_and_root_certificate() {
     let fixture = started().await;
     let _other = fixture.another();
     fixture.create("namespaces", named("team")).await;
     for namespace in ["default", "kube-system", "team"] {
         let account = format!("/serviceaccounts/{namespace}/default");
-        fixture.until(&account, |_| true).await;
+        fixture.wait_until(&account, |_| true).await;
         let published = format!("/configmaps/{namespace}/kube-root-ca.crt");
-        let map = fixture.until(&published, |_| true).await;
+        let map = fixture.wait_until(&published, |_| true).await;
         let certificate = map["data"]["ca.crt"].as_str().unwrap();
         assert_eq!(certificate.matches("\nours\n").count(), 1, "{certificate}");
     }
     fixture.delete("serviceaccounts/default").await;
     fixture
-        .until("/serviceaccounts/default/default", |_| true)
+        .wait_until("/serviceaccounts/default/default", |_| true)
         .await;
-    // What another server has put there stays.
+    // A certificate of another server is retained.
     let theirs = "-----BEGIN CERTIFICATE-----\ntheirs\n-----END CERTIFICATE-----\n";
     let patch = json!({"data": {"ca.crt": theirs}});
     fixture
@@ -30,12 +30,12 @@ async fn each_namespace_has_its_service_account_and_the_root_certificate() {
         text.starts_with(theirs) && text.contains("\nours\n")
     };
     fixture
-        .until("/configmaps/default/kube-root-ca.crt", both)
+        .wait_until("/configmaps/default/kube-root-ca.crt", both)
         .await;
 }
 
 #[tokio::test]
-async fn a_finished_job_goes_when_its_time_is_over() {
+async fn a_finished_job_is_deleted_after_its_ttl() {
     let fixture = started().await;
     let body = json!({
         "metadata": {"name": "j"},
@@ -61,8 +61,8 @@ async fn a_finished_job_goes_when_its_time_is_over() {
         "conditions": conditions, "startTime": now.to_string(), "completionTime": now.to_string(),
     }});
     fixture.merge_patch("jobs/j/status", status).await;
-    fixture.eventually_gone("/jobs/default/j").await;
-    fixture.eventually_gone("/pods/default/p").await;
+    fixture.wait_until_deleted("/jobs/default/j").await;
+    fixture.wait_until_deleted("/pods/default/p").await;
     let took = now.duration_until(jiff::Timestamp::now());
     assert!(took.as_millis() >= 900, "{took:?}");
 }

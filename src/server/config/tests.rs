@@ -80,7 +80,7 @@ fn controllers_are_chosen_by_name() {
     let none = Ok(controllers::Selection::none());
     assert_eq!(chosen(&["--controllers=-namespace"]), none);
     let wrong = chosen(&["WATCHET_CONTROLLERS=*,-cloud"]).unwrap_err();
-    let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is no controller: choose among "#;
+    let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is not a controller: choose among "#;
     assert!(wrong.starts_with(expected), "{wrong}");
 }
 

@@ -73,7 +73,7 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
         (
             &["--controllers=*,-gardener"],
             plain,
-            r#"--controllers "*,-gardener": "gardener" is no controller: choose among namespace"#,
+            r#"--controllers "*,-gardener": "gardener" is not a controller: choose among namespace"#,
         ),
         (
             &["--enable-admission-plugins=Quota"],

@@ -1,9 +1,10 @@
-//! Tests of the graph: who has to be looked at after what, and that it lets go of what is of no interest.
+//! Tests of the graph: which objects are examined after a change, and when nodes are dropped.
 
 use super::*;
 use crate::api::{ColumnSet, EventType, Object, ResourceVersion};
 
-/// `uid <- owner+ owner [finalizer] deleted`: an object, its owners (`+` blocks), its finalizers.
+/// Observes `uid <- owner+ owner [finalizer] deleted`: an object, its owners (`+` blocks), its
+/// finalizers.
 fn observe(graph: &mut Graph, line: &str) -> Consequences {
     let mut words = line.split_whitespace();
     let uid = words.next().unwrap();
@@ -34,15 +35,15 @@ fn observe(graph: &mut Graph, line: &str) -> Consequences {
     graph.observe(place(uid), &Metadata::of(&object))
 }
 
-fn place(key: &str) -> Place {
-    Place {
+fn place(key: &str) -> Location {
+    Location {
         prefix: "things".into(),
         key: ObjectKey::from(key),
     }
 }
 
-/// Uids to examine and, as `orphan`, to be orphaned, in order.
-fn told(then: &Consequences) -> String {
+/// Returns the uids to examine and, as `orphan(uid)`, to orphan, in order.
+fn work_of(then: &Consequences) -> String {
     let word = |work: &Work| match work {
         Work::Examine(uid) => uid.to_string(),
         Work::Orphan(uid) => format!("orphan({uid})"),
@@ -52,16 +53,16 @@ fn told(then: &Consequences) -> String {
     words.join(" ")
 }
 
-fn check(lines: &[(&str, &str)], kept: usize) {
+fn check(lines: &[(&str, &str)], nodes: usize) {
     let mut graph = Graph::default();
     for (line, expected) in lines {
         let then = match line.strip_suffix(" gone") {
             Some(uid) => graph.remove(uid),
             None => observe(&mut graph, line),
         };
-        assert_eq!(told(&then), *expected, "after {line:?} of {lines:?}");
+        assert_eq!(work_of(&then), *expected, "after {line:?} of {lines:?}");
     }
-    assert_eq!(graph.len(), kept, "{lines:?}");
+    assert_eq!(graph.len(), nodes, "{lines:?}");
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn dependents_are_examined_when_an_owner_goes() {
 }
 
 #[test]
-fn a_foreground_deletion_waits_for_those_who_block_it() {
+fn a_foreground_deletion_waits_for_blocking_dependents() {
     check(
         &[
             ("b <- a+", ""),
@@ -119,7 +120,7 @@ fn a_foreground_deletion_waits_for_those_who_block_it() {
 }
 
 #[test]
-fn orphaning_comes_before_foreground_and_once() {
+fn orphaning_precedes_foreground_and_happens_once() {
     check(
         &[
             ("b <- a+", ""),
@@ -133,7 +134,7 @@ fn orphaning_comes_before_foreground_and_once() {
 }
 
 #[test]
-fn circles_and_owners_named_twice() {
+fn cycles_and_duplicate_owners() {
     check(&[("a <- a+", ""), ("a gone", "")], 0);
     check(
         &[
@@ -151,7 +152,7 @@ fn circles_and_owners_named_twice() {
 }
 
 #[test]
-fn owners_that_are_new_are_told() {
+fn new_owners_are_reported() {
     let mut graph = Graph::default();
     assert!(observe(&mut graph, "b <- a").new_owners);
     assert!(!observe(&mut graph, "b <- a+").new_owners);
@@ -168,9 +169,9 @@ fn owners_that_are_new_are_told() {
     );
 }
 
-/// Whatever is told in whichever order, when everything is gone nothing is left.
+/// After any sequence of changes, the graph is empty when all objects are deleted.
 #[test]
-fn a_graph_of_which_all_is_gone_is_empty() {
+fn the_graph_is_empty_after_all_objects_are_deleted() {
     for seed in crate::seeds::seeds(200) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut graph = Graph::default();

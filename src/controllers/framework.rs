@@ -1,6 +1,5 @@
-//! What every controller has in common: keys come into its queue, a few at a time are looked at, what
-//! failed comes again later, and all of it ends when the server does. What a look finds and does is the
-//! controller's.
+//! The framework of controllers: a loop takes keys from the work queue, reconciles a few
+//! concurrently, and retries failures with backoff.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -16,26 +15,26 @@ use super::queue::{Next, WorkQueue};
 use crate::api::{Object, UserInfo, WriteOptions};
 use crate::registry::{ApiError, Patch, Registry, Target};
 
-/// A control loop: it brings the world that it watches to where it should be, one key after the other,
-/// by what the world is at that moment and not by what it was told.
+/// A control loop: reconciles one key at a time, level-triggered, i.e. from the current state and
+/// not from events.
 pub(super) trait Controller: Send + Sync + 'static {
-    /// What it looks at.
+    /// The keys in the work queue.
     type Key: Clone + Eq + Hash + Debug + Send + Sync;
 
-    /// Its name, as in `--controllers`.
+    /// The name, as in `--controllers`.
     const NAME: &'static str;
 
-    /// How many keys are looked at at once.
+    /// The maximum number of concurrent reconciles.
     const WORKERS: usize;
 
-    /// Where its keys wait.
+    /// Returns the work queue.
     fn queue(&self) -> &WorkQueue<Self::Key>;
 
-    /// Fills the queue, for ever.
+    /// Watches resources and fills the queue; never returns.
     fn follow(&self) -> impl Future<Output = ()> + Send;
 
-    /// Looks at `key` and does the next thing about it. It may be dropped at every await and come again
-    /// later, here or on another server.
+    /// Reconciles `key`. The future may be dropped at any await and run again later, here or in
+    /// another server.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, ApiError>> + Send;
 }
 
@@ -43,7 +42,7 @@ pub(super) trait Controller: Send + Sync + 'static {
 pub(super) async fn run<C: Controller>(controller: Arc<C>, stop: CancellationToken) {
     tracing::debug!(controller = C::NAME, "started");
     tokio::select! {
-        // Stopping comes first: what is left is found again at the next start.
+        // Stopping comes first: unfinished work is found again at the next start.
         biased;
         () = stop.cancelled() => {}
         () = controller.follow() => {}
@@ -52,43 +51,47 @@ pub(super) async fn run<C: Controller>(controller: Arc<C>, stop: CancellationTok
 }
 
 async fn work<C: Controller>(controller: &C) {
-    let mut looks = FuturesUnordered::new();
+    let mut running = FuturesUnordered::new();
     loop {
-        // What has ended comes first: it makes room.
+        // Completed reconciles come first, since they free a worker.
         tokio::select! {
             biased;
-            Some(()) = looks.next() => {}
-            key = controller.queue().get(), if looks.len() < C::WORKERS => {
-                let key = key.expect("nobody shuts the queue down");
-                looks.push(look(controller, key));
+            Some(()) = running.next() => {}
+            key = controller.queue().get(), if running.len() < C::WORKERS => {
+                let key = key.expect("the queue is never shut down");
+                running.push(reconcile_key(controller, key));
             }
         }
     }
 }
 
-async fn look<C: Controller>(controller: &C, key: C::Key) {
-    // A panic about one key must not keep the others for ever.
-    let looked = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind();
-    let next = match looked.await {
+async fn reconcile_key<C: Controller>(controller: &C, key: C::Key) {
+    // A panic about one key must not stop the others.
+    let result = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind();
+    let next = match result.await {
         Ok(Ok(next)) => next,
-        // Somebody else was faster. That is how it should be, and the next look sees what they did.
+        // Another client wrote first, which is normal: the next reconcile sees its change.
         Ok(Err(error @ ApiError::Conflict { .. })) => {
-            tracing::debug!(controller = C::NAME, ?key, %error, "trying again");
+            tracing::debug!(controller = C::NAME, ?key, %error, "reconcile failed, retrying");
             Next::Again
         }
         Ok(Err(error)) => {
-            tracing::warn!(controller = C::NAME, ?key, %error, "trying again");
+            tracing::warn!(controller = C::NAME, ?key, %error, "reconcile failed, retrying");
             Next::Again
         }
         Err(_) => {
-            tracing::error!(controller = C::NAME, ?key, "panicked, which is a bug");
+            tracing::error!(
+                controller = C::NAME,
+                ?key,
+                "reconcile panicked, which is a bug"
+            );
             Next::Again
         }
     };
-    next.settle(controller.queue(), key);
+    next.apply(controller.queue(), key);
 }
 
-/// As whom a controller writes: upstream's service account of that name.
+/// Returns the user of a controller: upstream's service account with this name.
 pub(super) fn user(account: &str) -> Arc<UserInfo> {
     Arc::new(UserInfo::authenticated(
         format!("system:serviceaccount:kube-system:{account}"),
@@ -100,7 +103,7 @@ pub(super) fn user(account: &str) -> Arc<UserInfo> {
     ))
 }
 
-/// How a controller of this name writes.
+/// Returns the options of a controller's writes.
 pub(super) fn write_options(account: &str) -> WriteOptions {
     WriteOptions {
         user: user(account),
@@ -109,10 +112,10 @@ pub(super) fn write_options(account: &str) -> WriteOptions {
     }
 }
 
-/// Merges into the metadata of this very version of an object.
+/// Merges into the metadata of an object at exactly this version.
 ///
 /// # Errors
-/// 409 when it has changed since.
+/// 409 if the object has changed since.
 pub(super) async fn patch_metadata(
     registry: &Registry,
     account: &str,
