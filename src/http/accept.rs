@@ -1,12 +1,12 @@
-//! Content negotiation (§8.4): what an Accept header allows, and which of it is served. It knows
-//! media types and forms; how a form is made is told in `render`.
+//! Content negotiation: picks the media type and form of a response from the Accept header. The
+//! form itself is produced in `render`.
 
-use super::error::WireError;
+use super::error::HttpError;
 use super::query::Query;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The encoding of an answer.
+/// The encoding of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Media {
     /// `application/json`
@@ -18,7 +18,7 @@ pub(crate) enum Media {
 }
 
 impl Media {
-    /// The Content-Type.
+    /// Returns the Content-Type.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -27,7 +27,7 @@ impl Media {
         }
     }
 
-    /// The Content-Type of a watch.
+    /// Returns the Content-Type of a watch.
     pub(crate) const fn watch_content_type(self) -> &'static str {
         match self {
             Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
@@ -36,7 +36,7 @@ impl Media {
     }
 }
 
-/// What of each object a Table row carries besides its cells.
+/// Which part of each object a Table row includes besides its cells (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     /// Nothing.
@@ -47,10 +47,10 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// How objects are shown.
+/// The form in which objects are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are.
+    /// The objects themselves.
     Object,
     /// `PartialObjectMetadata`, or a list of it.
     Metadata,
@@ -58,12 +58,12 @@ pub(crate) enum Form {
     Table(IncludeObject),
 }
 
-/// The kind of answer that is negotiated; not every form fits each.
+/// The kind of response being negotiated; not every form fits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AnswerKind {
+pub(crate) enum ResponseKind {
     /// One object.
     Object,
-    /// One that is stored nowhere, like a review: no Table has a row for it.
+    /// An object that is never stored, such as a review: it has no Table form.
     Unstored,
     /// A list.
     List,
@@ -71,14 +71,14 @@ pub(crate) enum AnswerKind {
     Watch,
 }
 
-/// What was agreed on.
+/// The result of content negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Negotiated {
     /// The encoding.
     pub(crate) media: Media,
     /// The form.
     pub(crate) form: Form,
-    /// Indented JSON, for people.
+    /// Whether JSON is indented.
     pub(crate) pretty: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// The value of a parameter, empty when it is not given.
+    /// Returns the value of a parameter, empty when it is not given.
     pub(crate) fn param(&self, name: &str) -> &'a str {
         self.params
             .iter()
@@ -100,7 +100,7 @@ impl<'a> Clause<'a> {
             .map_or("", |(_, value)| value)
     }
 
-    /// Whether its range covers `media_type`.
+    /// Returns true if the clause's media range covers `media_type`.
     pub(crate) fn covers(&self, media_type: &str) -> bool {
         let family = media_type.split('/').next().unwrap_or_default();
         self.media == "*/*"
@@ -109,7 +109,8 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The clauses of an Accept header, best first; one that accepts anything when there is none.
+/// Returns the clauses of an Accept header by descending quality; without a header, one that
+/// accepts everything.
 pub(crate) fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
     let accept = accept.filter(|text| !text.trim().is_empty());
     let mut clauses: Vec<Clause<'_>> = accept
@@ -136,15 +137,15 @@ pub(crate) fn clauses(accept: Option<&str>) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Agrees on how to answer; the first acceptable clause wins. `protobuf` says whether the objects asked
-/// for can be written as that; metadata always can.
+/// Negotiates the media type and form of a response; the first acceptable clause wins. `protobuf`
+/// returns whether the requested objects have a protobuf encoding; metadata always has one.
 pub(crate) fn negotiate(
     accept: Option<&str>,
-    kind: AnswerKind,
+    kind: ResponseKind,
     query: &Query,
     user_agent: Option<&str>,
     protobuf: impl Fn() -> bool,
-) -> Result<Negotiated, WireError> {
+) -> Result<Negotiated, HttpError> {
     for clause in clauses(accept) {
         let Some(media) = media_of(&clause, kind) else {
             continue;
@@ -154,17 +155,18 @@ pub(crate) fn negotiate(
             if media == Media::Protobuf && !encodable() {
                 continue;
             }
-            let asked = matches!(clause.param("pretty"), "1" | "true");
+            let requested = matches!(clause.param("pretty"), "1" | "true");
             return Ok(Negotiated {
                 media,
                 form,
-                pretty: kind != AnswerKind::Watch && (asked || wants_pretty(query, user_agent)),
+                pretty: kind != ResponseKind::Watch
+                    && (requested || wants_pretty(query, user_agent)),
             });
         }
     }
     let mut accepted = match kind {
-        AnswerKind::Watch => "application/json, application/json;stream=watch".to_owned(),
-        AnswerKind::Object | AnswerKind::Unstored | AnswerKind::List => {
+        ResponseKind::Watch => "application/json, application/json;stream=watch".to_owned(),
+        ResponseKind::Object | ResponseKind::Unstored | ResponseKind::List => {
             "application/json, application/yaml".to_owned()
         }
     };
@@ -172,31 +174,31 @@ pub(crate) fn negotiate(
         accepted.push_str(", ");
         accepted.push_str(PROTOBUF);
     }
-    Err(WireError::NotAcceptable { accepted })
+    Err(HttpError::NotAcceptable { accepted })
 }
 
-/// In which encoding an Accept header allows a `Status`, which has no other form than its own: the first
-/// clause for an object as it is, else JSON.
+/// Returns the encoding of a `Status` for an Accept header: that of the first clause without an
+/// `as` parameter, else JSON.
 pub(crate) fn status_media(accept: Option<&str>) -> Media {
     let plain = clauses(accept)
         .into_iter()
         .filter(|clause| clause.param("as").is_empty());
     let media = |clause: Clause<'_>| match clause.param("stream") {
-        "" => media_of(&clause, AnswerKind::Object),
-        _ => media_of(&clause, AnswerKind::Watch),
+        "" => media_of(&clause, ResponseKind::Object),
+        _ => media_of(&clause, ResponseKind::Watch),
     };
     plain.filter_map(media).next().unwrap_or(Media::Json)
 }
 
-fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
+fn media_of(clause: &Clause<'_>, kind: ResponseKind) -> Option<Media> {
     match clause.param("stream") {
         "" => {}
-        "watch" if kind == AnswerKind::Watch => {}
+        "watch" if kind == ResponseKind::Watch => {}
         _ => return None,
     }
     if clause.covers("application/json") {
         Some(Media::Json)
-    } else if clause.covers("application/yaml") && kind != AnswerKind::Watch {
+    } else if clause.covers("application/yaml") && kind != ResponseKind::Watch {
         Some(Media::Yaml)
     } else if clause.covers(PROTOBUF) {
         Some(Media::Protobuf)
@@ -205,48 +207,49 @@ fn media_of(clause: &Clause<'_>, kind: AnswerKind) -> Option<Media> {
     }
 }
 
-/// The form that a clause asks for; `None` when it is not one that this answer can have.
+/// Returns the form that a clause requests; `None` if this kind of response does not have it.
 fn form_of(
     clause: &Clause<'_>,
-    kind: AnswerKind,
+    kind: ResponseKind,
     query: &Query,
-) -> Result<Option<Form>, WireError> {
-    let wanted = clause.param("as");
-    if wanted.is_empty() {
+) -> Result<Option<Form>, HttpError> {
+    let form = clause.param("as");
+    if form.is_empty() {
         return Ok(Some(Form::Object));
     }
     if clause.param("g") != "meta.k8s.io" {
         return Ok(None);
     }
-    // Old kubectls offer v1beta1 as their second choice; both are the same on the wire but for the
-    // apiVersion, and what is sent is always v1.
+    // Old kubectls offer v1beta1 as their second choice; the two differ only in apiVersion, and the
+    // response is always v1.
     let version = matches!(clause.param("v"), "v1" | "v1beta1");
-    Ok(match (wanted, kind) {
+    Ok(match (form, kind) {
         _ if !version => None,
-        ("Table", AnswerKind::Unstored) => None,
+        ("Table", ResponseKind::Unstored) => None,
         ("Table", _) => Some(Form::Table(include_object(query)?)),
         (
             "PartialObjectMetadata",
-            AnswerKind::Object | AnswerKind::Unstored | AnswerKind::Watch,
+            ResponseKind::Object | ResponseKind::Unstored | ResponseKind::Watch,
         )
-        | ("PartialObjectMetadataList", AnswerKind::List) => Some(Form::Metadata),
+        | ("PartialObjectMetadataList", ResponseKind::List) => Some(Form::Metadata),
         _ => None,
     })
 }
 
-fn include_object(query: &Query) -> Result<IncludeObject, WireError> {
+fn include_object(query: &Query) -> Result<IncludeObject, HttpError> {
     match query.text("includeObject") {
         None | Some("Metadata") => Ok(IncludeObject::Metadata),
         Some("None") => Ok(IncludeObject::None),
         Some("Object") => Ok(IncludeObject::Object),
-        Some(other) => Err(WireError::BadRequest(format!(
+        Some(other) => Err(HttpError::BadRequest(format!(
             "invalid value {other:?} of query parameter \"includeObject\": it must be None, \
              Metadata or Object"
         ))),
     }
 }
 
-/// Whether JSON is meant for a person: asked for, or the client is one that people read from.
+/// Returns true if JSON should be indented: the client requests it, or its user agent is
+/// interactive.
 pub(crate) fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
     match query.text("pretty") {
         Some(value) => matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE"),
@@ -264,22 +267,24 @@ mod tests {
 
     const METADATA_TABLE: Form = Form::Table(IncludeObject::Metadata);
 
-    fn check(accept: Option<&str>, kind: AnswerKind, expect: Result<(Media, Form), &str>) {
-        let told = negotiate(accept, kind, &Query::default(), None, || false);
-        match (told, expect) {
-            (Ok(told), Ok(expect)) => assert_eq!((told.media, told.form), expect, "{accept:?}"),
-            (Err(told), Err(expect)) => {
-                let status = told.status();
+    fn check(accept: Option<&str>, kind: ResponseKind, expect: Result<(Media, Form), &str>) {
+        let actual = negotiate(accept, kind, &Query::default(), None, || false);
+        match (actual, expect) {
+            (Ok(actual), Ok(expect)) => {
+                assert_eq!((actual.media, actual.form), expect, "{accept:?}")
+            }
+            (Err(actual), Err(expect)) => {
+                let status = actual.status();
                 assert_eq!(status.code, 406);
                 assert!(status.message.ends_with(expect), "{}", status.message);
             }
-            (told, expect) => panic!("{accept:?}: {told:?} and not {expect:?}"),
+            (actual, expect) => panic!("{accept:?}: {actual:?} and not {expect:?}"),
         }
     }
 
     #[test]
     fn media_types() {
-        use AnswerKind::{List, Watch};
+        use ResponseKind::{List, Watch};
         let json = Ok((Media::Json, Form::Object));
         let yaml = Ok((Media::Yaml, Form::Object));
         for any in [
@@ -308,12 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_for_who_names_it_and_for_kinds_that_have_it() {
+    fn protobuf_needs_an_explicit_clause_and_a_known_kind() {
         let agree = |accept: &str, kind, protobuf| {
-            let told = negotiate(Some(accept), kind, &Query::default(), None, || protobuf);
-            told.ok().map(|told| (told.media, told.form))
+            let actual = negotiate(Some(accept), kind, &Query::default(), None, || protobuf);
+            actual.ok().map(|actual| (actual.media, actual.form))
         };
-        for kind in [AnswerKind::Object, AnswerKind::List, AnswerKind::Watch] {
+        for kind in [
+            ResponseKind::Object,
+            ResponseKind::List,
+            ResponseKind::Watch,
+        ] {
             let protobuf = Some((Media::Protobuf, Form::Object));
             let json = Some((Media::Json, Form::Object));
             assert_eq!(agree(PROTOBUF, kind, true), protobuf);
@@ -324,17 +333,17 @@ mod tests {
             assert_eq!(agree("*/*", kind, true), json);
         }
         let stream = format!("{PROTOBUF};stream=watch");
-        let watched = agree(&stream, AnswerKind::Watch, true);
+        let watched = agree(&stream, ResponseKind::Watch, true);
         assert_eq!(watched, Some((Media::Protobuf, Form::Object)));
         let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
-        let told = agree(&metadata, AnswerKind::Object, false);
-        assert_eq!(told, Some((Media::Protobuf, Form::Metadata)));
+        let actual = agree(&metadata, ResponseKind::Object, false);
+        assert_eq!(actual, Some((Media::Protobuf, Form::Metadata)));
         let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
-        assert_eq!(agree(&table, AnswerKind::List, true), None);
+        assert_eq!(agree(&table, ResponseKind::List, true), None);
     }
 
     #[test]
-    fn a_status_is_sent_as_objects_are() {
+    fn a_status_uses_the_encoding_of_objects() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         for (accept, media) in [
             ("", Media::Json),
@@ -358,13 +367,14 @@ mod tests {
 
     #[test]
     fn forms() {
-        use AnswerKind::{List, Object, Watch};
+        use ResponseKind::{List, Object, Watch};
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         for kind in [Object, List, Watch] {
             check(Some(kubectl), kind, Ok((Media::Json, METADATA_TABLE)));
         }
-        // A review, a binding, an eviction or a token has no row; kubectl's second choice is served.
-        let unstored = AnswerKind::Unstored;
+        // A review, a binding, an eviction or a token has no row, so kubectl's second choice
+        // applies.
+        let unstored = ResponseKind::Unstored;
         check(Some(kubectl), unstored, Ok((Media::Json, Form::Object)));
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let refused = Err("application/json, application/yaml");
@@ -394,11 +404,11 @@ mod tests {
         let table = Some("application/json;as=Table;v=v1;g=meta.k8s.io");
         let ask = |raw: &str, agent| {
             let query = Query::parse(raw).unwrap();
-            negotiate(table, AnswerKind::List, &query, agent, || false)
+            negotiate(table, ResponseKind::List, &query, agent, || false)
         };
-        let told = ask("includeObject=Object", None).unwrap();
-        assert_eq!(told.form, Form::Table(IncludeObject::Object));
-        assert!(!told.pretty);
+        let actual = ask("includeObject=Object", None).unwrap();
+        assert_eq!(actual.form, Form::Table(IncludeObject::Object));
+        assert!(!actual.pretty);
         assert!(ask("includeObject=Some", None).is_err());
         assert!(ask("pretty=true", None).unwrap().pretty);
         assert!(ask("", Some("curl/8.5")).unwrap().pretty);

@@ -1,5 +1,5 @@
-//! Bodies made chunk by chunk: a source of JSON chunks, indented and compressed on the way when that
-//! was asked for (§8.3). A list of any size passes through in pieces; nothing holds all of it.
+//! Response bodies produced chunk by chunk from a source of JSON chunks, with optional indentation
+//! and gzip. A list of any size streams in pieces and is never in memory as a whole.
 
 use std::io::Write as _;
 use std::pin::Pin;
@@ -16,25 +16,26 @@ use crate::registry::ApiError;
 use super::indent::Indenter;
 use super::protobuf::Unencodable;
 
-/// Bodies up to this size are sent as they are: to compress them costs more than it saves (§8.3).
+/// Bodies up to this size are not compressed, as in kube-apiserver: compression costs more than it
+/// saves.
 pub(crate) const COMPRESS_ABOVE_BYTES: usize = 128 << 10;
 
-/// Why a body broke off. The client sees the connection or stream reset, never a whole answer.
+/// Why a body ended early. The client sees a reset connection or stream, never a complete response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChunkError {
-    /// An object could not be shown in the form asked for.
+    /// An object could not be rendered in the requested form.
     #[error("cannot render an object: {0}")]
     Render(#[from] serde_json::Error),
     /// An object could not be converted from its stored form.
     #[error("cannot convert an object: {0}")]
     Convert(#[source] Box<ApiError>),
-    /// An object could not be written as protobuf.
+    /// An object could not be encoded as protobuf.
     #[error("cannot write an object as protobuf: {0}")]
     Protobuf(#[from] Unencodable),
-    /// An object could not be written as YAML.
+    /// An object could not be encoded as YAML.
     #[error("cannot write YAML: {0}")]
     Yaml(String),
-    /// The compressor failed; it writes to memory.
+    /// Writing to the in-memory compressor failed.
     #[error("cannot compress: {0}")]
     Compress(#[from] std::io::Error),
 }
@@ -45,37 +46,37 @@ impl From<ApiError> for ChunkError {
     }
 }
 
-/// Makes a body's bytes, a chunk at a time.
+/// A source of body chunks.
 pub(crate) trait ChunkSource: Send + 'static {
-    /// The next bytes, never empty; `None` at the end.
+    /// Returns the next bytes, never empty; `None` at the end.
     fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>>;
 }
 
-/// One chunk that is already there.
+/// A source of a single, complete chunk.
 #[derive(Debug)]
-pub(crate) struct Whole(Option<Bytes>);
+pub(crate) struct SingleChunk(Option<Bytes>);
 
-impl Whole {
-    /// The source of just these bytes.
+impl SingleChunk {
+    /// Creates a source of these bytes.
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self(Some(bytes).filter(|b| !b.is_empty()))
     }
 }
 
-impl ChunkSource for Whole {
+impl ChunkSource for SingleChunk {
     fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
         self.0.take().map(Ok)
     }
 }
 
-/// Another source's JSON, indented.
+/// An adapter that indents the JSON of another source.
 pub(crate) struct Pretty<S> {
     source: S,
     indenter: Indenter,
 }
 
 impl<S> Pretty<S> {
-    /// Indents what `source` makes.
+    /// Creates an adapter that indents the JSON of `source`.
     pub(crate) fn new(source: S) -> Self {
         Self {
             source,
@@ -106,7 +107,7 @@ impl ChunkSource for Box<dyn ChunkSource> {
     }
 }
 
-/// A body, and whether it is compressed.
+/// A body and whether it is compressed.
 pub(crate) struct Encoded {
     /// The body.
     pub(crate) body: Body,
@@ -114,12 +115,12 @@ pub(crate) struct Encoded {
     pub(crate) gzip: bool,
 }
 
-/// The body of what `source` makes. With `gzip_accepted` it is compressed when it turns out to be
-/// large; to know, up to [`COMPRESS_ABOVE_BYTES`] of it are made first, and a body that ends before
-/// has a known length.
+/// Builds the body of the chunks of `source`. With `gzip_accepted` a body of more than
+/// [`COMPRESS_ABOVE_BYTES`] is compressed; that many bytes are produced first to find out, and a
+/// body that ends before has a known length.
 ///
 /// # Errors
-/// A chunk of that beginning could not be made: the request can still be answered with an error.
+/// One of these first chunks failed; the request can still get an error response.
 pub(crate) fn encode(
     mut source: Box<dyn ChunkSource>,
     gzip_accepted: bool,
@@ -160,7 +161,7 @@ fn join(mut chunks: Vec<Bytes>, size: usize) -> Bytes {
     all.freeze()
 }
 
-/// A compressor into memory, at the level that costs little more than a copy.
+/// Returns a compressor into memory, at the level that costs little more than a copy.
 fn new_compressor() -> GzEncoder<Vec<u8>> {
     GzEncoder::new(Vec::new(), Compression::fast())
 }
@@ -174,7 +175,7 @@ fn new_compressor() -> GzEncoder<Vec<u8>> {
 /// kube-apiserver does the same (`Flush`, then `Close`, for each write of a watch).
 ///
 /// # Errors
-/// Those of the compressor.
+/// The compressor fails.
 pub(crate) fn gzip_member(bytes: &[u8]) -> Result<Bytes, std::io::Error> {
     let mut compressor = new_compressor();
     compressor.write_all(bytes)?;
@@ -182,9 +183,9 @@ pub(crate) fn gzip_member(bytes: &[u8]) -> Result<Bytes, std::io::Error> {
     compressor.finish().map(Bytes::from)
 }
 
-/// A body that makes its chunks when the connection has room for them.
+/// A body that produces its chunks when the connection can send them.
 struct ChunkBody {
-    /// Already made.
+    /// The chunks that are already produced.
     start: std::vec::IntoIter<Bytes>,
     source: Box<dyn ChunkSource>,
     compressor: Option<GzEncoder<Vec<u8>>>,
@@ -234,7 +235,7 @@ impl http_body::Body for ChunkBody {
             None => self.plain_chunk(),
         };
         if let Some(Err(error)) = &chunk {
-            tracing::error!(%error, "a response body broke off");
+            tracing::error!(%error, "a response body ended early");
         }
         Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)))
     }
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_large_is_compressed() {
+    async fn only_large_bodies_are_compressed() {
         let half = COMPRESS_ABOVE_BYTES / 2;
         let small = encode(
             Box::new(Zeros {
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_fails_breaks_the_body_off() {
+    async fn a_failing_source_aborts_the_body() {
         struct Fails(usize);
         impl ChunkSource for Fails {
             fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
@@ -331,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pretty_source_may_swallow_a_chunk() {
-        let mut pretty = Pretty::new(Whole::new("  ".into()));
+    fn an_indented_whitespace_chunk_is_skipped() {
+        let mut pretty = Pretty::new(SingleChunk::new("  ".into()));
         assert!(pretty.next_chunk().is_none());
     }
 }

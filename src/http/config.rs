@@ -1,5 +1,5 @@
-//! What the wire is told by the process that serves it: limits, health checks, when to end. It holds
-//! no addresses, keys or users: listening and authentication are the business of `server`.
+//! Configuration of the HTTP layer: limits, health checks, the drain token. Listeners, TLS and
+//! authentication are configured in `server`.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,8 @@ pub struct HealthCheck {
 }
 
 impl HealthCheck {
-    /// A check that shows as `name`; an error says what is wrong, for the log.
+    /// Creates a check named `name`; an error is the reason of the failure and goes to the log
+    /// only.
     pub fn new<F, Checked>(name: &str, run: F) -> Self
     where
         F: Fn() -> Checked + Send + Sync + 'static,
@@ -33,15 +34,15 @@ impl HealthCheck {
         }
     }
 
-    /// The name, as in `/readyz/<name>`.
+    /// Returns the name, as in `/readyz/<name>`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs it.
+    /// Runs the check.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The reason of the failure.
     pub async fn run(&self) -> Result<(), String> {
         (self.run)().await
     }
@@ -53,32 +54,33 @@ impl fmt::Debug for HealthCheck {
     }
 }
 
-/// How the wire behaves. The defaults are upstream's (§8.3).
+/// Configuration of the HTTP layer. The defaults are kube-apiserver's.
 #[derive(Debug, Clone)]
-pub struct WireConfig {
-    /// Where what is served by a connection runs that outlives its request. Cancelled when the server
-    /// begins to drain: watches end, `/readyz` turns bad.
+pub struct HttpConfig {
+    /// The task group of connections that outlive their request (watches). Cancelled when the
+    /// server starts to drain: watches end, `/readyz` fails.
     pub connections: Tasks,
-    /// Checks besides `ping`, `shutdown` and those of the caches; e.g. that storage answers. They
-    /// count for `/healthz` and `/readyz`, not for `/livez`: to restart a server because its storage
-    /// is away would throw away a cache that can still serve.
+    /// Checks besides `ping`, `shutdown` and those of the caches, e.g. that storage responds. They
+    /// count for `/healthz` and `/readyz`, not for `/livez`: restarting a server because its
+    /// storage is unavailable would discard a cache that can still serve.
     pub checks: Vec<HealthCheck>,
-    /// How many reads (other than watches) may be in progress; more are answered 429.
+    /// How many reads (other than watches) may be in flight; more get a 429.
     pub reads_in_flight_max: usize,
-    /// How many writes may be in progress; more are answered 429.
+    /// How many writes may be in flight; more get a 429.
     pub writes_in_flight_max: usize,
-    /// How long a request may take to be answered; `?timeout=` may only lower it.
+    /// The time limit of a request; `?timeout=` can only lower it.
     pub request_timeout: Duration,
-    /// The same for writes: shorter, so that the outcome is told before a client gives up.
+    /// The time limit of a write: shorter, so that the client receives the outcome before its own
+    /// timeout.
     pub write_timeout: Duration,
-    /// Which bearer tokens are believed, and what makes those of service accounts.
+    /// The verifier of bearer tokens and the issuer of service account tokens.
     pub credentials: Arc<Credentials>,
-    /// What `/metrics` tells, and where requests are counted.
+    /// The registry of metrics, served at `/metrics`.
     pub metrics: Arc<Metrics>,
 }
 
-impl WireConfig {
-    /// One with the default limits and no checks.
+impl HttpConfig {
+    /// Creates a configuration with the default limits and no checks.
     pub fn new(credentials: Arc<Credentials>, metrics: Arc<Metrics>) -> Self {
         Self {
             connections: Tasks::new(),
@@ -93,8 +95,9 @@ impl WireConfig {
     }
 }
 
-impl Default for WireConfig {
-    /// One that believes only the tokens that it makes: their key is made now, which takes a while.
+impl Default for HttpConfig {
+    /// Creates a configuration that accepts only tokens of its own new key; generating the key
+    /// takes a while.
     fn default() -> Self {
         Self::new(Arc::default(), Metrics::new())
     }

@@ -1,5 +1,5 @@
-//! Discovery (§8.7): which groups, versions and resources there are, in the older documents and in
-//! the aggregated one. It only tells what the registry's resources say of themselves.
+//! Discovery: the served groups, versions and resources, as legacy documents and as the aggregated
+//! document. Their content comes from the registry's resources.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use sha2::{Digest as _, Sha256, Sha512};
 use crate::registry::{Resource, Subresource};
 
 use super::accept::clauses;
-use super::error::WireError;
+use super::error::HttpError;
 use super::ordered::{DISCOVERY, Ordered};
 use super::response::{response, set};
 
 const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// What the client of `/api` or `/apis` wants.
+/// The form of a discovery document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DiscoveryForm {
-    /// One document a group and version.
+    /// One document per group and version.
     Legacy,
-    /// All in one.
+    /// One document for all.
     Aggregated,
 }
 
-/// Agrees on the form; JSON only.
-pub(crate) fn negotiate(accept: Option<&str>) -> Result<DiscoveryForm, WireError> {
+/// Negotiates the form; JSON only.
+pub(crate) fn negotiate(accept: Option<&str>) -> Result<DiscoveryForm, HttpError> {
     for clause in clauses(accept) {
         if !clause.covers("application/json") {
             continue;
@@ -45,12 +45,12 @@ pub(crate) fn negotiate(accept: Option<&str>) -> Result<DiscoveryForm, WireError
             _ => {}
         }
     }
-    Err(WireError::NotAcceptable {
+    Err(HttpError::NotAcceptable {
         accepted: format!("application/json, {AGGREGATED_TYPE}"),
     })
 }
 
-/// The groups other than core, in order, each with its versions, preferred first.
+/// Returns the groups other than core, in order, each with its versions, preferred first.
 fn groups(resources: &[Arc<Resource>]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for resource in resources.iter().filter(|r| !r.group.is_empty()) {
@@ -68,7 +68,7 @@ fn groups(resources: &[Arc<Resource>]) -> Vec<(&str, Vec<&str>)> {
     groups
 }
 
-/// `/api`; `address` is where the client reached the server.
+/// Returns the document of `/api`; `address` is the server's address as the client used it.
 pub(crate) fn api_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -77,7 +77,7 @@ pub(crate) fn api_versions(address: &str) -> Value {
     })
 }
 
-/// `/apis`
+/// Returns the document of `/apis`.
 pub(crate) fn group_list(resources: &[Arc<Resource>]) -> Value {
     let groups: Vec<Value> = groups(resources)
         .into_iter()
@@ -86,7 +86,7 @@ pub(crate) fn group_list(resources: &[Arc<Resource>]) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/<group>`
+/// Returns the document of `/apis/<group>`.
 pub(crate) fn group(resources: &[Arc<Resource>], name: &str) -> Option<Value> {
     let (name, versions) = groups(resources).into_iter().find(|(n, _)| *n == name)?;
     let mut members = group_members(name, &versions);
@@ -105,7 +105,7 @@ fn group_members(name: &str, versions: &[&str]) -> Map<String, Value> {
     members
 }
 
-/// `/api/v1` and `/apis/<group>/<version>`
+/// Returns the document of `/api/v1` or `/apis/<group>/<version>`.
 pub(crate) fn resource_list(
     resources: &[Arc<Resource>],
     group: &str,
@@ -180,7 +180,7 @@ fn legacy_subresource(resource: &Resource, subresource: &Subresource) -> Value {
     value
 }
 
-/// The group, version and kind of a subresource's bodies.
+/// Returns the group, version and kind of a subresource's bodies.
 fn subresource_kind<'a>(
     resource: &'a Resource,
     subresource: &Subresource,
@@ -191,7 +191,8 @@ fn subresource_kind<'a>(
     }
 }
 
-/// Changes when the stored type does: the start of the SHA-256 of its group, version and kind.
+/// Returns the `storageVersionHash`, which changes with the stored type: the start of the SHA-256
+/// of its group, version and kind.
 fn storage_version_hash(resource: &Resource) -> String {
     let Resource {
         group,
@@ -203,7 +204,7 @@ fn storage_version_hash(resource: &Resource) -> String {
     STANDARD.encode(&digest[..8])
 }
 
-/// The aggregated document: of core (`/api`) or of all other groups (`/apis`).
+/// Returns the aggregated document of core (`/api`) or of all other groups (`/apis`).
 pub(crate) fn aggregated(resources: &[Arc<Resource>], core: bool) -> Value {
     let groups = match core {
         true => vec![("", vec!["v1"])],
@@ -265,7 +266,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
     value
 }
 
-/// The response of an aggregated document: with an ETag, or 304 for one that has it.
+/// Returns the response of an aggregated document, with an ETag; 304 if the request has that ETag.
 pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Response {
     let json = serde_json::to_string(&Ordered::new(document, &DISCOVERY))
         .expect("a document of texts, lists and maps can be written");
@@ -292,7 +293,8 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
     answer
 }
 
-/// `/`: the documents and health checks that there are; those of single caches come and go.
+/// Returns the document of `/`: the paths of documents and health checks, without those of single
+/// caches, which change.
 pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) -> Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",

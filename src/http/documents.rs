@@ -1,22 +1,23 @@
-//! Documents about the server itself: its version.
+//! The `/version` document.
 
 use serde_json::{Value, json};
 
-/// The Kubernetes version whose API this is.
+/// The Kubernetes version that the API conforms to.
 const KUBERNETES_MAJOR: u32 = 1;
 const KUBERNETES_MINOR: u32 = 35;
 
-/// `v1.35.0+watchet-0.1.0`: a version that clients compare, and a name that people see.
+/// Returns `v1.35.0+watchet-0.1.0`: the Kubernetes version, which clients compare, with the
+/// project's own as build metadata.
 pub(crate) fn git_version() -> String {
     let own = env!("CARGO_PKG_VERSION");
     format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+watchet-{own}")
 }
 
-/// The commit that was built, as the build script found it.
+/// The commit of the build, set by the build script.
 const GIT_COMMIT: &str = env!("WATCHET_GIT_COMMIT");
 
-/// `/version`. What a build does not record (its date, the state of its tree) is empty; the fields about Go
-/// say which Rust it takes.
+/// Returns the document of `/version`. Fields that the build does not record (date, tree state) are
+/// empty; `goVersion` and `compiler` name Rust's.
 pub(crate) fn version() -> Value {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -41,13 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_reads_as_semver_with_our_name() {
+    fn the_version_is_semver_with_build_metadata() {
         let version = version();
         let text = version["gitVersion"].as_str().unwrap();
         assert!(text.starts_with("v1.35.0+watchet-"), "{text}");
         assert_eq!(version["minor"], "35");
         let commit = version["gitCommit"].as_str().unwrap();
-        // Sources without git and without a package's notes have none.
+        // A build from sources without git has none.
         if std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join(".git")
             .exists()

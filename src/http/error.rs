@@ -1,5 +1,4 @@
-//! Failures on the wire: everything that can go wrong with a request, and the one place that turns
-//! it into a `Status` (§2.7, §8.5). It decides codes, reasons and details; it sends nothing.
+//! Errors of the HTTP layer and their mapping to a `Status`: codes, reasons, details.
 
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use crate::registry::{ApiError, CorruptObjects, ReadError, Resource, StorageErro
 use super::query::InvalidQuery;
 use super::request_info::{InvalidPath, Verb};
 
-/// How long a client should wait before it asks a storage that did not answer again, in seconds.
+/// `retryAfterSeconds` of a response to a request that storage did not answer.
 const STORAGE_RETRY_SECONDS: u16 = 2;
 
-/// Why a request got no answer of the kind it asked for.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum WireError {
-    /// What was asked of an object failed.
+pub(crate) enum HttpError {
+    /// A registry call failed.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// 404: no such path, resource or health check.
@@ -27,7 +26,7 @@ pub(crate) enum WireError {
     /// 406
     #[error("only the following media types are accepted: {accepted}")]
     NotAcceptable {
-        /// The acceptable ones.
+        /// The accepted media types.
         accepted: String,
     },
     /// 415
@@ -36,12 +35,12 @@ pub(crate) enum WireError {
     /// 400
     #[error("{0}")]
     BadRequest(String),
-    /// 422 about options.
+    /// 422: invalid options.
     #[error("{kind} is invalid")]
     InvalidOptions {
         /// `ListOptions`, `CreateOptions`, …
         kind: &'static str,
-        /// One entry a problem.
+        /// One entry per problem.
         causes: Vec<StatusCause>,
     },
     /// 413
@@ -50,28 +49,28 @@ pub(crate) enum WireError {
     /// 429
     #[error("too many requests are in progress, please try again later")]
     TooManyRequests,
-    /// 429: the request would end as soon as it began.
+    /// 429: the watch would end at once because the server is draining.
     #[error("the server is shutting down, please try again later")]
     ShuttingDown,
     /// 504
     #[error("the request was not completed within {0:?}")]
     Timeout(Duration),
-    /// 500: storage could not be asked.
+    /// 500: storage did not answer.
     #[error("the {operation} of {resource} could not be completed: {detail}")]
     Unavailable {
         /// `get`, `list`, …
         operation: &'static str,
-        /// Plural, with group.
+        /// Plural, with its group.
         resource: String,
         /// For the log.
         detail: String,
     },
-    /// 500: objects of a list cannot be read.
+    /// 500: some objects of a list cannot be read.
     #[error("failed to read one or more {resource} from the storage")]
     CorruptList {
-        /// Plural, with group.
+        /// Plural, with its group.
         resource: String,
-        /// Which.
+        /// The corrupt objects.
         corrupt: CorruptObjects,
     },
     /// 500
@@ -79,13 +78,13 @@ pub(crate) enum WireError {
     Internal(String),
 }
 
-impl From<InvalidQuery> for WireError {
+impl From<InvalidQuery> for HttpError {
     fn from(error: InvalidQuery) -> Self {
         Self::BadRequest(error.to_string())
     }
 }
 
-impl From<InvalidPath> for WireError {
+impl From<InvalidPath> for HttpError {
     fn from(error: InvalidPath) -> Self {
         match error {
             InvalidPath::NoSuchPath => Self::NoSuchPath,
@@ -96,14 +95,14 @@ impl From<InvalidPath> for WireError {
     }
 }
 
-impl From<ReadError> for WireError {
+impl From<ReadError> for HttpError {
     fn from(error: ReadError) -> Self {
         Self::Api(error.into())
     }
 }
 
-impl WireError {
-    /// The same with what was asked of which resource, where clients are told.
+impl HttpError {
+    /// Adds the verb and resource where the message or the details contain them.
     pub(crate) fn about(self, verb: Verb, resource: &Resource) -> Self {
         let resource = resource.qualified();
         match self {
@@ -122,7 +121,7 @@ impl WireError {
         }
     }
 
-    /// What a client is told.
+    /// Returns the `Status` that the client receives.
     pub(crate) fn status(&self) -> Status {
         let text = self.to_string();
         let empty = StatusDetails::default();
@@ -179,7 +178,7 @@ fn corrupt_list(text: String, resource: &str, corrupt: &CorruptObjects) -> Statu
     })
 }
 
-/// The status of a failed call of the registry.
+/// Returns the status of a failed registry call.
 fn api_status(error: &ApiError) -> Status {
     let text = error.to_string();
     match error {
@@ -263,20 +262,20 @@ fn api_status(error: &ApiError) -> Status {
     }
 }
 
-/// The status of a failed watch, as its ERROR event. What differs from other reads is what a watch
-/// was asked for: to go on from a version, and to tell of objects that somebody else read.
+/// Returns the status of a failed watch, as sent in its ERROR event. It differs from that of other
+/// reads for expired versions and for objects that cannot be decoded.
 pub(crate) fn watch_status(error: &ReadError) -> Status {
     let text = error.to_string();
     match error {
         ReadError::Expired { .. } => Status::failure(410, "Expired", text),
-        // The wire's word; Go's constant for it is called otherwise.
+        // The reason on the wire; Go's constant has another name.
         ReadError::Undecodable(_) => Status::failure(500, "StorageReadError", text),
         ReadError::Unconvertible(_) => Status::failure(500, "InternalError", text),
         other => read_status(other),
     }
 }
 
-/// The status of a failed get or list.
+/// Returns the status of a failed get or list.
 fn read_status(error: &ReadError) -> Status {
     let text = error.to_string();
     match error {
@@ -312,7 +311,7 @@ fn read_status(error: &ReadError) -> Status {
         | ReadError::VersionWithContinue
         | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
         ReadError::Undecodable(_) => internal(&text),
-        // Upstream has no reason for it, and clients show none.
+        // Upstream has no reason for it, and clients print none.
         ReadError::Unconvertible(_) => Status::failure(500, "", text),
         ReadError::Corrupt(corrupt) => corrupt_list(text, "", corrupt),
         ReadError::Stopped => {
@@ -360,7 +359,7 @@ fn internal(detail: &str) -> Status {
     })
 }
 
-/// Details about `name` of `resource`, a plural with its group: `deployments.apps`.
+/// Returns details about `name` of `resource`, a plural with its group: `deployments.apps`.
 fn about(resource: &str, name: &str) -> StatusDetails {
     let (kind, group) = resource.split_once('.').unwrap_or((resource, ""));
     StatusDetails {
@@ -378,7 +377,7 @@ fn retry_after(seconds: u16) -> StatusDetails {
     }
 }
 
-/// Whole seconds, rounded up: to come back too early would be refused again.
+/// Returns whole seconds, rounded up, so that a client does not retry too early.
 fn seconds(duration: Duration) -> u16 {
     let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     u16::try_from(whole).unwrap_or(u16::MAX)

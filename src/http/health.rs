@@ -1,5 +1,5 @@
-//! `/healthz`, `/livez` and `/readyz` (§8.7): named checks in upstream's text format. What the checks
-//! look at is given by the process, except those about the wire itself and the caches.
+//! `/healthz`, `/livez` and `/readyz`: named checks in kube-apiserver's text format. The process
+//! supplies the checks, except those of the HTTP layer itself and of the caches.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use super::Wire;
-use super::config::{HealthCheck, WireConfig};
-use super::error::WireError;
+use super::HttpState;
+use super::config::{HealthCheck, HttpConfig};
+use super::error::HttpError;
 use super::query::Query;
 use super::response::response;
 
-/// How long one check may take before it counts as failed: probes usually give up after as much.
+/// The time limit of one check; probes usually have the same timeout.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which question is asked.
+/// A health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// The older question for both.
+    /// The deprecated endpoint, which combines the other two.
     Healthz,
-    /// Whether the process is worth keeping.
+    /// Whether the process should be kept running.
     Livez,
-    /// Whether requests should be sent to it.
+    /// Whether the server should receive requests.
     Readyz,
 }
 
 impl Endpoint {
-    /// The endpoint of this path segment.
+    /// Returns the endpoint of this path segment.
     pub(crate) fn from_path(segment: &str) -> Option<Self> {
         match segment {
             "healthz" => Some(Self::Healthz),
@@ -50,46 +50,46 @@ impl Endpoint {
     }
 }
 
-/// One check and how it went.
+/// The name of a check and its result.
 type Outcome = (String, Result<(), String>);
 
-/// The checks that failed when they were last asked for; bounded by how many there are. Anybody may
-/// ask, as often as they like, so only what changes is logged.
+/// The names of the checks that failed last time. Used to log only changes, since anyone may probe
+/// as often as they like.
 #[derive(Debug, Default)]
-pub(crate) struct Failing(Mutex<BTreeSet<String>>);
+pub(crate) struct FailingChecks(Mutex<BTreeSet<String>>);
 
-impl Failing {
-    fn note(&self, (name, outcome): &Outcome) {
+impl FailingChecks {
+    fn record(&self, (name, outcome): &Outcome) {
         let mut names = self.0.lock();
         match outcome {
             Err(reason) if names.insert(name.clone()) => {
-                tracing::warn!(check = name, reason, "a health check failed");
+                tracing::warn!(check = name, reason, "health check failed");
             }
             Ok(()) if names.remove(name) => {
-                tracing::info!(check = name, "a health check is good again")
+                tracing::info!(check = name, "health check recovered")
             }
             _ => {}
         }
     }
 }
 
-/// Answers `endpoint`, or one check of it by name.
-pub(crate) async fn answer(
-    wire: &Wire,
+/// Responds to a request for `endpoint`, or for one of its checks by name.
+pub(crate) async fn respond(
+    state: &HttpState,
     endpoint: Endpoint,
     name: &str,
     query: &Query,
-) -> Result<Response, WireError> {
-    let caches = wire.registry.cache_readiness();
-    let mut outcomes = outcomes(endpoint, name, caches, &wire.config).await;
+) -> Result<Response, HttpError> {
+    let caches = state.registry.cache_readiness();
+    let mut outcomes = outcomes(endpoint, name, caches, &state.config).await;
     outcomes
         .iter()
-        .for_each(|outcome| wire.failing.note(outcome));
+        .for_each(|outcome| state.failing_checks.record(outcome));
     if name.is_empty() {
         return Ok(summary(endpoint, query, &outcomes));
     }
     match outcomes.pop() {
-        None => Err(WireError::NoSuchPath),
+        None => Err(HttpError::NoSuchPath),
         Some((_, Ok(()))) => Ok(text(StatusCode::OK, "ok".to_owned())),
         Some((_, Err(_))) => {
             let body = "internal server error: reason withheld\n".to_owned();
@@ -98,17 +98,17 @@ pub(crate) async fn answer(
     }
 }
 
-/// The checks of `endpoint`, or only the one called `name` when that is not empty.
+/// Runs the checks of `endpoint`, or only the one called `name` if that is not empty.
 async fn outcomes(
     endpoint: Endpoint,
     name: &str,
     caches: Vec<Outcome>,
-    config: &WireConfig,
+    config: &HttpConfig,
 ) -> Vec<Outcome> {
-    let asked = |check: &str| name.is_empty() || name == check;
+    let selected = |check: &str| name.is_empty() || name == check;
     let mut outcomes = vec![("ping".to_owned(), Ok(()))];
     if endpoint != Endpoint::Livez {
-        let checks = config.checks.iter().filter(|check| asked(check.name()));
+        let checks = config.checks.iter().filter(|check| selected(check.name()));
         outcomes.extend(join_all(checks.map(run)).await);
     }
     if endpoint == Endpoint::Readyz {
@@ -121,14 +121,14 @@ async fn outcomes(
         };
         outcomes.push(("shutdown".to_owned(), shutdown));
     }
-    outcomes.retain(|(check, _)| asked(check));
+    outcomes.retain(|(check, _)| selected(check));
     outcomes
 }
 
 async fn run(check: &HealthCheck) -> Outcome {
     let outcome = match tokio::time::timeout(CHECK_TIMEOUT, check.run()).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(format!("no answer within {CHECK_TIMEOUT:?}")),
+        Err(_) => Err(format!("no respond within {CHECK_TIMEOUT:?}")),
     };
     (check.name().to_owned(), outcome)
 }
@@ -146,7 +146,7 @@ fn summary(endpoint: Endpoint, query: &Query, outcomes: &[Outcome]) -> Response 
             Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
             Err(_) => {
                 failed = true;
-                // Probes need no credential: why it failed is for the log.
+                // Probes need no credentials, so the reason goes to the log only.
                 lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
             }
         }
@@ -180,25 +180,28 @@ mod tests {
 
     use super::*;
 
-    async fn told(response: Response) -> String {
+    async fn code_and_body(response: Response) -> String {
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         format!("{code} {}", String::from_utf8(body.to_vec()).unwrap())
     }
 
-    async fn check(endpoint: Endpoint, query: &str, config: &WireConfig, expect: &str) {
+    async fn check(endpoint: Endpoint, query: &str, config: &HttpConfig, expect: &str) {
         let caches = vec![("pods".to_owned(), Ok(()))];
         let outcomes = outcomes(endpoint, "", caches, config).await;
         let query = Query::parse(query).unwrap();
-        assert_eq!(told(summary(endpoint, &query, &outcomes)).await, expect);
+        assert_eq!(
+            code_and_body(summary(endpoint, &query, &outcomes)).await,
+            expect
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_text_format() {
         use Endpoint::{Healthz, Livez, Readyz};
-        let mut config = WireConfig {
+        let mut config = HttpConfig {
             checks: vec![HealthCheck::new("storage", || async { Ok(()) })],
-            ..WireConfig::default()
+            ..HttpConfig::default()
         };
         check(Readyz, "", &config, "200 ok").await;
         let verbose = "200 [+]ping ok\n[+]storage ok\n[+]watchcache/pods ok\n[+]shutdown ok\n\
@@ -223,7 +226,8 @@ mod tests {
         config.checks = vec![HealthCheck::new("storage", std::future::pending)];
         check(Healthz, "", &config, failed).await;
 
-        // Together and not one after the other, or a probe gives up; and one by name alone.
+        // Checks run concurrently, otherwise a probe would time out; a single check can be
+        // requested by name.
         let stuck = |name| HealthCheck::new(name, std::future::pending);
         config.checks = vec![stuck("a"), stuck("b"), stuck("c")];
         let started = tokio::time::Instant::now();
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(
             started.elapsed(),
             CHECK_TIMEOUT,
-            "the others were not asked"
+            "the other checks did not run"
         );
 
         config.checks.clear();

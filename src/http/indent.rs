@@ -1,13 +1,13 @@
-//! Indented JSON from compact JSON, chunk by chunk, as Go's `json.Indent` lays it out: what people
-//! see in curl. It only moves white space; it does not check the JSON.
+//! Indents compact JSON chunk by chunk, in the layout of Go's `json.Indent`, as kube-apiserver does
+//! for curl. It does not validate the JSON.
 
-/// Where in a JSON text the last chunk ended.
+/// The state of indentation between two chunks of a JSON text.
 #[derive(Debug, Default)]
 pub(crate) struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The last byte opened an object or array, of which it is not yet known whether it is empty.
+    /// Whether the last byte opened an object or array that may still turn out to be empty.
     opened: bool,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_cut_gives_the_same_text() {
+    fn chunk_boundaries_do_not_change_the_output() {
         let compact = br#"{"a":"x\"{,}\\","b":[1,{"c":null}],"d":{},"e":[ ], "f":-1.5}"#;
         let expect = r#"{
   "a": "x\"{,}\\",

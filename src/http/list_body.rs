@@ -1,5 +1,5 @@
-//! The body of a list: head, items, tail, made in chunks from objects that the cache holds (§8.4).
-//! The same bytes come out however the chunks fall.
+//! The body of a list: head, items and tail, encoded in chunks from the objects of the cache. The
+//! bytes do not depend on the chunk boundaries.
 
 use std::sync::Arc;
 
@@ -15,18 +15,19 @@ use super::protobuf::Schema;
 use super::render::Renderer;
 use super::response::yaml;
 
-/// A chunk is sent when it has this many bytes: enough to make writes cheap. A list on its way holds two
-/// or three (`chunks` looks ahead), and there are no more lists than seats for reads.
+/// A chunk is sent when it has this many bytes: enough to make writes cheap. A list in flight holds
+/// two or three chunks (`chunks` looks ahead), and the number of lists is limited by the in-flight
+/// limit of reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The room beside it for the item that completes a chunk. A larger one makes the buffer grow, which can copy
-/// the whole chunk.
-const ITEM_BYTES_USUAL: usize = 16 << 10;
+/// Extra capacity for the item that completes a chunk. A larger item makes the buffer grow, which
+/// can copy the whole chunk.
+const ITEM_BYTES_RESERVED: usize = 16 << 10;
 
-/// A list on its way out.
+/// A source of the chunks of a JSON list.
 pub(crate) struct ListSource {
     renderer: Renderer,
-    /// Not yet sent.
+    /// `None` once sent.
     head: Option<String>,
     items: std::vec::IntoIter<Arc<Object>>,
     first: bool,
@@ -34,7 +35,7 @@ pub(crate) struct ListSource {
 }
 
 impl ListSource {
-    /// `list`, which is of `shard` if one was asked for, as `renderer` shows it.
+    /// Creates the source of `list` in the form of `renderer`; `shard` is the requested shard.
     pub(crate) fn new(renderer: Renderer, list: ObjectList, shard: Option<&ShardSelector>) -> Self {
         let metadata = list_metadata(&list, shard);
         let head = match renderer.form() {
@@ -56,26 +57,26 @@ impl ListSource {
     }
 }
 
-/// The same list in protobuf. Its length goes before its items, so each is encoded twice: once for its
-/// length alone, and once on its way out. To keep what the first time made would hold a whole list in
-/// memory for each client that takes its time.
+/// A source of the chunks of a protobuf list. The length of a list precedes its items, so each item
+/// is encoded twice: first for its length, then for output. Keeping the first encoding would hold a
+/// whole list in memory for each slow client.
 pub(crate) struct ProtobufListSource {
     renderer: Renderer,
     schema: Arc<Schema>,
     item_type: (String, String),
-    /// Not yet sent.
+    /// `None` once sent.
     head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<Object>>,
 }
 
-/// Items encoded in one go; between two goes others may run.
+/// How many items are encoded between two yields to the runtime.
 const PROTOBUF_ITEMS: usize = 128;
 
 impl ProtobufListSource {
-    /// `list` as `renderer` shows it, by the messages of `schema`.
+    /// Creates the source of `list` in the form of `renderer`, with the messages of `schema`.
     ///
     /// # Errors
-    /// An object cannot be written so.
+    /// An object has no protobuf encoding.
     pub(crate) async fn new(
         renderer: Renderer,
         schema: Arc<Schema>,
@@ -130,20 +131,21 @@ impl ChunkSource for ProtobufListSource {
     }
 }
 
-/// The same list in YAML, an item at a time: a client may ask for all there is as YAML too.
+/// A source of the chunks of a YAML list, encoded item by item: a list in YAML may be as large as
+/// any.
 pub(crate) struct YamlListSource {
     renderer: Renderer,
-    /// Not yet sent.
+    /// `None` once sent.
     head: Option<String>,
     items: std::vec::IntoIter<Arc<Object>>,
     tail: Option<String>,
 }
 
 impl YamlListSource {
-    /// `list` as `renderer` shows it, which is not as a Table.
+    /// Creates the source of `list` in the form of `renderer`, which must not be a Table.
     ///
     /// # Errors
-    /// The list's metadata cannot be written, which are ours.
+    /// The list's metadata cannot be encoded.
     pub(crate) fn new(
         renderer: Renderer,
         list: ObjectList,
@@ -192,14 +194,14 @@ impl ChunkSource for YamlListSource {
 fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
     let mut metadata = format!(r#"{{"resourceVersion":"{}""#, list.resource_version);
     if let Some(token) = &list.continue_token {
-        // A token is URL-safe base64: nothing in it needs escaping.
+        // A continue token is URL-safe base64: nothing in it needs escaping.
         metadata.push_str(&format!(r#","continue":"{token}""#));
     }
     if let Some(remaining) = list.remaining {
         metadata.push_str(&format!(r#","remainingItemCount":{remaining}"#));
     }
     if let Some(shard) = shard {
-        // The canonical text has nothing that needs escaping either.
+        // The canonical selector needs no escaping either.
         metadata.push_str(&format!(r#","shardInfo":{{"selector":"{shard}"}}"#));
     }
     metadata.push('}');
@@ -211,7 +213,7 @@ impl ChunkSource for ListSource {
         if self.ended {
             return None;
         }
-        let mut out = BytesMut::with_capacity(CHUNK_BYTES + ITEM_BYTES_USUAL);
+        let mut out = BytesMut::with_capacity(CHUNK_BYTES + ITEM_BYTES_RESERVED);
         if let Some(head) = self.head.take() {
             out.put_slice(head.as_bytes());
         }
@@ -269,9 +271,9 @@ mod tests {
         );
     }
 
-    /// The documents of the two must be the same; a Table has its own way.
+    /// The YAML and the JSON list must be the same document; Tables are tested elsewhere.
     #[test]
-    fn yaml_says_what_json_says() {
+    fn yaml_equals_json() {
         for count in [0, 1, 300] {
             let objects = (0..count).map(|n| object(&format!("m{n:03}"), n, EventType::Added, 400));
             let page = ObjectList {
@@ -285,23 +287,23 @@ mod tests {
                 std::iter::from_fn(|| source.next_chunk().map(Result::unwrap)).collect();
             assert!(chunks.iter().all(|chunk| chunk.len() < 2 * CHUNK_BYTES));
             let yaml = String::from_utf8(chunks.concat()).unwrap();
-            let told: Value =
+            let actual: Value =
                 serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{e}: {yaml}"));
-            assert_eq!(told, json, "{count}");
+            assert_eq!(actual, json, "{count}");
         }
     }
 
     #[test]
-    fn a_page_says_how_to_go_on() {
+    fn a_page_has_a_continue_token() {
         let page = ObjectList {
             continue_token: Some("abc".to_owned()),
             remaining: Some(3),
             ..list(vec![object("a", 5, EventType::Added, 0)])
         };
-        let told: Value = serde_json::from_str(&text(pods_as(Form::Object), page)).unwrap();
+        let actual: Value = serde_json::from_str(&text(pods_as(Form::Object), page)).unwrap();
         let expect = json!({"resourceVersion": "9", "continue": "abc", "remainingItemCount": 3});
-        assert_eq!(told["metadata"], expect);
-        assert_eq!(told["items"][0]["metadata"]["resourceVersion"], "5");
+        assert_eq!(actual["metadata"], expect);
+        assert_eq!(actual["items"][0]["metadata"]["resourceVersion"], "5");
     }
 
     #[test]
@@ -316,19 +318,19 @@ mod tests {
                 .iter()
                 .all(|chunk| chunk.len() < CHUNK_BYTES + 11_000)
         );
-        let told: Value = serde_json::from_slice(&chunks.concat()).unwrap();
-        assert_eq!(told["items"].as_array().unwrap().len(), 50);
-        assert_eq!(told["items"][49]["metadata"]["name"], "o49");
+        let actual: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+        assert_eq!(actual["items"].as_array().unwrap().len(), 50);
+        assert_eq!(actual["items"][49]["metadata"]["name"], "o49");
     }
 
     #[test]
     fn other_forms() {
         let items = || list(vec![object("a", 5, EventType::Added, 0)]);
         let partial = text(pods_as(Form::Metadata), items());
-        let told: Value = serde_json::from_str(&partial).unwrap();
-        assert_eq!(told["kind"], "PartialObjectMetadataList");
+        let actual: Value = serde_json::from_str(&partial).unwrap();
+        assert_eq!(actual["kind"], "PartialObjectMetadataList");
         assert_eq!(
-            told["items"][0],
+            actual["items"][0],
             json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"name": "a", "resourceVersion": "5"},
@@ -340,18 +342,18 @@ mod tests {
             (IncludeObject::Object, json!("Pod")),
         ] {
             let renderer = Renderer::unconverted(config_maps(), Form::Table(include));
-            let told: Value = serde_json::from_str(&text(renderer, items())).unwrap();
-            assert_eq!(told["kind"], "Table");
-            assert_eq!(told["metadata"]["resourceVersion"], "9");
-            let columns = told["columnDefinitions"].as_array().unwrap();
+            let actual: Value = serde_json::from_str(&text(renderer, items())).unwrap();
+            assert_eq!(actual["kind"], "Table");
+            assert_eq!(actual["metadata"]["resourceVersion"], "9");
+            let columns = actual["columnDefinitions"].as_array().unwrap();
             let column = columns[0].as_object().unwrap();
             let keys: Vec<_> = column.keys().collect();
             assert_eq!(keys, ["description", "format", "name", "priority", "type"]);
             assert_eq!(
-                told["rows"][0]["cells"].as_array().unwrap().len(),
+                actual["rows"][0]["cells"].as_array().unwrap().len(),
                 columns.len()
             );
-            assert_eq!(told["rows"][0]["object"]["kind"], kind, "{include:?}");
+            assert_eq!(actual["rows"][0]["object"]["kind"], kind, "{include:?}");
         }
     }
 }

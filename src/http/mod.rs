@@ -1,12 +1,12 @@
-//! The wire: routes, requests, negotiation, bodies, discovery. It turns HTTP into calls of
-//! `registry` and its answers into bytes; it decides nothing about objects, and who may call is
-//! decided before it, in `server`.
+//! The HTTP API: routing, content negotiation, request and response bodies, discovery. Translates
+//! HTTP requests into calls of `registry` and results into responses. Authentication and
+//! authorization run before it, in `server`.
 
-// In reading order: what is asked, how it is answered, in which bytes, and about what else.
+// In reading order: requests, responses, encodings, other documents.
 mod config;
-mod place;
 mod query;
 mod request_info;
+mod verb_check;
 
 mod options;
 mod ordered;
@@ -17,12 +17,12 @@ mod accept;
 mod error;
 
 mod chunks;
-mod held_body;
+mod expected_kind;
+mod guarded_body;
 mod indent;
 mod list_body;
 mod render;
 mod response;
-mod wanted_kind;
 mod warning;
 mod watch_body;
 mod websocket;
@@ -43,21 +43,21 @@ use std::sync::Arc;
 
 use crate::registry::Registry;
 
-pub use config::{HealthCheck, WireConfig};
+pub use config::{HealthCheck, HttpConfig};
 pub(crate) use documents::git_version;
-pub use held_body::HeldBody;
+pub use guarded_body::GuardedBody;
 pub use request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
-pub use response::refusal;
-pub use serve::TakenBy;
-pub use websocket::is_asked_for as asks_for_websocket;
+pub use response::error_response;
+pub use serve::SendDeadline;
+pub use websocket::is_upgrade as is_websocket_upgrade;
 
-use serve::Wire;
+use serve::HttpState;
 
-/// The API as an axum router. Every path is answered, unknown ones by a 404 `Status`; authentication
-/// and authorization are layered on by `server`.
-pub fn router(registry: Arc<Registry>, wire: WireConfig) -> axum::Router {
-    let wire = Arc::new(Wire::new(registry, wire));
-    axum::Router::new().fallback(serve::serve).with_state(wire)
+/// Returns the API as an axum router. Unknown paths get a 404 `Status`; `server` layers
+/// authentication and authorization on top.
+pub fn router(registry: Arc<Registry>, config: HttpConfig) -> axum::Router {
+    let state = Arc::new(HttpState::new(registry, config));
+    axum::Router::new().fallback(serve::serve).with_state(state)
 }
 
 #[cfg(test)]

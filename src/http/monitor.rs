@@ -1,5 +1,5 @@
-//! Counting requests: under which labels one counts, from its head to the last byte of its answer,
-//! and the scrape that tells of them. What is answered is not known here.
+//! Request metrics: the labels of a request, counted when the last byte of its response is sent,
+//! and the `/metrics` endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,69 +13,74 @@ use crate::metrics::{Format, Held, RequestLabels, RequestMetrics, RequestScope, 
 use crate::registry::{StorageError, WatchItem};
 
 use super::accept::clauses;
-use super::error::WireError;
-use super::held_body::HeldBody;
+use super::error::HttpError;
+use super::guarded_body::GuardedBody;
 use super::query::Query;
 use super::request_info::{InvalidPath, RequestInfo, Verb};
 use super::response::{accepts_gzip, text};
-use super::serve::{TakenBy, Wire};
+use super::serve::{HttpState, SendDeadline};
 use super::verbs::accept_of;
 
-/// How long storage may take to say how large it is; a scrape does not wait for one that is away.
+/// The time limit for storage to report its size during a scrape.
 const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The documents that count each for itself; other paths that are no resources count as one.
+/// Non-resource paths with their own label value; all others share one.
 const DOCUMENTS: [&str; 9] = [
     "api", "apis", "healthz", "livez", "metrics", "openapi", "readyz", "version", "",
 ];
 
-/// A request while it is counted. It counts when it is dropped.
+/// Records the metrics of a request when dropped.
 #[derive(Debug)]
-pub(crate) struct Monitored {
+pub(crate) struct RequestMonitor {
     metrics: Arc<RequestMetrics>,
-    began: Instant,
-    /// `None` as long as there is no answer.
+    started: Instant,
+    /// `None` until there is a response.
     code: Option<u16>,
     _long_running: Option<Held>,
 }
 
-impl Monitored {
-    /// A request that has just come.
+impl RequestMonitor {
+    /// Starts monitoring a request that has just arrived.
     pub(crate) fn begin(
-        wire: &Wire,
+        state: &HttpState,
         parts: &Parts,
         info: &Result<RequestInfo, InvalidPath>,
     ) -> Self {
-        let labels = labels(wire, parts, info);
+        let labels = labels(state, parts, info);
         let watch = labels.is_watch();
-        let metrics = wire.config.metrics.http().requests(labels);
+        let metrics = state.config.metrics.http().requests(labels);
         Self {
             _long_running: watch.then(|| metrics.long_running()),
             metrics,
-            began: Instant::now(),
+            started: Instant::now(),
             code: None,
         }
     }
 
-    /// Its answer, with which it counts when that is sent or given up.
-    pub(crate) fn answered(mut self, response: Response) -> Response {
+    /// Moves the monitor into the body of `response`: it records when that has been sent or
+    /// dropped.
+    pub(crate) fn with_response(mut self, response: Response) -> Response {
         self.code = Some(response.status().as_u16());
-        response.map(|body| HeldBody::around(body, self))
+        response.map(|body| GuardedBody::wrap(body, self))
     }
 }
 
-impl Drop for Monitored {
+impl Drop for RequestMonitor {
     fn drop(&mut self) {
         match self.code {
-            Some(code) => self.metrics.answered(code, self.began.elapsed()),
+            Some(code) => self.metrics.answered(code, self.started.elapsed()),
             None => self.metrics.aborted(),
         }
     }
 }
 
-/// The labels of a request. What it names counts only if it is served, else anyone could make labels
-/// without end.
-fn labels(wire: &Wire, parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -> RequestLabels {
+/// Returns the labels of a request. Names in the path become labels only if they are served,
+/// otherwise clients could create an unlimited number of series.
+fn labels(
+    state: &HttpState,
+    parts: &Parts,
+    info: &Result<RequestInfo, InvalidPath>,
+) -> RequestLabels {
     let mut labels = RequestLabels {
         verb: method_label(&parts.method),
         dry_run: "",
@@ -89,7 +94,8 @@ fn labels(wire: &Wire, parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -
     match info {
         Ok(RequestInfo::Resource(request)) => {
             let served =
-                wire.registry
+                state
+                    .registry
                     .resource(&request.group, &request.version, &request.resource);
             if let Some(resource) = served {
                 labels.verb = request.verb.map_or("OTHER", verb_label);
@@ -119,7 +125,7 @@ fn labels(wire: &Wire, parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -
     labels
 }
 
-/// Which part of a resource a request is about, as upstream sees it.
+/// Returns the scope of a request as upstream defines it.
 pub(crate) fn scope_of(named: bool, namespaced: bool) -> RequestScope {
     match (named, namespaced) {
         (true, _) => RequestScope::Resource,
@@ -128,18 +134,18 @@ pub(crate) fn scope_of(named: bool, namespaced: bool) -> RequestScope {
     }
 }
 
-/// Counts what a watch is sent.
+/// Counts the frames and bytes that a watch sends.
 #[derive(Debug)]
 pub(crate) struct WatchMeter {
     pub(crate) metrics: Arc<WatchMetrics>,
     pub(crate) scope: RequestScope,
-    /// When it was asked for.
-    pub(crate) began: Instant,
+    /// When the watch request arrived.
+    pub(crate) started: Instant,
 }
 
 impl WatchMeter {
-    /// A frame of so many bytes, which tells of `item`.
-    pub(crate) fn sent(&self, item: &WatchItem, bytes: usize) {
+    /// Counts a frame of `bytes` bytes that encodes `item`.
+    pub(crate) fn count(&self, item: &WatchItem, bytes: usize) {
         self.metrics.sent(bytes);
         let initial_events_end = matches!(
             item,
@@ -149,7 +155,7 @@ impl WatchMeter {
             }
         );
         if initial_events_end {
-            let elapsed = self.began.elapsed();
+            let elapsed = self.started.elapsed();
             self.metrics.initial_state_sent(self.scope, elapsed);
         }
     }
@@ -179,7 +185,7 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// Anything but the one value that there is will be refused.
+/// Returns the label of `dryRun`; any value other than `All` will be rejected.
 fn dry_run_label(query: Option<&str>) -> &'static str {
     let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
     match query.get("dryRun") {
@@ -189,27 +195,32 @@ fn dry_run_label(query: Option<&str>) -> &'static str {
     }
 }
 
-/// Answers `/metrics`.
-pub(crate) async fn scrape(wire: &Wire, parts: &Parts) -> Result<Response, WireError> {
-    let http = wire.config.metrics.http();
-    http.reads_in_flight.set(wire.reads_in_flight() as i64);
-    http.writes_in_flight.set(wire.writes_in_flight() as i64);
-    let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, wire.registry.storage_bytes()).await;
-    let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no answer".to_owned())));
+/// Responds to a scrape of `/metrics`.
+pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response, HttpError> {
+    let http = state.config.metrics.http();
+    http.reads_in_flight.set(state.reads_in_flight() as i64);
+    http.writes_in_flight.set(state.writes_in_flight() as i64);
+    let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, state.registry.storage_bytes()).await;
+    let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no response".to_owned())));
     let size = size.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a scrape goes without the storage's size");
+        tracing::debug!(%error, "storage size missing from scrape");
         None
     });
-    wire.config.metrics.storage_size(size);
+    state.config.metrics.storage_size(size);
     let format = format(accept_of(parts)?.as_deref());
-    let told = wire.config.metrics.render(format);
-    let mut response = text(format.content_type(), told, accepts_gzip(&parts.headers))?;
-    let until = Instant::now() + wire.config.request_timeout;
-    response.extensions_mut().insert(TakenBy::from(until));
+    let rendered = state.config.metrics.render(format);
+    let mut response = text(
+        format.content_type(),
+        rendered,
+        accepts_gzip(&parts.headers),
+    )?;
+    let until = Instant::now() + state.config.request_timeout;
+    response.extensions_mut().insert(SendDeadline::from(until));
     Ok(response)
 }
 
-/// The first acceptable clause wins; a scraper that accepts neither is answered all the same.
+/// Returns the exposition format; the first acceptable clause wins, and a scraper that accepts
+/// neither gets the text format.
 fn format(accept: Option<&str>) -> Format {
     clauses(accept)
         .into_iter()

@@ -1,9 +1,9 @@
-//! OpenAPI over HTTP: which documents there are, in which form a client gets one, and what is kept of
-//! them. What is in them is told by `schema`.
+//! The OpenAPI endpoints: id documents exist, negotiation of their form, caching. Their content
+//! comes from `schema`.
 //!
-//! A document is made when somebody asks for it, by one task at a time because a large one takes tens of
-//! megabytes while it is made, and kept compressed. It is told from later ones by a hash of what it is made
-//! of, so that the index of all costs none.
+//! A document is built on first request and cached compressed. Only one is built at a time, because
+//! building a large one takes tens of megabytes. A document is identified by a hash of its inputs,
+//! so that the index needs no documents.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -30,27 +30,27 @@ use crate::tasks::Tasks;
 
 use super::accept::clauses;
 use super::documents::git_version;
-use super::error::WireError;
+use super::error::HttpError;
 use super::ordered::{OPENAPI_V2, OPENAPI_V3, Ordered};
 use super::response::{accepts_gzip, response, set};
 
 const JSON: &str = "application/json";
 /// OpenAPI v2 in protobuf.
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// What clients in use call it. It is no valid media type, so it is never answered: Go's clients fail to
-/// parse it.
+/// The name that current clients send. It is not a valid media type, so it is never returned: Go's
+/// clients fail to parse it.
 const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 /// OpenAPI v3 in protobuf.
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
-/// What clients in use call it; as with v2.
+/// The name that current clients send; see [`V2_PROTOBUF_OLD`].
 const V3_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// How long a document that is named by its hash may be kept by clients, in seconds: a year.
+/// `Cache-Control` of a document whose URL contains its hash: one year.
 const IMMUTABLE: &str = "public, immutable, max-age=31536000";
 
-/// One document.
+/// Identifies a document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Which {
+enum DocumentId {
     /// v3 of a group and version, by its path below the index: `api/v1`, `apis/apps/v1`.
     V3(String),
     /// The same in protobuf.
@@ -59,31 +59,31 @@ enum Which {
     V2Protobuf,
 }
 
-/// The documents that were asked for. Bounded by the groups that are served: those of others go when the
-/// next one is made.
+/// Builds and caches documents. The cache is bounded by the number of served groups: documents of
+/// groups that are no longer served are dropped when the next one is built.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    kept: Mutex<HashMap<Which, Kept>>,
+    cached: Mutex<HashMap<DocumentId, CachedDocument>>,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedDocument {
     hash: String,
     gzip: Bytes,
 }
 
-/// A request for a document.
-pub(crate) struct Asked<'a> {
+/// A request for an OpenAPI document.
+pub(crate) struct DocumentRequest<'a> {
     pub(crate) resources: &'a [Arc<Resource>],
     pub(crate) types: &'a Arc<Types>,
     pub(crate) tasks: &'a Tasks,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) accept: Option<&'a str>,
-    /// Of the query.
+    /// The `hash` of the query.
     pub(crate) hash: Option<&'a str>,
 }
 
-/// `/openapi/v3`: where each group's document is.
+/// Returns the document of `/openapi/v3`: the URL of each group's document.
 pub(crate) fn index(resources: &[Arc<Resource>]) -> Value {
     let mut paths = Map::new();
     for resource in resources {
@@ -98,27 +98,36 @@ pub(crate) fn index(resources: &[Arc<Resource>]) -> Value {
 }
 
 impl Documents {
-    /// `/openapi/v3/<path>`
-    pub(crate) async fn v3(&self, asked: Asked<'_>, path: &str) -> Result<Response, WireError> {
-        let resources = served(asked.resources, Some(path));
+    /// Responds to `/openapi/v3/<path>`.
+    pub(crate) async fn v3(
+        &self,
+        request: DocumentRequest<'_>,
+        path: &str,
+    ) -> Result<Response, HttpError> {
+        let resources = served(request.resources, Some(path));
         if resources.is_empty() {
-            return Err(WireError::NoSuchPath);
+            return Err(HttpError::NoSuchPath);
         }
-        let form = clauses(asked.accept).iter().find_map(|clause| {
+        let form = clauses(request.accept).iter().find_map(|clause| {
             if clause.covers(JSON) {
-                return Some((Which::V3(path.to_owned()), JSON));
+                return Some((DocumentId::V3(path.to_owned()), JSON));
             }
             let protobuf = clause.covers(V3_PROTOBUF) || clause.covers(V3_PROTOBUF_OLD);
-            protobuf.then_some((Which::V3Protobuf(path.to_owned()), V3_PROTOBUF))
+            protobuf.then_some((DocumentId::V3Protobuf(path.to_owned()), V3_PROTOBUF))
         });
-        let Some((which, content_type)) = form else {
-            return Err(WireError::NotAcceptable {
+        let Some((id, content_type)) = form else {
+            return Err(HttpError::NotAcceptable {
                 accepted: format!("{JSON}, {V3_PROTOBUF}"),
             });
         };
         let hash = hash_of(&resources);
-        if let Some(other) = asked.hash.filter(|given| *given != hash) {
-            tracing::debug!(other, hash, path, "a client asks for an older document");
+        if let Some(other) = request.hash.filter(|given| *given != hash) {
+            tracing::debug!(
+                other,
+                hash,
+                path,
+                "client requests an outdated OpenAPI document"
+            );
             let mut moved = response(StatusCode::MOVED_PERMANENTLY, JSON, Body::empty());
             set(
                 &mut moved,
@@ -127,90 +136,91 @@ impl Documents {
             );
             return Ok(moved);
         }
-        let kept = self.get(&asked, which, hash, resources).await?;
-        let mut answer = answer(&asked, &kept, content_type);
-        if asked.hash.is_some() {
+        let cached = self.get(&request, id, hash, resources).await?;
+        let mut response = respond(&request, &cached, content_type);
+        if request.hash.is_some() {
             let immutable = HeaderValue::from_static(IMMUTABLE);
-            answer.headers_mut().insert(CACHE_CONTROL, immutable);
-            set(&mut answer, EXPIRES, &a_year_from_now());
+            response.headers_mut().insert(CACHE_CONTROL, immutable);
+            set(&mut response, EXPIRES, &a_year_from_now());
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// `/openapi/v2`
-    pub(crate) async fn v2(&self, asked: Asked<'_>) -> Result<Response, WireError> {
-        let form = clauses(asked.accept).iter().find_map(|clause| {
+    /// Responds to `/openapi/v2`.
+    pub(crate) async fn v2(&self, request: DocumentRequest<'_>) -> Result<Response, HttpError> {
+        let form = clauses(request.accept).iter().find_map(|clause| {
             if clause.covers(JSON) {
-                return Some((Which::V2Json, JSON));
+                return Some((DocumentId::V2Json, JSON));
             }
             let protobuf = clause.covers(V2_PROTOBUF) || clause.covers(V2_PROTOBUF_OLD);
-            protobuf.then_some((Which::V2Protobuf, V2_PROTOBUF))
+            protobuf.then_some((DocumentId::V2Protobuf, V2_PROTOBUF))
         });
-        let Some((which, content_type)) = form else {
-            return Err(WireError::NotAcceptable {
+        let Some((id, content_type)) = form else {
+            return Err(HttpError::NotAcceptable {
                 accepted: format!("{JSON}, {V2_PROTOBUF}"),
             });
         };
-        let resources = served(asked.resources, None);
+        let resources = served(request.resources, None);
         let hash = hash_of(&resources);
-        let kept = self.get(&asked, which, hash, resources).await?;
-        Ok(answer(&asked, &kept, content_type))
+        let cached = self.get(&request, id, hash, resources).await?;
+        Ok(respond(&request, &cached, content_type))
     }
 
-    /// The document as it is kept, made if it is not. Cancel safe: what is being made is then lost.
+    /// Returns the document from the cache, or builds it. Cancel safe: a cancelled build is
+    /// discarded.
     async fn get(
         &self,
-        asked: &Asked<'_>,
-        which: Which,
+        request: &DocumentRequest<'_>,
+        id: DocumentId,
         hash: String,
         resources: Vec<Served>,
-    ) -> Result<Kept, WireError> {
-        let mut kept = self.kept.lock().await;
-        if let Some(found) = kept.get(&which).filter(|found| found.hash == hash) {
+    ) -> Result<CachedDocument, HttpError> {
+        let mut cached = self.cached.lock().await;
+        if let Some(found) = cached.get(&id).filter(|found| found.hash == hash) {
             return Ok(found.clone());
         }
-        kept.retain(|which, _| match which {
-            Which::V3(path) | Which::V3Protobuf(path) => {
-                asked.resources.iter().any(|r| path_of(r) == *path)
+        cached.retain(|id, _| match id {
+            DocumentId::V3(path) | DocumentId::V3Protobuf(path) => {
+                request.resources.iter().any(|r| path_of(r) == *path)
             }
-            Which::V2Json | Which::V2Protobuf => true,
+            DocumentId::V2Json | DocumentId::V2Protobuf => true,
         });
-        let types = asked.types.clone();
-        let making = which.clone();
-        let made = asked
+        let types = request.types.clone();
+        let making = id.clone();
+        let built = request
             .tasks
-            .spawn_blocking("openapi", move || make(&making, &types, &resources));
-        let gzip = made
+            .spawn_blocking("openapi", move || build(&making, &types, &resources));
+        let gzip = built
             .await
-            .map_err(|error| WireError::Internal(error.to_string()))?
-            .map_err(|error| WireError::Internal(error.to_string()))?;
-        let made = Kept { hash, gzip };
-        kept.insert(which, made.clone());
-        Ok(made)
+            .map_err(|error| HttpError::Internal(error.to_string()))?
+            .map_err(|error| HttpError::Internal(error.to_string()))?;
+        let built = CachedDocument { hash, gzip };
+        cached.insert(id, built.clone());
+        Ok(built)
     }
 }
 
-/// Makes a document, compressed as it is written: its text is never whole in memory.
-fn make(which: &Which, types: &Types, resources: &[Served]) -> std::io::Result<Bytes> {
+/// Builds a document and compresses it while writing: the text is never in memory as a whole.
+fn build(id: &DocumentId, types: &Types, resources: &[Served]) -> std::io::Result<Bytes> {
     let about = About {
         title: "Kubernetes".to_owned(),
         version: git_version(),
     };
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    match which {
-        Which::V3(_) => {
+    match id {
+        DocumentId::V3(_) => {
             let document = openapi::v3(&about, types, resources);
             serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V3))?;
         }
-        Which::V3Protobuf(_) => {
+        DocumentId::V3Protobuf(_) => {
             let document = openapi::v3(&about, types, resources);
             gzip.write_all(&openapi::v3_protobuf(&document))?;
         }
-        Which::V2Json => {
+        DocumentId::V2Json => {
             let document = openapi::v2(&about, types, resources);
             serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V2))?;
         }
-        Which::V2Protobuf => {
+        DocumentId::V2Protobuf => {
             let document = openapi::v2(&about, types, resources);
             gzip.write_all(&openapi::v2_protobuf(&document))?;
         }
@@ -218,28 +228,32 @@ fn make(which: &Which, types: &Types, resources: &[Served]) -> std::io::Result<B
     gzip.finish().map(Bytes::from)
 }
 
-fn answer(asked: &Asked<'_>, kept: &Kept, content_type: &'static str) -> Response {
-    let etag = format!("\"{}\"", kept.hash);
-    let known = asked.headers.get_all(IF_NONE_MATCH).iter();
+fn respond(
+    request: &DocumentRequest<'_>,
+    cached: &CachedDocument,
+    content_type: &'static str,
+) -> Response {
+    let etag = format!("\"{}\"", cached.hash);
+    let known = request.headers.get_all(IF_NONE_MATCH).iter();
     let known = known.filter_map(|value| value.to_str().ok());
     let mut known = known.flat_map(|value| value.split(',').map(str::trim));
-    let mut answer = if known.any(|tag| tag == etag || tag == "*") {
+    let mut response = if known.any(|tag| tag == etag || tag == "*") {
         response(StatusCode::NOT_MODIFIED, content_type, Body::empty())
-    } else if accepts_gzip(asked.headers) {
-        let body = Body::from(kept.gzip.clone());
-        let mut answer = response(StatusCode::OK, content_type, body);
-        set(&mut answer, CONTENT_ENCODING, "gzip");
-        answer
+    } else if accepts_gzip(request.headers) {
+        let body = Body::from(cached.gzip.clone());
+        let mut response = response(StatusCode::OK, content_type, body);
+        set(&mut response, CONTENT_ENCODING, "gzip");
+        response
     } else {
         let mut plain = Vec::new();
-        match GzDecoder::new(&kept.gzip[..]).read_to_end(&mut plain) {
+        match GzDecoder::new(&cached.gzip[..]).read_to_end(&mut plain) {
             Ok(_) => response(StatusCode::OK, content_type, Body::from(plain)),
-            Err(error) => unreachable!("it was compressed here: {error}"),
+            Err(error) => unreachable!("compressed by this process: {error}"),
         }
     };
-    set(&mut answer, ETAG, &etag);
-    set(&mut answer, VARY, "Accept, Accept-Encoding");
-    answer
+    set(&mut response, ETAG, &etag);
+    set(&mut response, VARY, "Accept, Accept-Encoding");
+    response
 }
 
 fn a_year_from_now() -> String {
@@ -248,7 +262,7 @@ fn a_year_from_now() -> String {
     then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Where the document of a resource's group and version is.
+/// Returns the path of the document of a resource's group and version.
 fn path_of(resource: &Resource) -> String {
     match resource.group.is_empty() {
         true => format!("api/{}", resource.version),
@@ -256,11 +270,11 @@ fn path_of(resource: &Resource) -> String {
     }
 }
 
-/// The resources of one group and version, or all.
+/// Returns the resources of one group and version, or all.
 fn served(resources: &[Arc<Resource>], path: Option<&str>) -> Vec<Served> {
-    let wanted = resources.iter();
-    let wanted = wanted.filter(|resource| path.is_none_or(|path| path_of(resource) == path));
-    wanted.map(|resource| describe(resource)).collect()
+    let selected = resources.iter();
+    let selected = selected.filter(|resource| path.is_none_or(|path| path_of(resource) == path));
+    selected.map(|resource| describe(resource)).collect()
 }
 
 fn describe(resource: &Resource) -> Served {
@@ -290,19 +304,19 @@ fn describe(resource: &Resource) -> Served {
     }
 }
 
-/// The fields that a custom resource's definition makes selectable.
+/// Returns the selectable fields of a custom resource.
 fn selectable(resource: &Resource) -> Vec<String> {
     let columns = resource.columns.fields().iter();
     let labels = columns.map(|column| column.label.to_string());
     labels.filter(|label| !label.is_empty()).collect()
 }
 
-/// What tells documents about these resources apart: all that they are made of.
+/// Returns a hash of everything that a document of these resources is built from.
 fn hash_of(resources: &[Served]) -> String {
     let mut hash = Sha512::new();
     hash.update(git_version());
     for resource in resources {
-        // What is shown of it has every field; a schema is written with its members in order.
+        // The Debug output has every field; a schema is written with its members in order.
         hash.update(format!("{resource:?}"));
     }
     let digest = hash.finalize();

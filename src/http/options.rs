@@ -1,5 +1,5 @@
-//! Options of the verbs, read from a query or a body and checked as §7.1 and §8.6 demand. What the
-//! options do is told by `cacher` and `registry`; defaults that depend on a cache are theirs too.
+//! Decodes and validates request options from the query or the body. The options' semantics are in
+//! `cacher` and `registry`, as are defaults that depend on a cache.
 
 use std::time::Duration;
 
@@ -11,58 +11,59 @@ use crate::api::{
     ResourceVersion, ResourceVersionMatch, StatusCause, WriteOptions,
 };
 
-use super::error::WireError;
+use super::error::HttpError;
 use super::query::Query;
 
-/// The longest field manager, in bytes (upstream's limit).
+/// The maximum length of a field manager in bytes, as upstream.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
-/// The longest `timeoutSeconds` that is told from "for ever": a year. Clocks cannot add what a
-/// client may ask for (2^63 seconds are more than they hold).
+/// The longest `timeoutSeconds` that is applied as given, one year: a client may send up to 2^63
+/// seconds, which overflow the clock.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
-fn bad_request(error: impl std::fmt::Display) -> WireError {
-    WireError::BadRequest(error.to_string())
+fn bad_request(error: impl std::fmt::Display) -> HttpError {
+    HttpError::BadRequest(error.to_string())
 }
 
-fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), WireError> {
+fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), HttpError> {
     if causes.is_empty() {
         Ok(())
     } else {
-        Err(WireError::InvalidOptions { kind, causes })
+        Err(HttpError::InvalidOptions { kind, causes })
     }
 }
 
-/// `resourceVersion`: `None` for `""`.
-fn resource_version(query: &Query) -> Result<Option<ResourceVersion>, WireError> {
+/// Returns the `resourceVersion`; `None` for `""`.
+fn resource_version(query: &Query) -> Result<Option<ResourceVersion>, HttpError> {
     query
         .text("resourceVersion")
         .map(|text| text.parse().map_err(bad_request))
         .transpose()
 }
 
-/// Options of a get.
-pub(crate) fn get_options(query: &Query) -> Result<GetOptions, WireError> {
+/// Decodes the options of a get.
+pub(crate) fn get_options(query: &Query) -> Result<GetOptions, HttpError> {
     Ok(GetOptions {
         resource_version: resource_version(query)?,
     })
 }
 
-/// What a set of [`ListOptions`] is for; the rules differ.
+/// The request that a set of [`ListOptions`] belongs to; validation differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListFor {
-    /// A list, or the selection of a collection delete.
+    /// A list, or the selection of a deletecollection.
     List,
     /// A watch.
     Watch,
 }
 
-/// Options of a list or a watch. `name` is that of a legacy single-object watch.
+/// Decodes and validates the options of a list or a watch. `name` is that of a legacy single-object
+/// watch.
 pub(crate) fn list_options(
     query: &Query,
     purpose: ListFor,
     name: Option<&str>,
-) -> Result<ListOptions, WireError> {
-    // In upstream's order: what cannot be decoded, then what may not be, then the version.
+) -> Result<ListOptions, HttpError> {
+    // In upstream's order: decoding errors, then validation, then the version.
     let labels: LabelSelector = query
         .get("labelSelector")
         .unwrap_or_default()
@@ -96,7 +97,7 @@ pub(crate) fn list_options(
             Some(_) => Some(ResourceVersionMatch::NotOlderThan),
             None => None,
         },
-        // A negative limit is none, as upstream.
+        // A negative limit means no limit, as upstream.
         limit: usize::try_from(limit).unwrap_or(0),
         continue_token: continue_token.map(str::to_owned),
         labels,
@@ -111,7 +112,7 @@ pub(crate) fn list_options(
     })
 }
 
-/// The table of §7.1.
+/// Validates the combination of options like upstream's `ValidateListOptions`.
 fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> Vec<StatusCause> {
     const MATCH: &str = "resourceVersionMatch";
     let version = query.text("resourceVersion");
@@ -180,8 +181,8 @@ fn list_causes(query: &Query, purpose: ListFor, initial_events_given: bool) -> V
     causes
 }
 
-/// Narrows `fields` to the object `name` of the path; fields that were given must be about it alone.
-fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
+/// Narrows `fields` to the object `name` of the path; a given field selector must match that name.
+fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), HttpError> {
     match fields.exact("metadata.name") {
         Some(selected) if selected == name => Ok(()),
         None if fields.is_empty() => {
@@ -192,13 +193,13 @@ fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), WireError> {
             });
             Ok(())
         }
-        _ => Err(WireError::BadRequest(format!(
+        _ => Err(HttpError::BadRequest(format!(
             "the fieldSelector does not ask for metadata.name={name}, which the path names"
         ))),
     }
 }
 
-/// Which write a set of [`WriteOptions`] is for.
+/// The request that a set of [`WriteOptions`] belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteFor {
     /// POST
@@ -221,9 +222,9 @@ impl WriteFor {
     }
 }
 
-/// Options of a create, an update or a patch. Who writes is for the caller to add, as is the manager
-/// of its fields when the query names none.
-pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOptions, WireError> {
+/// Decodes and validates the options of a create, an update or a patch. The caller adds the user,
+/// and a field manager if the query has none.
+pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOptions, HttpError> {
     let mut causes = Vec::new();
     let dry_run: Vec<String> = query
         .all("dryRun")
@@ -287,11 +288,11 @@ fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
     }
 }
 
-/// Options of a delete: of the body when there is one, else of the query.
+/// Decodes the options of a delete from the body, or from the query if there is no body.
 pub(crate) fn delete_options(
     query: &Query,
     body: Option<Value>,
-) -> Result<DeleteOptions, WireError> {
+) -> Result<DeleteOptions, HttpError> {
     let value = match body {
         Some(body) => checked_delete_body(body)?,
         None => delete_query(query)?,
@@ -309,14 +310,14 @@ pub(crate) fn delete_options(
     }
     refuse("DeleteOptions", causes)?;
     serde_json::from_value(value)
-        .map_err(|error| WireError::BadRequest(format!("invalid DeleteOptions: {error}")))
+        .map_err(|error| HttpError::BadRequest(format!("invalid DeleteOptions: {error}")))
 }
 
-/// A body that says it is `DeleteOptions`, or does not say what it is; nulls left out. They are of every version,
-/// as upstream: Go's clients send those of the group that they delete from, which may be anybody's.
-fn checked_delete_body(body: Value) -> Result<Value, WireError> {
+/// Returns the members of a body of kind `DeleteOptions`, or without a kind, except those that are
+/// null. Any apiVersion is accepted, as upstream: Go's clients send that of the resource's group.
+fn checked_delete_body(body: Value) -> Result<Value, HttpError> {
     let Value::Object(mut members) = body else {
-        return Err(WireError::BadRequest(
+        return Err(HttpError::BadRequest(
             "the body of a delete must be an object of kind DeleteOptions".to_owned(),
         ));
     };
@@ -324,7 +325,7 @@ fn checked_delete_body(body: Value) -> Result<Value, WireError> {
         None | Some(Value::Null) => {}
         Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
         Some(other) => {
-            return Err(WireError::BadRequest(format!(
+            return Err(HttpError::BadRequest(format!(
                 "the body of a delete is of kind {other}: it must be of kind \"DeleteOptions\""
             )));
         }
@@ -333,7 +334,7 @@ fn checked_delete_body(body: Value) -> Result<Value, WireError> {
     Ok(Value::Object(members))
 }
 
-fn delete_query(query: &Query) -> Result<Value, WireError> {
+fn delete_query(query: &Query) -> Result<Value, HttpError> {
     let mut options = DeleteOptions {
         grace_period_seconds: query.integer("gracePeriodSeconds")?,
         dry_run: query.all("dryRun").map(str::to_owned).collect(),
@@ -354,7 +355,7 @@ fn delete_query(query: &Query) -> Result<Value, WireError> {
         options.preconditions = Some(preconditions);
     }
     let mut value = serde_json::to_value(options)
-        .map_err(|error| WireError::Internal(format!("delete options: {error}")))?;
+        .map_err(|error| HttpError::Internal(format!("delete options: {error}")))?;
     if let Some(policy) = query.text("propagationPolicy") {
         value["propagationPolicy"] = policy.into();
     } else if let Some(members) = value.as_object_mut() {

@@ -1,26 +1,26 @@
-//! JSON documents with their members in the order in which upstream's types declare them: some clients, and people
-//! who compare, read what comes first.
+//! Serializes JSON documents with their members in the order of upstream's type declarations, which
+//! some clients and people who compare documents depend on.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 
-/// The orders of a kind of document.
+/// The member orders of a kind of document.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// Members whose values are maps: their keys are data, in the order of the alphabet.
+    /// Members whose values are maps: their keys are data and are sorted.
     maps: &'static [&'static str],
-    /// The members of objects, by one that only such objects have; the last order is that of all others.
-    /// Members that an order does not name follow in the order of the alphabet.
+    /// Member orders of objects, each selected by a member that only such objects have; the last
+    /// order applies to all other objects. Members that an order does not list follow, sorted.
     shapes: &'static [(&'static str, &'static [&'static str])],
     others: &'static [&'static str],
 }
 
-/// A document in an order.
+/// A document with an order to serialize it in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ordered<'a> {
     value: &'a Value,
     order: &'static Order,
-    /// The values within are entries of a map, or items of such entries.
+    /// Whether the value is a map, or a list of maps, with data as keys.
     is_map: bool,
 }
 
@@ -73,7 +73,7 @@ impl Serialize for Ordered<'_> {
     }
 }
 
-/// That of discovery documents (`APIResourceList` and its like), and of the server's version.
+/// The order of discovery documents (`APIResourceList` etc.) and of `/version`.
 pub(crate) const DISCOVERY: Order = Order {
     maps: &[],
     shapes: &[
@@ -153,7 +153,7 @@ const OF_LISTS: &[&str] = &[
     "items",
 ];
 
-/// That of OpenAPI v2.
+/// The order of OpenAPI v2.
 pub(crate) const OPENAPI_V2: Order = Order {
     maps: OPENAPI_MAPS,
     shapes: &[
@@ -186,7 +186,7 @@ pub(crate) const OPENAPI_V2: Order = Order {
     others: OPENAPI_OTHERS,
 };
 
-/// That of OpenAPI v3.
+/// The order of OpenAPI v3.
 pub(crate) const OPENAPI_V3: Order = Order {
     maps: OPENAPI_MAPS,
     shapes: &[
@@ -280,7 +280,7 @@ mod tests {
         serde_json::to_string(&Ordered::new(value, order)).unwrap()
     }
 
-    /// The members were in the order of the alphabet.
+    /// Members used to be sorted.
     #[test]
     fn discovery_is_in_the_order_of_its_types() {
         let pods = json!({
@@ -334,12 +334,12 @@ mod tests {
         );
         let document = json!({"paths": {"/api": {"parameters": [], "get": operation}},
             "info": {"version": "v", "title": "t"}, "openapi": "3.0.0", "components": {"schemas": {}}});
-        let told = written(&document, &OPENAPI_V3);
+        let actual = written(&document, &OPENAPI_V3);
         let start = r#"{"openapi":"3.0.0","info":{"title":"t","version":"v"},"paths":{"/api":{"get":{"tags":"#;
-        assert!(told.starts_with(start), "{told}");
+        assert!(actual.starts_with(start), "{actual}");
         assert!(
-            told.ends_with(r#""parameters":[]}},"components":{"schemas":{}}}"#),
-            "{told}"
+            actual.ends_with(r#""parameters":[]}},"components":{"schemas":{}}}"#),
+            "{actual}"
         );
     }
 }

@@ -1,8 +1,9 @@
-//! Protobuf bodies as JSON values (§1.3): the envelope that Go's clients put around built-in objects,
-//! and what is in it by the types of `schema`. The way back, to answers, is in `encode` and `answer`.
+//! Decodes protobuf request bodies to JSON values: the `runtime.Unknown` envelope of Go's clients,
+//! and the messages of built-in types by the tables of `schema`. Encoding is in `encode` and
+//! `response`.
 
-mod answer;
 mod encode;
+mod response;
 mod wire;
 
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 pub(crate) use self::encode::Unencodable;
-use self::wire::{Reader, Wire};
+use self::wire::{Reader, WireValue};
 use crate::schema::{Field, Node, ObjectId, Scalar, Types};
 
-/// What every body begins with.
+/// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Objects are no deeper than this; a body that is was made to exhaust the stack.
+/// The maximum nesting depth, which protects the stack.
 const DEPTH_MAX: usize = 100;
 
-/// Why a body is not understood; 400.
+/// Why a body cannot be decoded; the client gets a 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidProtobuf {
     #[error("it does not begin with the envelope of Kubernetes")]
@@ -37,17 +38,17 @@ pub(crate) enum InvalidProtobuf {
     Value { name: String, problem: String },
 }
 
-/// The known messages.
+/// The known messages of the built-in types.
 #[derive(Debug)]
 pub(crate) struct Schema(Arc<Types>);
 
 impl Schema {
-    /// The messages of these types.
+    /// Creates the messages of these types.
     pub(crate) fn new(types: Arc<Types>) -> Self {
         Self(types)
     }
 
-    /// The object in `body`, with its kind and apiVersion.
+    /// Decodes the object in `body`, with its kind and apiVersion.
     pub(crate) fn object(&self, body: &[u8]) -> Result<Value, InvalidProtobuf> {
         let body = body
             .strip_prefix(MAGIC)
@@ -68,7 +69,7 @@ impl Schema {
         Ok(Value::Object(object))
     }
 
-    /// Reads the message into the members of `object`.
+    /// Decodes a message into the members of `object`.
     fn read(
         &self,
         message: ObjectId,
@@ -82,7 +83,7 @@ impl Schema {
         let fields = self.0.object_fields(message);
         let mut reader = Reader(bytes);
         while let Some((number, wire)) = reader.field()? {
-            // A field of a newer version is dropped, as Go's servers do.
+            // Unknown fields are dropped, as in kube-apiserver.
             let Some(field) = fields.iter().find(|f| f.number() == Some(number)) else {
                 continue;
             };
@@ -108,7 +109,7 @@ impl Schema {
         &self,
         message: ObjectId,
         field: &Field,
-        wire: Wire<'_>,
+        wire: WireValue<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
     ) -> Result<(), InvalidProtobuf> {
@@ -127,10 +128,10 @@ impl Schema {
                 let Value::Array(list) = list else {
                     return Err(wrong());
                 };
-                // Numbers may come packed: several in one field.
+                // Numbers may be packed: several in one field.
                 if let (
                     Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)),
-                    Wire::Bytes(packed),
+                    WireValue::Bytes(packed),
                 ) = (item, wire)
                 {
                     let mut reader = Reader(packed);
@@ -162,7 +163,7 @@ impl Schema {
         Ok(())
     }
 
-    /// One entry of a map: a message of a key and a value.
+    /// Decodes a map entry: a message of a key and a value.
     fn entry(
         &self,
         field: &Field,
@@ -171,8 +172,8 @@ impl Schema {
         depth: usize,
     ) -> Result<(String, Option<Value>), InvalidProtobuf> {
         let mut key = String::new();
-        // An absent value is the empty one.
-        let mut wire = Wire::Bytes(&[]);
+        // An absent value is the type's zero value.
+        let mut wire = WireValue::Bytes(&[]);
         let mut reader = Reader(bytes);
         while let Some((number, part)) = reader.field()? {
             match number {
@@ -184,52 +185,56 @@ impl Schema {
         Ok((key, self.value(field, value, wire, depth)?))
     }
 
-    /// One value; `None` when its wire type is not that of the field.
+    /// Decodes a value; `None` if its wire type does not fit the field.
     fn value(
         &self,
         field: &Field,
         node: Node,
-        wire: Wire<'_>,
+        wire: WireValue<'_>,
         depth: usize,
     ) -> Result<Option<Value>, InvalidProtobuf> {
         let name = field.name();
         Ok(Some(match (node, wire) {
-            (Node::Scalar(Scalar::String), Wire::Bytes(bytes)) => text(name, bytes)?.into(),
-            (Node::Scalar(Scalar::Bool), Wire::Varint(number)) => (number != 0).into(),
-            (Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), Wire::Varint(number)) => {
+            (Node::Scalar(Scalar::String), WireValue::Bytes(bytes)) => text(name, bytes)?.into(),
+            (Node::Scalar(Scalar::Bool), WireValue::Varint(number)) => (number != 0).into(),
+            (Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), WireValue::Varint(number)) => {
                 integer(scalar, number)
             }
-            (Node::Scalar(Scalar::Number), Wire::Fixed64(bits)) => f64::from_bits(bits).into(),
-            (Node::Scalar(Scalar::Bytes), Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            (Node::Scalar(Scalar::Number), WireValue::Fixed64(bits)) => f64::from_bits(bits).into(),
+            (Node::Scalar(Scalar::Bytes), WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
             (
                 Node::Object {
                     object: message, ..
                 },
-                Wire::Bytes(bytes),
+                WireValue::Bytes(bytes),
             ) => {
                 let mut object = Map::new();
                 self.read(message, bytes, depth + 1, &mut object)?;
                 Value::Object(object)
             }
-            (Node::Union(message), Wire::Bytes(bytes)) => {
+            (Node::Union(message), WireValue::Bytes(bytes)) => {
                 let mut object = Map::new();
                 self.read(message, bytes, depth + 1, &mut object)?;
                 let given = ["schema", "jSONSchemas", "property", "allows"];
                 let given = given.iter().find_map(|name| object.remove(*name));
                 given.unwrap_or(Value::Null)
             }
-            (Node::Scalar(Scalar::Time), Wire::Bytes(bytes)) => time(name, bytes, 0)?,
-            (Node::Scalar(Scalar::MicroTime), Wire::Bytes(bytes)) => time(name, bytes, 6)?,
-            (Node::Scalar(Scalar::Quantity), Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
-                Some(Wire::Bytes(quantity)) => text(name, quantity)?.into(),
-                _ => "0".into(),
-            },
-            (Node::Scalar(Scalar::IntOrString), Wire::Bytes(bytes)) => int_or_string(name, bytes)?,
-            (Node::Raw, Wire::Bytes(bytes)) => match Reader(bytes).find(1)? {
-                Some(Wire::Bytes(raw)) if !raw.is_empty() => raw_json(name, raw)?,
+            (Node::Scalar(Scalar::Time), WireValue::Bytes(bytes)) => time(name, bytes, 0)?,
+            (Node::Scalar(Scalar::MicroTime), WireValue::Bytes(bytes)) => time(name, bytes, 6)?,
+            (Node::Scalar(Scalar::Quantity), WireValue::Bytes(bytes)) => {
+                match Reader(bytes).find(1)? {
+                    Some(WireValue::Bytes(quantity)) => text(name, quantity)?.into(),
+                    _ => "0".into(),
+                }
+            }
+            (Node::Scalar(Scalar::IntOrString), WireValue::Bytes(bytes)) => {
+                int_or_string(name, bytes)?
+            }
+            (Node::Raw, WireValue::Bytes(bytes)) => match Reader(bytes).find(1)? {
+                Some(WireValue::Bytes(raw)) if !raw.is_empty() => raw_json(name, raw)?,
                 _ => Value::Null,
             },
-            (Node::List { wrapped: true, .. }, Wire::Bytes(bytes)) => {
+            (Node::List { wrapped: true, .. }, WireValue::Bytes(bytes)) => {
                 let mut items = Vec::new();
                 let mut reader = Reader(bytes);
                 while let Some((_, item)) = reader.field()? {
@@ -249,7 +254,7 @@ impl Schema {
     }
 }
 
-/// What is around an object.
+/// The `runtime.Unknown` envelope around an object.
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: String,
@@ -260,7 +265,7 @@ struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, InvalidProtobuf> {
         let mut envelope = Self::default();
-        // Go writes the object's bytes even when there are none: without them the body was cut.
+        // Go writes the `raw` field even if it is empty: without it the body was truncated.
         let mut whole = false;
         let mut reader = Reader(body);
         while let Some((number, wire)) = reader.field()? {
@@ -281,7 +286,7 @@ impl<'a> Envelope<'a> {
                     envelope.raw = bytes;
                     whole = true;
                 }
-                // What it says of its content is not looked at, as upstream: it is a message.
+                // The content encoding and type are ignored, as upstream: the content is a message.
                 _ => {}
             }
         }
@@ -300,8 +305,8 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, InvalidProtobuf> {
     String::from_utf8(bytes.to_vec()).map_err(|error| bad(name, error))
 }
 
-/// Numbers are signed; a negative one comes as its 64-bit complement. Of one that is too large its type takes
-/// the lower half, as Go's decoder does.
+/// Decodes a signed number; negative ones are encoded as 64-bit two's complement. A value that is
+/// too large is truncated, as by Go's decoder.
 fn integer(of: Scalar, number: u64) -> Value {
     match of {
         Scalar::Int32 => (number as i32).into(),
@@ -313,13 +318,13 @@ fn raw_json(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
     serde_json::from_slice(bytes).map_err(|error| bad(name, error))
 }
 
-/// Seconds and nanoseconds; nothing at all is no time.
+/// Decodes seconds and nanoseconds; an empty message is null.
 fn time(name: &str, bytes: &[u8], digits: u8) -> Result<Value, InvalidProtobuf> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    let number = |wanted| match Reader(bytes).find(wanted)? {
-        Some(Wire::Varint(number)) => Ok(number as i64),
+    let number = |field| match Reader(bytes).find(field)? {
+        Some(WireValue::Varint(number)) => Ok(number as i64),
         _ => Ok(0),
     };
     let nanoseconds = match digits {
@@ -333,12 +338,12 @@ fn time(name: &str, bytes: &[u8], digits: u8) -> Result<Value, InvalidProtobuf> 
 fn int_or_string(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
     const STRING: u64 = 1;
     match Reader(bytes).find(1)? {
-        Some(Wire::Varint(STRING)) => match Reader(bytes).find(3)? {
-            Some(Wire::Bytes(value)) => Ok(text(name, value)?.into()),
+        Some(WireValue::Varint(STRING)) => match Reader(bytes).find(3)? {
+            Some(WireValue::Bytes(value)) => Ok(text(name, value)?.into()),
             _ => Ok("".into()),
         },
         _ => match Reader(bytes).find(2)? {
-            Some(Wire::Varint(number)) => Ok(integer(Scalar::Int32, number)),
+            Some(WireValue::Varint(number)) => Ok(integer(Scalar::Int32, number)),
             _ => Ok(0.into()),
         },
     }

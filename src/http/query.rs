@@ -1,5 +1,5 @@
-//! The query of a request as decoded pairs, and the way Kubernetes reads flags, numbers and
-//! durations in it. What each parameter means is told in `options`.
+//! The decoded query of a request, with Kubernetes' parsing of flags, numbers and durations.
+//! `options` interprets the parameters.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use crate::api::parse_go_duration;
 
 use super::request_info::decode_bytes;
 
-/// Decoded parameters, in order. Of a repeated one the first counts, except in [`Query::all`].
+/// Decoded parameters, in order. The first value of a repeated parameter counts, except in
+/// [`Query::all`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
-/// A part of the query cannot be read: 400.
+/// A query that cannot be decoded; the client gets a 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidQuery {
     #[error("invalid query parameter {0:?}: it is not percent-encoded UTF-8")]
@@ -42,17 +43,17 @@ impl Query {
             .map(Self)
     }
 
-    /// The first value of `name`.
+    /// Returns the first value of `name`.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// The first value of `name`, when it is not empty.
+    /// Returns the first value of `name` if it is not empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !value.is_empty())
     }
 
-    /// Every value of `name`.
+    /// Returns every value of `name`.
     pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
@@ -60,12 +61,12 @@ impl Query {
             .map(|(_, value)| &**value)
     }
 
-    /// Whether the flag `name` is set.
+    /// Returns true if the flag `name` is set.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(flag)
     }
 
-    /// A whole number.
+    /// Parses a whole number.
     pub(crate) fn integer(&self, name: &'static str) -> Result<Option<i64>, InvalidQuery> {
         let parse = |value: &str| {
             value.parse().map_err(|_| InvalidQuery::Value {
@@ -77,7 +78,7 @@ impl Query {
         self.get(name).map(parse).transpose()
     }
 
-    /// A duration in Go's notation; zero counts as not given.
+    /// Parses a duration in Go's notation; zero counts as absent.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, InvalidQuery> {
         let parse = |value: &str| {
             parse_go_duration(value).ok_or_else(|| InvalidQuery::Value {
@@ -91,7 +92,7 @@ impl Query {
     }
 }
 
-/// Whether a flag's value means true: anything but `0` and `false` does, even nothing.
+/// Returns true if a flag's value means true: anything but `0` and `false`, even the empty value.
 pub(crate) fn flag(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_read_as_upstream_reads_them() {
+    fn flags_parse_as_upstream() {
         let query = Query::parse("a&b=0&c=FALSE&d=1&e=true&f=no").unwrap();
         let set: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"]
             .into_iter()

@@ -1,6 +1,5 @@
-//! The forms of objects (§8.4): as they are, metadata only, or rows of a Table, one object at a time
-//! and as JSON. Which form is wanted is negotiated in `accept`; lists and watches put the pieces
-//! together in `list_body` and `watch_body`.
+//! Renders objects as JSON in a negotiated form: the object itself, metadata only, or rows of a
+//! Table. `list_body` and `watch_body` combine the parts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,21 +16,21 @@ use super::accept::{Form, IncludeObject};
 use super::chunks::ChunkError;
 use super::protobuf::Schema;
 
-/// The group and version of Tables and partial objects.
+/// The group and version of Tables and PartialObjectMetadata.
 const META_V1: &str = "meta.k8s.io/v1";
 
-/// Shows objects of one resource in one form.
+/// Renders objects of one resource in one form.
 #[derive(Debug, Clone)]
 pub(crate) struct Renderer {
     resource: Arc<Resource>,
     form: Form,
-    /// Set when the bytes that a cache holds are not those that clients of the resource see.
+    /// Set if the stored version differs from the version that clients of the resource see.
     converter: Option<Arc<Registry>>,
-    /// Set when what is shown as JSON here goes out as protobuf.
+    /// Set if the JSON rendered here is then encoded as protobuf.
     protobuf: Option<Arc<Schema>>,
 }
 
-/// Only the metadata, as it is written.
+/// Deserializes only the metadata of an object, verbatim.
 #[derive(Deserialize)]
 struct WithMetadata<'a> {
     #[serde(borrow)]
@@ -39,7 +38,7 @@ struct WithMetadata<'a> {
 }
 
 impl Renderer {
-    /// Shows objects of `resource` as `form`.
+    /// Creates a renderer of `resource` in `form`.
     pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
         let converter = registry.converts(&resource).then(|| registry.clone());
         Self {
@@ -50,7 +49,7 @@ impl Renderer {
         }
     }
 
-    /// The same, to go out as protobuf.
+    /// Returns the renderer with protobuf as the output encoding.
     pub(crate) fn in_protobuf(self, schema: Arc<Schema>) -> Self {
         Self {
             protobuf: Some(schema),
@@ -58,12 +57,12 @@ impl Renderer {
         }
     }
 
-    /// The messages by which it goes out, when not as JSON.
+    /// Returns the protobuf messages, unless the output is JSON.
     pub(crate) fn protobuf(&self) -> Option<&Arc<Schema>> {
         self.protobuf.as_ref()
     }
 
-    /// Shows objects of `resource`, which are stored as they are seen, as `form`.
+    /// Creates a renderer of `resource` in `form` without version conversion.
     #[cfg(test)]
     pub(crate) fn unconverted(resource: Arc<Resource>, form: Form) -> Self {
         Self {
@@ -74,22 +73,22 @@ impl Renderer {
         }
     }
 
-    /// The form.
+    /// Returns the form.
     pub(crate) fn form(&self) -> Form {
         self.form
     }
 
-    /// Whether objects are rows.
+    /// Returns true if objects are rows of a Table.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.form, Form::Table(_))
     }
 
-    /// Whether an object is shown as the very bytes that the cache holds.
+    /// Returns true if the output for an object is the very bytes in the cache.
     pub(crate) fn is_verbatim(&self) -> bool {
         self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()
     }
 
-    /// Which version of a custom resource it shows; 0 for a built-in.
+    /// Returns the number of the custom resource version that is rendered; 0 for a built-in.
     pub(crate) fn version_number(&self) -> u32 {
         self.resource
             .custom
@@ -97,7 +96,7 @@ impl Renderer {
             .map_or(0, |custom| custom.ordinal)
     }
 
-    /// Whether objects look different in storage.
+    /// Returns true if objects are converted from another stored version.
     pub(crate) fn converts(&self) -> bool {
         self.converter.is_some()
     }
@@ -111,7 +110,7 @@ impl Renderer {
         Ok(converted.map_or(Cow::Borrowed(stored), Cow::Owned))
     }
 
-    /// The kind and apiVersion of one object in this form.
+    /// Returns the kind and apiVersion of one object in this form.
     pub(crate) fn object_type(&self) -> (String, String) {
         match self.form {
             Form::Object => (self.resource.kind.clone(), self.resource.api_version()),
@@ -120,7 +119,7 @@ impl Renderer {
         }
     }
 
-    /// The kind and apiVersion of a list in this form.
+    /// Returns the kind and apiVersion of a list in this form.
     pub(crate) fn list_type(&self) -> (String, String) {
         match self.form {
             Form::Object => (
@@ -132,10 +131,10 @@ impl Renderer {
         }
     }
 
-    /// Appends what `object` is in a list of this form: an item, or a row of a Table.
+    /// Appends `object` as an item of a list of this form, or as a row of a Table.
     ///
     /// # Errors
-    /// The object's bytes are not JSON, which `Object::decode` rules out.
+    /// The object's bytes are not JSON, which `Object::decode` excludes.
     pub(crate) fn write_item(&self, object: &Object, out: &mut BytesMut) -> Result<(), ChunkError> {
         let body = self.body(object)?;
         match self.form {
@@ -146,7 +145,8 @@ impl Renderer {
         Ok(())
     }
 
-    /// Appends `object` alone in this form; `columns` says whether a Table names its columns.
+    /// Appends `object` alone in this form; `columns` tells whether a Table includes its column
+    /// definitions.
     ///
     /// # Errors
     /// As [`Self::write_item`].
@@ -166,7 +166,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// A Table up to the first of its rows; `metadata` is JSON.
+    /// Returns a Table up to its first row; `metadata` is JSON.
     pub(crate) fn table_head(&self, metadata: &str, columns: bool) -> String {
         let columns = if columns {
             self.columns().to_string()
@@ -213,8 +213,8 @@ impl Renderer {
         Ok(())
     }
 
-    /// The object of a bookmark in this form. In a Table it is a row that always has its metadata,
-    /// whatever `includeObject` says: the annotation must arrive.
+    /// Appends the object of a bookmark in this form. In a Table it is a row that always includes
+    /// its metadata, whatever `includeObject` says, because the annotation must arrive.
     ///
     /// # Errors
     /// As [`Self::write_item`].
@@ -239,7 +239,8 @@ impl Renderer {
     }
 }
 
-/// The metadata of one object's Table; what is stored nowhere (a dry run) has no version.
+/// Returns the metadata of a single object's Table; an object that is not stored (dry run) has no
+/// version.
 fn table_metadata(at: ResourceVersion) -> String {
     match at.is_zero() {
         true => "{}".to_owned(),

@@ -1,5 +1,5 @@
-//! `RequestInfo`: what a request line asks for (§8.1): verb, group, version, namespace, resource,
-//! name, subresource. Pure parsing; whether such a resource or verb exists is decided by `verbs`.
+//! `RequestInfo`: verb, group, version, namespace, resource, name and subresource of a request,
+//! parsed from its method and URI. Existence of the resource is checked in `verbs`.
 
 use std::borrow::Cow;
 
@@ -8,29 +8,29 @@ use axum::http::Method;
 use super::query::{Query, flag};
 use crate::registry::path_segment_problems;
 
-/// What is to be done, in the words of authorization rules.
+/// A verb as in authorization rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// One object.
+    /// Reads one object.
     Get,
-    /// Many objects.
+    /// Reads many objects.
     List,
-    /// Changes.
+    /// Streams changes.
     Watch,
-    /// A new object.
+    /// Creates an object.
     Create,
-    /// A replaced object.
+    /// Replaces an object.
     Update,
-    /// A changed object.
+    /// Changes an object.
     Patch,
-    /// One object less.
+    /// Deletes an object.
     Delete,
-    /// Many objects less.
+    /// Deletes many objects.
     DeleteCollection,
 }
 
 impl Verb {
-    /// The word, lower case.
+    /// Returns the verb in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -44,41 +44,41 @@ impl Verb {
         }
     }
 
-    /// Whether it changes anything.
+    /// Returns true for verbs that change objects.
     pub const fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestInfo {
     /// Objects of a resource.
     Resource(ResourceRequest),
-    /// Anything else: discovery, health, version. The path's decoded segments.
+    /// Any other path (discovery, health, version), as its decoded segments.
     NonResource(Vec<String>),
 }
 
 /// A request about objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceRequest {
-    /// What to do; `None` for a method that no resource takes.
+    /// `None` for a method that no resource supports.
     pub verb: Option<Verb>,
     /// Empty for core.
     pub group: String,
     /// `v1`
     pub version: String,
-    /// The namespace, of a namespaced request.
+    /// The namespace, if the path has one.
     pub namespace: Option<String>,
     /// Plural.
     pub resource: String,
-    /// Which object.
+    /// The name of the object, if the path has one.
     pub name: Option<String>,
     /// `status`, …
     pub subresource: Option<String>,
 }
 
-/// The path is not well-formed percent-encoding of UTF-8, or names nothing that could exist.
+/// The path is not well-formed percent-encoded UTF-8, or cannot exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPath {
     /// 400
@@ -87,38 +87,38 @@ pub enum InvalidPath {
     /// 404
     #[error("the server could not find the requested resource")]
     NoSuchPath,
-    /// 400: it can be part of no key.
+    /// 400: the segment cannot be part of a key.
     #[error("{what} parameter invalid: {text:?}: {problem}")]
     Segment {
         /// `Name` or `Namespace`.
         what: &'static str,
-        /// As it is meant.
+        /// The decoded segment.
         text: String,
-        /// Why not.
+        /// Why it is invalid.
         problem: String,
     },
 }
 
-/// Of a path to a subresource in a group and a namespace, which is as long as they get.
-const SEGMENTS_USUAL: usize = 8;
+/// The number of segments of a path to a subresource in a named group and a namespace.
+const SEGMENTS_TYPICAL: usize = 8;
 
-/// Subresources of a namespace: `/namespaces/x/status` is no list of a resource named `status`.
+/// Subresources of a namespace: `/namespaces/x/status` is not a list of a resource named `status`.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {
-    /// Reads a method, a raw path and a raw query.
+    /// Parses a method, a raw path and a raw query.
     ///
     /// # Errors
-    /// [`InvalidPath`] when the path is badly encoded or has too many or empty segments, or a name or a
-    /// namespace that cannot be part of a key.
+    /// [`InvalidPath`] if the path is not percent-encoded UTF-8, has too many or empty segments, or
+    /// has a name or namespace that cannot be part of a key.
     pub fn parse(method: &Method, path: &str, query: Option<&str>) -> Result<Self, InvalidPath> {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
-        let mut segments = Vec::with_capacity(SEGMENTS_USUAL);
+        let mut segments = Vec::with_capacity(SEGMENTS_TYPICAL);
         for segment in path.split('/') {
             segments.push(percent_decode(segment)?);
         }
-        // An escaped slash is one, as upstream.
+        // An escaped slash separates segments, as upstream.
         let words = segments.iter().flat_map(|segment| segment.split('/'));
         let words: Vec<&str> = words.collect();
         let (group, version, rest) = match words[..] {
@@ -147,7 +147,7 @@ impl RequestInfo {
             [resource] => (resource, None, None),
             [resource, name] => (resource, Some(*name), None),
             [resource, name, subresource] => (resource, Some(*name), Some(*subresource)),
-            // What is below is a path of whoever the request would be passed on to.
+            // The rest of the path belongs to the proxied server.
             [resource, name, subresource @ "proxy", ..] => {
                 (resource, Some(*name), Some(*subresource))
             }
@@ -182,7 +182,7 @@ fn verb(method: &Method, named: bool, legacy_watch: bool, query: Option<&str>) -
         Method::GET | Method::HEAD if legacy_watch => Some(Verb::Watch),
         _ if legacy_watch => None,
         Method::GET | Method::HEAD if named => Some(Verb::Get),
-        // A query that cannot be decoded is refused when the options are read.
+        // A query that cannot be decoded is rejected when the options are decoded.
         Method::GET | Method::HEAD => {
             let watch = Query::parse(query.unwrap_or_default())
                 .is_ok_and(|query| query.get("watch").is_some_and(flag));
@@ -209,7 +209,7 @@ fn check_segment(what: &'static str, text: &str) -> Result<(), InvalidPath> {
     })
 }
 
-/// One segment with its `%XX` decoded; `+` stands for itself, unlike in a query.
+/// Decodes the `%XX` escapes of a segment; `+` stands for itself, unlike in a query.
 fn percent_decode(segment: &str) -> Result<Cow<'_, str>, InvalidPath> {
     if !segment.contains('%') {
         return Ok(segment.into());
@@ -221,7 +221,7 @@ fn percent_decode(segment: &str) -> Result<Cow<'_, str>, InvalidPath> {
         .ok_or_else(invalid)
 }
 
-/// The bytes that `text` encodes; `None` when an escape is cut short or not hexadecimal.
+/// Decodes the escapes in `text`; `None` if one is truncated or not hexadecimal.
 pub(super) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
@@ -243,14 +243,15 @@ pub(super) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// `verb group/version namespace resource name subresource`, `-` for what is not there.
+    /// Compares `verb group/version namespace resource name subresource`, with `-` for absent
+    /// parts.
     fn check(method: &str, uri: &str, expect: &str) {
         let (path, query) = match uri.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (uri, None),
         };
         let method: Method = method.parse().unwrap();
-        let told = match RequestInfo::parse(&method, path, query) {
+        let actual = match RequestInfo::parse(&method, path, query) {
             Ok(RequestInfo::Resource(r)) => {
                 let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
                 format!(
@@ -267,7 +268,7 @@ mod tests {
             Ok(RequestInfo::NonResource(segments)) => format!("path {}", segments.join("|")),
             Err(error) => error.to_string(),
         };
-        assert_eq!(told, expect, "{method} {uri}");
+        assert_eq!(actual, expect, "{method} {uri}");
     }
 
     #[test]
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_a_resource_and_a_scope() {
+    fn namespace_paths() {
         check("GET", "/api/v1/namespaces", "list /v1 - namespaces - -");
         check("GET", "/api/v1/namespaces/a", "get /v1 - namespaces a -");
         check(
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_watch_paths() {
+    fn legacy_watch_paths() {
         check("GET", "/api/v1/watch/pods", "watch /v1 - pods - -");
         check(
             "GET",
@@ -327,18 +328,18 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_and_bad_ones() {
+    fn non_resource_and_invalid_paths() {
         check("GET", "/", "path ");
         check("GET", "/api", "path api");
         check("GET", "/apis/apps/v1", "path apis|apps|v1");
         check("GET", "/readyz/ping", "path readyz|ping");
-        let gone = "the server could not find the requested resource";
-        check("GET", "/api/v1/namespaces/ns/pods/a/log/x", gone);
-        check("GET", "/api/v1//pods", gone);
-        check("GET", "/apis//v1/pods", gone);
-        check("DELETE", "/apis//v1/namespaces/ns/pods", gone);
-        check("GET", "/apis/apps//deployments", gone);
-        check("GET", "/api//pods", gone);
+        let not_found = "the server could not find the requested resource";
+        check("GET", "/api/v1/namespaces/ns/pods/a/log/x", not_found);
+        check("GET", "/api/v1//pods", not_found);
+        check("GET", "/apis//v1/pods", not_found);
+        check("DELETE", "/apis//v1/namespaces/ns/pods", not_found);
+        check("GET", "/apis/apps//deployments", not_found);
+        check("GET", "/api//pods", not_found);
         for ns in ["..", "%2e%2E", "%2E."] {
             let path = format!("/api/v1/namespaces/{ns}/pods");
             let bad = r#"Namespace parameter invalid: "..": may not be '..'"#;
@@ -352,14 +353,14 @@ mod tests {
         check("PUT", "/api/v1/namespaces/ns/pods/.", dot);
         let percent = r#"Name parameter invalid: "a%b": may not contain '%'"#;
         check("GET", "/api/v1/namespaces/ns/pods/a%25b", percent);
-        // An escaped slash parts.
+        // An escaped slash separates segments.
         check("GET", "/api/v1/namespaces/a%2Fpods", "list /v1 a pods - -");
         check(
             "GET",
             "/api/v1/nodes/a%2Fstatus",
             "get /v1 - nodes a status",
         );
-        check("GET", "/api/v1/nodes/%2F", gone);
+        check("GET", "/api/v1/nodes/%2F", not_found);
         let bad = r#"invalid path segment "%zz": it is not percent-encoded UTF-8"#;
         check("GET", "/api/v1/pods/%zz", bad);
         let bad = r#"invalid path segment "%ff": it is not percent-encoded UTF-8"#;

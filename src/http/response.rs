@@ -1,5 +1,5 @@
-//! Answers: statuses, objects, lists and plain documents as HTTP responses in the agreed media type,
-//! with the headers that go with the body, and those that every response carries.
+//! Builds responses: statuses, objects, lists and plain documents in the negotiated media type,
+//! with their headers.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -16,18 +16,18 @@ use crate::api::{Object, ShardSelector, Status};
 use crate::registry::ObjectList;
 
 use super::accept::{Media, Negotiated};
-use super::chunks::{ChunkError, ChunkSource, Pretty, Whole, encode};
-use super::error::WireError;
+use super::chunks::{ChunkError, ChunkSource, Pretty, SingleChunk, encode};
+use super::error::HttpError;
 use super::list_body::{ListSource, ProtobufListSource, YamlListSource};
 use super::protobuf::Schema;
 use super::render::Renderer;
 
-/// Names a request, in its log lines and in its response.
+/// The header that identifies a request, in the response and in log lines.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// The longest Audit-Id that is taken over from a client.
+/// The maximum length of an Audit-Id that is adopted from a client.
 const AUDIT_ID_BYTES_MAX: usize = 64;
 
-/// A response with this body and Content-Type.
+/// Returns a response with this body and Content-Type.
 pub(crate) fn response(code: StatusCode, content_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = code;
@@ -36,25 +36,26 @@ pub(crate) fn response(code: StatusCode, content_type: &'static str, body: Body)
     response
 }
 
-/// Sets a header to a value that is ours, and thus valid.
+/// Sets a header to a value of our own, which must be valid.
 pub(crate) fn set(response: &mut Response, name: HeaderName, value: &str) {
     match HeaderValue::from_str(value) {
         Ok(value) => {
             response.headers_mut().insert(name, value);
         }
-        Err(error) => tracing::error!(%name, value, %error, "a header cannot be sent"),
+        Err(error) => tracing::error!(%name, value, %error, "invalid response header"),
     }
 }
 
-/// What a layer above the router answers when it refuses the request with these headers (401, 403).
-pub fn refusal(request: &HeaderMap, status: &Status) -> Response {
+/// Returns the response of a layer above the router that rejects a request with these headers (401,
+/// 403).
+pub fn error_response(request: &HeaderMap, status: &Status) -> Response {
     let mut response = status_response(status);
-    finish(&mut response, &audit_id(request));
+    set_common_headers(&mut response, &audit_id(request));
     response
 }
 
-/// Sets what every response carries; few say themselves how long they may be kept.
-pub(crate) fn finish(response: &mut Response, audit_id: &str) {
+/// Sets the headers of every response; `Cache-Control` only if absent.
+pub(crate) fn set_common_headers(response: &mut Response, audit_id: &str) {
     set(response, AUDIT_ID, audit_id);
     let uncached = HeaderValue::from_static("no-cache, private");
     response
@@ -63,24 +64,24 @@ pub(crate) fn finish(response: &mut Response, audit_id: &str) {
         .or_insert(uncached);
 }
 
-/// The client's name for the request if it gave one, else a new one.
+/// Returns the client's Audit-Id if valid, else a new one.
 pub(crate) fn audit_id(headers: &HeaderMap) -> String {
     let given = headers.get(AUDIT_ID).and_then(|value| value.to_str().ok());
     match given {
         Some(id) if !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX => id.to_owned(),
-        // It only tells requests apart: that is no business of the system's generator.
+        // The ID only identifies requests, so it needs no cryptographic randomness.
         _ => uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes())
             .into_uuid()
             .to_string(),
     }
 }
 
-/// A response whose body is `status` and whose code is the status' own (§8.5), 200 for a success.
+/// Returns a response with `status` as body and its code, 200 for a success.
 pub(crate) fn status_response(status: &Status) -> Response {
     status_response_as(status, false)
 }
 
-/// The same in the encoding that its client reads objects in.
+/// Returns a response with `status` in the encoding that the client accepts for objects.
 pub(crate) fn status_response_in(
     status: &Status,
     media: Media,
@@ -102,15 +103,15 @@ pub(crate) fn status_response_in(
             set(&mut response, CONTENT_TYPE, media.content_type());
             response
         }
-        // Our own words can always be written; should they not, JSON is better than none.
+        // A status can always be encoded; if not, JSON is the fallback.
         Err(error) => {
-            tracing::error!(%error, "a status cannot be encoded");
+            tracing::error!(%error, "cannot encode a status");
             response
         }
     }
 }
 
-/// The same, indented when a person reads it.
+/// Returns a JSON response with `status`, indented if `pretty`.
 pub(crate) fn status_response_as(status: &Status, pretty: bool) -> Response {
     let code = match status.code {
         0 => StatusCode::OK,
@@ -129,12 +130,12 @@ pub(crate) fn status_response_as(status: &Status, pretty: bool) -> Response {
     response
 }
 
-/// A JSON document of ours.
+/// Returns a JSON document as a response.
 pub(crate) fn json_response(code: StatusCode, document: &impl Serialize) -> Response {
     document_response(code, serde_json::to_vec(document))
 }
 
-/// A JSON document of ours, indented.
+/// Returns a JSON document as a response, indented.
 pub(crate) fn pretty_response(code: StatusCode, document: &impl Serialize) -> Response {
     document_response(code, serde_json::to_vec_pretty(document))
 }
@@ -146,14 +147,14 @@ fn document_response(code: StatusCode, json: Result<Vec<u8>, serde_json::Error>)
             response(code, Media::Json.content_type(), Body::from(json))
         }
         Err(error) => {
-            tracing::error!(%error, "a document of ours cannot be encoded");
+            tracing::error!(%error, "cannot encode a document");
             let code = StatusCode::INTERNAL_SERVER_ERROR;
             response(code, "text/plain", Body::from(error.to_string()))
         }
     }
 }
 
-/// Whether the client takes gzip.
+/// Returns true if the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(ACCEPT_ENCODING)
@@ -171,23 +172,23 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         })
 }
 
-/// How answers about objects go out.
+/// The negotiated encoding of a response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outgoing {
-    /// What was agreed on.
+pub(crate) struct ResponseEncoding {
+    /// The result of content negotiation.
     pub(crate) negotiated: Negotiated,
-    /// The client takes gzip.
+    /// Whether the client accepts gzip.
     pub(crate) gzip: bool,
 }
 
-impl Outgoing {
-    /// One object.
+impl ResponseEncoding {
+    /// Encodes one object.
     pub(crate) fn object(
         self,
         code: StatusCode,
         renderer: &Renderer,
         object: &Object,
-    ) -> Result<Response, WireError> {
+    ) -> Result<Response, HttpError> {
         let body = if renderer.is_verbatim() {
             object.body()
         } else {
@@ -198,16 +199,16 @@ impl Outgoing {
                 None => out.freeze(),
             }
         };
-        self.source(code, Whole::new(body))
+        self.source(code, SingleChunk::new(body))
     }
 
-    /// A list, of `shard` if one was asked for.
+    /// Encodes a list; `shard` is the requested shard.
     pub(crate) async fn list(
         self,
         renderer: Renderer,
         list: ObjectList,
         shard: Option<&ShardSelector>,
-    ) -> Result<Response, WireError> {
+    ) -> Result<Response, HttpError> {
         match renderer.protobuf().cloned() {
             Some(schema) => {
                 let list = ProtobufListSource::new(renderer, schema, list, shard).await?;
@@ -221,18 +222,18 @@ impl Outgoing {
         }
     }
 
-    fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, WireError> {
+    fn source(self, code: StatusCode, source: impl ChunkSource) -> Result<Response, HttpError> {
         let media = self.negotiated.media;
         let source: Box<dyn ChunkSource> = match media {
-            Media::Yaml => Box::new(Whole::new(whole_yaml(source)?)),
+            Media::Yaml => Box::new(SingleChunk::new(whole_yaml(source)?)),
             Media::Json if self.negotiated.pretty => Box::new(Pretty::new(source)),
             Media::Json | Media::Protobuf => Box::new(source),
         };
         self.stream(code, source)
     }
 
-    /// What `source` makes, which is in the agreed media type.
-    fn stream(self, code: StatusCode, source: Box<dyn ChunkSource>) -> Result<Response, WireError> {
+    /// Streams the chunks of `source`, which are in the negotiated media type.
+    fn stream(self, code: StatusCode, source: Box<dyn ChunkSource>) -> Result<Response, HttpError> {
         let media = self.negotiated.media;
         let encoded = encode(source, self.gzip)?;
         let mut response = response(code, media.content_type(), encoded.body);
@@ -243,13 +244,13 @@ impl Outgoing {
     }
 }
 
-/// A text of ours, compressed when it is large and the client takes that.
+/// Returns a text as a response, compressed if it is large and the client accepts that.
 pub(crate) fn text(
     content_type: &'static str,
     text: String,
     gzip: bool,
-) -> Result<Response, WireError> {
-    let encoded = encode(Box::new(Whole::new(text.into())), gzip)?;
+) -> Result<Response, HttpError> {
+    let encoded = encode(Box::new(SingleChunk::new(text.into())), gzip)?;
     let mut response = response(StatusCode::OK, content_type, encoded.body);
     if encoded.gzip {
         mark_gzip(&mut response);
@@ -257,20 +258,20 @@ pub(crate) fn text(
     Ok(response)
 }
 
-/// Says that the body is compressed.
+/// Sets the headers of a compressed body.
 pub(crate) fn mark_gzip(response: &mut Response) {
     set(response, CONTENT_ENCODING, "gzip");
     set(response, VARY, "Accept-Encoding");
 }
 
-impl From<ChunkError> for WireError {
+impl From<ChunkError> for HttpError {
     fn from(error: ChunkError) -> Self {
         Self::Internal(error.to_string())
     }
 }
 
-/// What `source` makes, as YAML: one object, or a Table, which people read.
-fn whole_yaml(mut source: impl ChunkSource) -> Result<Bytes, WireError> {
+/// Encodes the chunks of `source` as YAML: one object, or a Table.
+fn whole_yaml(mut source: impl ChunkSource) -> Result<Bytes, HttpError> {
     let mut json = BytesMut::new();
     while let Some(chunk) = source.next_chunk() {
         json.extend_from_slice(&chunk?);
@@ -279,7 +280,7 @@ fn whole_yaml(mut source: impl ChunkSource) -> Result<Bytes, WireError> {
     Ok(yaml(&value)?.into())
 }
 
-/// A document in YAML.
+/// Encodes a document as YAML.
 pub(crate) fn yaml(value: &Value) -> Result<String, ChunkError> {
     serde_saphyr::to_string(value).map_err(|error| ChunkError::Yaml(error.to_string()))
 }

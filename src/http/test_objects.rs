@@ -1,4 +1,4 @@
-//! Objects and a resource for the tests of this room; nothing else uses them.
+//! Objects and resources for the tests of this module.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::registry::Resource;
 use super::accept::Form;
 use super::render::Renderer;
 
-/// Core pods, without columns.
+/// Returns the resource of core pods, without columns.
 pub(super) fn pods() -> Arc<Resource> {
     Arc::new(Resource {
         group: String::new(),
@@ -28,7 +28,8 @@ pub(super) fn pods() -> Arc<Resource> {
     })
 }
 
-/// Config maps, which have a Table of three columns that depends on nothing but the object's age.
+/// Returns the resource of config maps, whose Table has three columns that depend only on the
+/// object's age.
 pub(super) fn config_maps() -> Arc<Resource> {
     Arc::new(Resource {
         kind: "ConfigMap".to_owned(),
@@ -38,12 +39,12 @@ pub(super) fn config_maps() -> Arc<Resource> {
     })
 }
 
-/// The renderer of pods in a form.
+/// Returns the renderer of pods in a form.
 pub(super) fn pods_as(form: Form) -> Renderer {
     Renderer::unconverted(pods(), form)
 }
 
-/// An object with this name, version and padding.
+/// Returns an object with this name, version and padding.
 pub(super) fn object(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<Object> {
     let stored = format!(
         r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"x":"{}"}}}}"#,
@@ -59,7 +60,7 @@ pub(super) fn object(name: &str, at: u64, event_type: EventType, padding: usize)
     Arc::new(object.unwrap())
 }
 
-/// An event about such an object.
+/// Returns an event about such an object.
 pub(super) fn event(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<WatchEvent> {
     let object = object(name, at, event_type, padding);
     Arc::new(WatchEvent::new(event_type, object))

@@ -1,5 +1,4 @@
-//! The router end to end: requests in, responses out, over the real registry and caches on a store
-//! in memory.
+//! End-to-end tests of the router with the real registry and caches on in-memory storage.
 
 mod checklist;
 mod monitor;
@@ -31,23 +30,23 @@ struct Server {
     router: axum::Router,
     storage: Arc<Memory>,
     tasks: Tasks,
-    wire: WireConfig,
+    config: HttpConfig,
 }
 
-/// An answer that has been read.
+/// A response that has been read.
 #[derive(Debug)]
-struct Answer {
+struct ReceivedResponse {
     code: u16,
     headers: axum::http::HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl ReceivedResponse {
     fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// Asserts that it is a failure of this code and reason, and a well-formed one; its message.
+    /// Asserts that it is a well-formed failure of this code and reason; returns its message.
     fn failure(&self, code: u16, reason: &str) -> String {
         let status = self.json();
         assert_eq!(
@@ -73,26 +72,26 @@ impl Answer {
 }
 
 impl Server {
-    async fn start(wire: WireConfig) -> Self {
+    async fn start(config: HttpConfig) -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
         let registry = Registry::new(
             storage.clone(),
             &tasks,
             CacherConfig::default(),
-            wire.metrics.clone(),
+            config.metrics.clone(),
         );
         registry.bootstrap().await.unwrap();
-        let router = router(registry, wire.clone());
+        let router = router(registry, config.clone());
         Self {
             router,
             storage,
             tasks,
-            wire,
+            config,
         }
     }
 
-    /// Stores what no verb would.
+    /// Writes a value directly to storage.
     async fn put_raw(&self, key: &str, value: &'static str) {
         let put = Put {
             key: StorageKey::new(key).unwrap(),
@@ -105,10 +104,10 @@ impl Server {
     }
 
     async fn new() -> Self {
-        Self::start(WireConfig::default()).await
+        Self::start(HttpConfig::default()).await
     }
 
-    /// Sends a request, as soon as its answer's head is there.
+    /// Sends a request; returns when the response head is there.
     async fn send(&self, request: Request<Body>) -> Response {
         let service = TowerToHyperService::new(self.router.clone());
         service
@@ -117,28 +116,28 @@ impl Server {
             .unwrap_or_else(|never| match never {})
     }
 
-    /// `METHOD uri`, headers as `name: value`, and a body.
-    async fn ask(&self, line: &str, headers: &[&str], body: impl Into<Body>) -> Answer {
+    /// Sends `METHOD uri` with headers as `name: value` and a body.
+    async fn ask(&self, line: &str, headers: &[&str], body: impl Into<Body>) -> ReceivedResponse {
         let response = self.send(request(line, headers, body)).await;
         let (parts, body) = response.into_parts();
-        Answer {
+        ReceivedResponse {
             code: parts.status.as_u16(),
             headers: parts.headers,
             body: body.collect().await.unwrap().to_bytes(),
         }
     }
 
-    async fn get(&self, uri: &str) -> Answer {
+    async fn get(&self, uri: &str) -> ReceivedResponse {
         self.ask(&format!("GET {uri}"), &[], "").await
     }
 
-    async fn post(&self, uri: &str, body: &Value) -> Answer {
+    async fn post(&self, uri: &str, body: &Value) -> ReceivedResponse {
         let headers = ["content-type: application/json"];
         self.ask(&format!("POST {uri}"), &headers, body.to_string())
             .await
     }
 
-    /// Makes a config map in `default`, which must work.
+    /// Creates a config map in `default`, which must succeed.
     async fn put_config_map(&self, name: &str, text: &str) -> Value {
         let answer = self.post(CONFIG_MAPS, &config_map(name, text)).await;
         assert_eq!(answer.code, 201, "{answer:?}");
@@ -146,7 +145,7 @@ impl Server {
     }
 
     async fn stop(self) {
-        self.wire.connections.cancel();
+        self.config.connections.cancel();
         self.tasks.drain(Duration::from_secs(5)).await.unwrap();
     }
 }
@@ -172,7 +171,7 @@ fn request(line: &str, headers: &[&str], body: impl Into<Body>) -> Request<Body>
 
 const TABLE: &str = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// The next `count` frames of a watch, or more when they come in one write.
+/// Returns the next `count` frames of a watch, or more if they arrive in one write.
 async fn frames(body: &mut Body, count: usize) -> Vec<Value> {
     let mut text = String::new();
     while text.lines().count() < count {
@@ -186,7 +185,7 @@ async fn frames(body: &mut Body, count: usize) -> Vec<Value> {
         .collect()
 }
 
-/// The next `count` frames of a new watch.
+/// Returns the first `count` frames of a new watch.
 async fn watched(server: &Server, uri: &str, count: usize) -> Vec<Value> {
     let response = server.send(request(&format!("GET {uri}"), &[], "")).await;
     assert_eq!(response.status(), StatusCode::OK);

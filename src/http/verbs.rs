@@ -1,5 +1,5 @@
-//! The verbs: one request about objects, from its checked path to its answer. Each reads its options
-//! and body, calls the registry, and says how the answer goes out; the registry does the deed.
+//! The verbs: serves one request about objects. Decodes the options and the body, calls the
+//! registry, encodes the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,34 +14,34 @@ use tokio::time::Instant;
 use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
 use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target, judge};
 
-use super::accept::{AnswerKind, Media, Negotiated, negotiate};
-use super::error::WireError;
+use super::accept::{Media, Negotiated, ResponseKind, negotiate};
+use super::error::HttpError;
+use super::expected_kind::ExpectedKind;
 use super::monitor::{WatchMeter, scope_of};
 use super::options::{
     FIELD_MANAGER_BYTES_MAX, ListFor, WriteFor, delete_options, get_options, list_options,
     write_options,
 };
-use super::place::check_place;
 use super::query::Query;
 use super::render::Renderer;
-use super::request_body::{self as body_of, Sent};
+use super::request_body::{self as body_of, RequestBody};
 use super::request_info::{ResourceRequest, Verb};
-use super::response::{Outgoing, accepts_gzip, mark_gzip, response, status_response_in};
-use super::wanted_kind::WantedKind;
+use super::response::{ResponseEncoding, accepts_gzip, mark_gzip, response, status_response_in};
+use super::verb_check::check_verb;
 use super::watch_body::{FrameEncoder, WatchFrames, watch_body};
-use super::websocket::{self, Opening};
-use super::{TakenBy, Wire};
+use super::websocket::{self, WatchUpgrade};
+use super::{HttpState, SendDeadline};
 
-/// How long after its end a watch waits for a client that has not read up to there.
-const WATCH_END_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long after its end a watch waits for the client to receive the rest.
+const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request about objects of a resource that exists, in a shape that fits it.
+/// A request about objects, with an existing resource and a supported verb.
 pub(crate) struct Call<'a> {
-    wire: &'a Wire,
+    state: &'a HttpState,
     parts: &'a Parts,
     query: Query,
     resource: Arc<Resource>,
-    /// What is in the bodies: objects of the resource, or of its subresource.
+    /// The resource of the bodies: the resource itself, or the kind of its subresource.
     bodies: Arc<Resource>,
     verb: Verb,
     namespace: Option<String>,
@@ -51,14 +51,14 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Checks that the resource exists and that it has the verb in this place. What the client should
-    /// be told besides the answer goes to `warnings`.
+    /// Checks that the resource exists and supports the verb on this path. Warnings for the client
+    /// are added to `warnings`.
     pub(crate) fn new(
-        wire: &'a Wire,
+        state: &'a HttpState,
         parts: &'a Parts,
         request: ResourceRequest,
         warnings: Warnings,
-    ) -> Result<Self, WireError> {
+    ) -> Result<Self, HttpError> {
         let ResourceRequest {
             group,
             version,
@@ -67,15 +67,15 @@ impl<'a> Call<'a> {
             subresource,
             ..
         } = request;
-        let resource = wire
+        let resource = state
             .registry
             .resource(&group, &version, &request.resource)
-            .ok_or(WireError::NoSuchPath)?;
+            .ok_or(HttpError::NoSuchPath)?;
         if let Some(deprecation) = resource.deprecation() {
             warnings.add(deprecation.to_owned());
         }
         let verb = request.verb;
-        check_place(
+        check_verb(
             &resource,
             verb,
             namespace.is_some(),
@@ -83,12 +83,12 @@ impl<'a> Call<'a> {
             subresource.as_deref(),
         )?;
         Ok(Self {
-            wire,
+            state,
             parts,
             query: Query::parse(parts.uri.query().unwrap_or_default())?,
             bodies: resource.of_bodies(subresource.as_deref()),
             resource,
-            verb: verb.ok_or(WireError::MethodNotAllowed)?,
+            verb: verb.ok_or(HttpError::MethodNotAllowed)?,
             namespace,
             name,
             subresource,
@@ -96,32 +96,33 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// What it is about, as that is defined.
+    /// Returns the resource, as defined when the request started.
     pub(crate) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
 
-    /// What is to be done.
+    /// Returns the verb.
     pub(crate) fn verb(&self) -> Verb {
         self.verb
     }
 
-    /// The longest that the answer may take: the server's limit, or less if the client says so.
-    pub(crate) fn time_limit(&self) -> Result<Duration, WireError> {
+    /// Returns the time limit of the request: the server's, or the client's `timeout` if that is
+    /// lower.
+    pub(crate) fn time_limit(&self) -> Result<Duration, HttpError> {
         let limit = match self.verb.is_write() {
-            true => self.wire.config.write_timeout,
-            false => self.wire.config.request_timeout,
+            true => self.state.config.write_timeout,
+            false => self.state.config.request_timeout,
         };
         Ok(self
             .query
             .duration("timeout")?
-            .map_or(limit, |asked| asked.min(limit)))
+            .map_or(limit, |requested| requested.min(limit)))
     }
 
-    /// Does it.
-    pub(crate) async fn run(&self, body: &Sent) -> Result<Response, WireError> {
-        // Boxed: what is awaited here is copied several times, by each layer around it, on its way to
-        // where it runs, and the largest of them is some thousand bytes.
+    /// Serves the request.
+    pub(crate) async fn run(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        // Boxed: futures are copied several times on their way through the layers, and the largest
+        // has some thousand bytes.
         let answer = match self.verb {
             _ if self.needs_kubelet() => Err(self.registry().connect(&self.target()).await.into()),
             Verb::Create if self.is_post() => Box::pin(self.post(body)).await,
@@ -141,20 +142,20 @@ impl<'a> Call<'a> {
     }
 
     fn registry(&self) -> &Registry {
-        &self.wire.registry
+        &self.state.registry
     }
 
     fn header(&self, name: HeaderName) -> Option<&str> {
         self.parts.headers.get(name).and_then(|v| v.to_str().ok())
     }
 
-    fn negotiate(&self, kind: AnswerKind) -> Result<(Negotiated, Renderer), WireError> {
+    fn negotiate(&self, kind: ResponseKind) -> Result<(Negotiated, Renderer), HttpError> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
-        let schema = &self.wire.protobuf;
+        let schema = &self.state.protobuf;
         let known = || schema.knows(&self.bodies.api_version(), &self.bodies.kind);
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
-        let renderer = Renderer::new(&self.wire.registry, self.bodies.clone(), negotiated.form);
+        let renderer = Renderer::new(&self.state.registry, self.bodies.clone(), negotiated.form);
         let renderer = match negotiated.media {
             Media::Protobuf => renderer.in_protobuf(schema.clone()),
             Media::Json | Media::Yaml => renderer,
@@ -162,13 +163,13 @@ impl<'a> Call<'a> {
         Ok((negotiated, renderer))
     }
 
-    /// The Accept header; several count as one.
-    fn accept(&self) -> Result<Option<String>, WireError> {
+    /// Returns the Accept header; several are joined.
+    fn accept(&self) -> Result<Option<String>, HttpError> {
         accept_of(self.parts)
     }
 
-    fn outgoing(&self, negotiated: Negotiated) -> Outgoing {
-        Outgoing {
+    fn encoding(&self, negotiated: Negotiated) -> ResponseEncoding {
+        ResponseEncoding {
             negotiated,
             gzip: accepts_gzip(&self.parts.headers),
         }
@@ -183,7 +184,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, WireError> {
+    fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, HttpError> {
         let mut options = delete_options(&self.query, body)?;
         options.warnings = self.warnings.clone();
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
@@ -192,7 +193,7 @@ impl<'a> Call<'a> {
         Ok(options)
     }
 
-    fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, WireError> {
+    fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, HttpError> {
         let mut options = write_options(&self.query, purpose)?;
         options.warnings = self.warnings.clone();
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
@@ -205,33 +206,34 @@ impl<'a> Call<'a> {
         Ok(options)
     }
 
-    async fn get(&self) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    async fn get(&self) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let options = get_options(&self.query)?;
         let object = self.registry().get(&self.target(), options).await?;
-        self.outgoing(negotiated)
+        self.encoding(negotiated)
             .object(StatusCode::OK, &renderer, &object)
     }
 
-    async fn list(&self) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
+    async fn list(&self) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::List)?;
         let options = list_options(&self.query, ListFor::List, None)?;
         let list = self
             .registry()
             .list(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        self.outgoing(negotiated)
+        self.encoding(negotiated)
             .list(renderer, list, options.shard.as_ref())
             .await
     }
 
-    async fn watch(&self) -> Result<Response, WireError> {
+    async fn watch(&self) -> Result<Response, HttpError> {
         let meter = self.watch_meter();
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Watch)?;
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Watch)?;
         let options = list_options(&self.query, ListFor::Watch, self.name.as_deref())?;
-        // Compression costs the sharing of frames: only a streamed list is worth that (§8.2).
-        let socket = match websocket::is_asked_for(&self.parts.headers) {
-            true => Some(Opening::of(self.parts).await?),
+        // A compressed watch cannot share frames with others, so only streamed lists are
+        // compressed.
+        let socket = match websocket::is_upgrade(&self.parts.headers) {
+            true => Some(WatchUpgrade::from_parts(self.parts).await?),
             false => None,
         };
         let streamed_list =
@@ -241,22 +243,23 @@ impl<'a> Call<'a> {
             .registry()
             .watch(&self.resource, self.namespace.as_deref(), &options)
             .await?;
-        let tasks = &self.wire.config.connections;
-        // client-go lists again after a watch that ends within a second without an event, but not after a 429.
+        let tasks = &self.state.config.connections;
+        // client-go lists again after a watch that end within a second without an event, but not
+        // after a 429.
         if tasks.token().is_cancelled() {
-            return Err(WireError::ShuttingDown);
+            return Err(HttpError::ShuttingDown);
         }
         watcher.end_with(tasks.token());
-        let until = watcher.deadline() + WATCH_END_TAKEN_WITHIN;
+        let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
         let frames = WatchFrames::new(watcher, FrameEncoder::new(renderer, meter));
         if let Some(socket) = socket {
-            return Ok(socket.open(frames, negotiated.media, tasks, until));
+            return Ok(socket.open(frames, negotiated.media, tasks, deadline));
         }
         let content_type = negotiated.media.watch_content_type();
         let mut response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
-        response.extensions_mut().insert(TakenBy {
-            until,
-            ends: Some(tasks.token()),
+        response.extensions_mut().insert(SendDeadline {
+            deadline,
+            end: Some(tasks.token()),
         });
         if gzip {
             mark_gzip(&mut response);
@@ -266,11 +269,11 @@ impl<'a> Call<'a> {
 
     fn watch_meter(&self) -> WatchMeter {
         let resource = &self.resource;
-        let http = self.wire.config.metrics.http();
+        let http = self.state.config.metrics.http();
         WatchMeter {
             metrics: http.watches(&resource.group, &resource.version, &resource.plural),
             scope: scope_of(self.name.is_some(), self.namespace.is_some()),
-            began: Instant::now(),
+            started: Instant::now(),
         }
     }
 
@@ -280,30 +283,30 @@ impl<'a> Call<'a> {
         part.is_some_and(Subresource::needs_kubelet)
     }
 
-    /// Whether what is created is no object of the resource.
+    /// Returns true if a create does not create an object of the resource.
     fn is_post(&self) -> bool {
         self.subresource.is_some() || !self.resource.is_stored()
     }
 
-    async fn post(&self, body: &Sent) -> Result<Response, WireError> {
+    async fn post(&self, body: &RequestBody) -> Result<Response, HttpError> {
         let target = self.target();
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Unstored)?;
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Unstored)?;
         let options = self.write_options(WriteFor::Create)?;
         let body = body.read().await?;
         let object = self.object(&body, &options)?;
-        let credentials = &self.wire.config.credentials;
+        let credentials = &self.state.config.credentials;
         let posted = self.registry().post(&target, object, &options, credentials);
         match posted.await? {
             Posted::Answer(answer) => {
-                let outgoing = self.outgoing(negotiated);
-                outgoing.object(StatusCode::CREATED, &renderer, &answer)
+                let encoding = self.encoding(negotiated);
+                encoding.object(StatusCode::CREATED, &renderer, &answer)
             }
             Posted::Done(status) => Ok(self.status(&status, negotiated)),
         }
     }
 
-    async fn create(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    async fn create(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let options = self.write_options(WriteFor::Create)?;
         let body = body.read().await?;
         let object = self.object(&body, &options)?;
@@ -311,24 +314,24 @@ impl<'a> Call<'a> {
             .registry()
             .create(&self.resource, self.namespace.as_deref(), object, &options)
             .await?;
-        self.outgoing(negotiated)
+        self.encoding(negotiated)
             .object(StatusCode::CREATED, &renderer, &created)
     }
 
-    /// The whole object in a body, of the kind that this place takes.
-    fn object(&self, body: &[u8], options: &WriteOptions) -> Result<Value, WireError> {
-        let wanted = WantedKind::new(self.registry(), &self.bodies);
+    /// Decodes the complete object in a body, of the kind that this path requires.
+    fn object(&self, body: &[u8], options: &WriteOptions) -> Result<Value, HttpError> {
+        let expected = ExpectedKind::new(self.registry(), &self.bodies);
         let decoded = body_of::object(
-            wanted.types(),
-            &self.wire.protobuf,
+            expected.types(),
+            &self.state.protobuf,
             self.header(CONTENT_TYPE),
             body,
         )?;
-        wanted.accept(decoded, options)
+        expected.accept(decoded, options)
     }
 
-    async fn update(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    async fn update(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let options = self.write_options(WriteFor::Update)?;
         let body = body.read().await?;
         let object = self.object(&body, &options)?;
@@ -340,15 +343,15 @@ impl<'a> Call<'a> {
             true => StatusCode::CREATED,
             false => StatusCode::OK,
         };
-        self.outgoing(negotiated).object(code, &renderer, &object)
+        self.encoding(negotiated).object(code, &renderer, &object)
     }
 
-    async fn patch(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    async fn patch(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let body = body.read().await?;
         let (patch, mistakes) = body_of::patch(self.header(CONTENT_TYPE), &body)?;
         if matches!(patch, Patch::Strategic(_)) && self.resource.custom.is_some() {
-            // Nothing says how its lists are merged (WC-214).
+            // Custom resources have no merge keys (WC-214).
             return Err(body_of::unsupported_for_custom());
         }
         let mut options = self.write_options(WriteFor::Patch)?;
@@ -357,18 +360,18 @@ impl<'a> Call<'a> {
             .registry()
             .patch(&self.target(), &patch, &options)
             .await?;
-        self.outgoing(negotiated)
+        self.encoding(negotiated)
             .object(StatusCode::OK, &renderer, &object)
     }
 
-    /// A PATCH that applies a configuration.
-    async fn apply(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    /// Serves a server-side apply.
+    async fn apply(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let body = body.read().await?;
         let (config, mistakes) = body_of::configuration(&body)?;
         let options = self.write_options(WriteFor::Apply)?;
         judge(&options, mistakes)
-            .map_err(|e| WireError::BadRequest(format!("error strict decoding YAML: {e}")))?;
+            .map_err(|e| HttpError::BadRequest(format!("error strict decoding YAML: {e}")))?;
         let (object, created) = self
             .registry()
             .apply(&self.target(), &config, &options)
@@ -377,38 +380,39 @@ impl<'a> Call<'a> {
             true => StatusCode::CREATED,
             false => StatusCode::OK,
         };
-        self.outgoing(negotiated).object(code, &renderer, &object)
+        self.encoding(negotiated).object(code, &renderer, &object)
     }
 
-    async fn delete(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::Object)?;
+    async fn delete(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let body = body.read().await?;
-        let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::options(&self.state.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = self.delete_options(body)?;
         let deleted = self.registry().delete(&self.target(), &options).await?;
         let (code, object) = match deleted {
             Deleted::Gone(object) => {
-                return Ok(self.status(&self.gone(&object), negotiated));
+                return Ok(self.status(&self.deleted_status(&object), negotiated));
             }
-            Deleted::Unread => return Ok(self.status(&self.unread(), negotiated)),
+            Deleted::Unread => return Ok(self.status(&self.unreadable_status(), negotiated)),
             Deleted::Last(object) => (StatusCode::OK, object),
-            // Only a client that asked for the old orphaning by name is told that it goes on.
+            // Only the deprecated orphanDependents=false gets a 202 for a deletion in progress, as
+            // upstream.
             Deleted::Pending(object) if options.orphan_dependents == Some(false) => {
                 (StatusCode::ACCEPTED, object)
             }
             Deleted::Pending(object) => (StatusCode::OK, object),
         };
-        self.outgoing(negotiated).object(code, &renderer, &object)
+        self.encoding(negotiated).object(code, &renderer, &object)
     }
 
-    /// A status in place of an object; it has no other form than its own.
+    /// Returns a status in verb_check of an object, in the negotiated encoding.
     fn status(&self, status: &Status, negotiated: Negotiated) -> Response {
-        let schema = &self.wire.protobuf;
+        let schema = &self.state.protobuf;
         status_response_in(status, negotiated.media, negotiated.pretty, schema)
     }
 
-    /// The success that tells of an object that is no more (§1.5).
-    fn gone(&self, object: &Object) -> Status {
+    /// Returns the success status of a deletion that does not return the object.
+    fn deleted_status(&self, object: &Object) -> Status {
         Status::success(StatusDetails {
             name: object.key().name().to_owned(),
             group: self.resource.group.clone(),
@@ -418,8 +422,9 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The success that tells of an object that nobody could read; upstream says its kind here.
-    fn unread(&self) -> Status {
+    /// Returns the success status of deleting an object that cannot be decoded; upstream puts the
+    /// kind here, not the plural.
+    fn unreadable_status(&self) -> Status {
         Status::success(StatusDetails {
             name: self.name.clone().unwrap_or_default(),
             group: self.resource.group.clone(),
@@ -428,11 +433,11 @@ impl<'a> Call<'a> {
         })
     }
 
-    async fn delete_collection(&self, body: &Sent) -> Result<Response, WireError> {
-        let (negotiated, renderer) = self.negotiate(AnswerKind::List)?;
+    async fn delete_collection(&self, body: &RequestBody) -> Result<Response, HttpError> {
+        let (negotiated, renderer) = self.negotiate(ResponseKind::List)?;
         let selection = list_options(&self.query, ListFor::List, None)?;
         let body = body.read().await?;
-        let body = body_of::options(&self.wire.protobuf, self.header(CONTENT_TYPE), &body)?;
+        let body = body_of::options(&self.state.protobuf, self.header(CONTENT_TYPE), &body)?;
         let options = self.delete_options(body)?;
         let list = self
             .registry()
@@ -443,26 +448,26 @@ impl<'a> Call<'a> {
                 &options,
             )
             .await?;
-        self.outgoing(negotiated)
+        self.encoding(negotiated)
             .list(renderer, list, selection.shard.as_ref())
             .await
     }
 }
 
-/// Under which name the fields are kept that a client of this user agent sets (§1.4): what is before
-/// its first `/`, as far as it can be printed and is not too long.
+/// Returns the field manager of a client without an explicit one: the user agent up to the first
+/// `/`, without unprintable characters, truncated to the maximum length.
 fn manager_of(user_agent: &str) -> String {
     let name = user_agent.split('/').next().unwrap_or_default();
     let printable = name.chars().filter(|c| !c.is_control());
     printable.take(FIELD_MANAGER_BYTES_MAX).collect()
 }
 
-/// The Accept header of a request; several count as one.
-pub(crate) fn accept_of(parts: &Parts) -> Result<Option<String>, WireError> {
+/// Returns the Accept header of a request; several are joined.
+pub(crate) fn accept_of(parts: &Parts) -> Result<Option<String>, HttpError> {
     let mut all: Option<String> = None;
     for value in parts.headers.get_all(ACCEPT) {
         let text = value.to_str().map_err(|_| {
-            WireError::BadRequest("the Accept header is not visible ASCII".to_owned())
+            HttpError::BadRequest("the Accept header is not visible ASCII".to_owned())
         })?;
         match &mut all {
             Some(all) => {

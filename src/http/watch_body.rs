@@ -1,5 +1,5 @@
-//! The body of a watch (§8.2): what a watch says, as frames, everything that is ready
-//! together in one write. It ends when the watcher ends; dropping it drops the watcher.
+//! The body of a watch: encodes its items as frames and combines all that are ready into one write.
+//! It ends when the watcher ends; dropping it drops the watcher.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,15 +14,15 @@ use crate::registry::{Watch, WatchItem};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::{ChunkError, gzip_member};
-use super::error::{WireError, watch_status};
+use super::error::{HttpError, watch_status};
 use super::monitor::WatchMeter;
 use super::render::Renderer;
 
-/// A write is at most about this large: a batch of many events goes out in several, so that a slow
-/// client never makes the server hold a whole initial state in encoded form.
+/// The approximate maximum size of a write: a large batch is sent in several writes, so that a slow
+/// client does not make the server hold a whole initial state in encoded form.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 
-/// Where a watch's items come from; the registry, or a script in tests.
+/// The source of a watch's items: the registry, or a script in tests.
 pub(crate) trait WatchSource: Send + Unpin + 'static {
     /// As [`Watch::poll_next`].
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
@@ -34,17 +34,17 @@ impl WatchSource for Watch {
     }
 }
 
-/// Turns items into frames of one form.
+/// Encodes items as frames of one form.
 #[derive(Debug)]
 pub(crate) struct FrameEncoder {
     renderer: Renderer,
-    /// The next Table must name its columns: only the first does.
+    /// Whether the next Table includes its column definitions: only the first does.
     columns_due: bool,
     meter: WatchMeter,
 }
 
 impl FrameEncoder {
-    /// Frames as `renderer` shows objects, counted by `meter`.
+    /// Creates an encoder that renders objects with `renderer` and counts frames with `meter`.
     pub(crate) fn new(renderer: Renderer, meter: WatchMeter) -> Self {
         let columns_due = matches!(renderer.form(), Form::Table(_));
         Self {
@@ -54,7 +54,8 @@ impl FrameEncoder {
         }
     }
 
-    /// The frame of one item. A usual event in its usual form is the cache's own bytes.
+    /// Returns the frame of one item. An event in the most common form is the very bytes in the
+    /// cache.
     fn frame(&mut self, item: &WatchItem) -> Result<Bytes, ChunkError> {
         match item {
             WatchItem::Initial(object) if self.renderer.is_verbatim() => {
@@ -82,14 +83,14 @@ impl FrameEncoder {
         }
     }
 
-    /// The frame of one item, which is to be sent.
+    /// Returns the frame of one item and counts it as sent.
     fn next(&mut self, item: &WatchItem) -> Result<Bytes, ChunkError> {
         let frame = self.frame(item)?;
-        self.meter.sent(item, frame.len());
+        self.meter.count(item, frame.len());
         Ok(frame)
     }
 
-    /// Appends the frame of one item to others, to be sent.
+    /// Appends the frame of one item to `out` and counts it as sent.
     fn append(&mut self, item: &WatchItem, out: &mut BytesMut) -> Result<(), ChunkError> {
         let before = out.len();
         match item {
@@ -98,18 +99,18 @@ impl FrameEncoder {
             }
             _ => out.put_slice(&self.frame(item)?),
         }
-        self.meter.sent(item, out.len() - before);
+        self.meter.count(item, out.len() - before);
         Ok(())
     }
 
-    /// The frame of an error of our own, which is to be sent.
+    /// Returns the frame of an error of this server and counts it as sent.
     fn failure(&self, status: &Status) -> Result<Bytes, ChunkError> {
         let frame = self.error(status)?;
         self.meter.metrics.sent(frame.len());
         Ok(frame)
     }
 
-    /// What besides the object a shared frame depends on: Tables tell ages, to the second.
+    /// Returns what a shared frame depends on besides the object: Tables contain ages, in seconds.
     fn stamp(&self) -> i64 {
         match self.renderer.form() {
             Form::Table(_) => jiff::Timestamp::now().as_second(),
@@ -128,7 +129,7 @@ impl FrameEncoder {
         })
     }
 
-    /// A frame around the JSON that `write` appends.
+    /// Returns a frame around the JSON that `write` appends.
     fn frame_of(
         &self,
         event_type: &str,
@@ -145,7 +146,7 @@ impl FrameEncoder {
         Ok(out.freeze())
     }
 
-    /// The last frame of a watch that failed.
+    /// Returns the last frame of a watch that failed.
     fn error(&self, status: &Status) -> Result<Bytes, ChunkError> {
         let status = serde_json::to_vec(status)?;
         self.frame_of("ERROR", |out| {
@@ -168,9 +169,9 @@ impl FrameEncoder {
     }
 }
 
-/// A number for each way to show an object, by which watchers share an event's frame. Resources that
-/// share a cache share its events: of built-ins one at most converts, so that a bit tells them apart, and
-/// the versions of a custom resource are numbered.
+/// Returns a number for each rendering of an object; watchers with the same number share an event's
+/// frame. Resources that share a cache share its events: at most one built-in of them converts, so
+/// one bit distinguishes them, and the versions of a custom resource are numbered.
 fn format_number(renderer: &Renderer) -> u32 {
     let form = match renderer.form() {
         Form::Object => 0,
@@ -183,20 +184,20 @@ fn format_number(renderer: &Renderer) -> u32 {
     form | u32::from(renderer.converts()) << 3 | media << 4 | renderer.version_number() << 5
 }
 
-/// What a watcher says, as frames.
+/// The frames of a watcher's items.
 #[derive(Debug)]
 pub(crate) struct WatchFrames<W> {
     watcher: W,
     encoder: FrameEncoder,
-    /// Received and not yet sent.
+    /// Items received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    /// What could not be sent after the last write: it is told in the next, which is the last.
+    /// An error that occurred while building the last write: its frame is the next and last write.
     failure: Option<ChunkError>,
     ended: bool,
 }
 
 impl<W: WatchSource> WatchFrames<W> {
-    /// What `watcher` says, encoded by `encoder`.
+    /// Creates the frames of `watcher`'s items, encoded by `encoder`.
     pub(crate) fn new(watcher: W, encoder: FrameEncoder) -> Self {
         Self {
             watcher,
@@ -207,7 +208,7 @@ impl<W: WatchSource> WatchFrames<W> {
         }
     }
 
-    /// The next frame; `None` at the end. Cancel safe.
+    /// Returns the next frame; `None` at the end. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.ended {
@@ -220,7 +221,7 @@ impl<W: WatchSource> WatchFrames<W> {
         }
     }
 
-    /// The next frame, if one can be had without waiting.
+    /// Returns the next frame if it is available without waiting.
     pub(crate) fn next_ready(&mut self) -> Option<Bytes> {
         let item = self.items.next()?;
         let frame = self.encoder.next(&item);
@@ -238,13 +239,13 @@ impl<W: WatchSource> WatchFrames<W> {
         Poll::Ready(())
     }
 
-    /// The last frame: that an event cannot be sent.
+    /// Returns the last frame: an ERROR event with `error`.
     fn fail(&mut self, error: &ChunkError) -> Bytes {
         self.ended = true;
         self.items = Vec::new().into_iter();
-        tracing::error!(%error, "a watch ends: an event cannot be sent");
-        let status = WireError::Internal(error.to_string()).status();
-        // Our own words can always be written.
+        tracing::error!(%error, "watch ends: cannot encode an event");
+        let status = HttpError::Internal(error.to_string()).status();
+        // A status can always be encoded.
         self.encoder.failure(&status).unwrap_or_default()
     }
 }
@@ -254,8 +255,8 @@ struct WatchBody<W> {
     gzip: bool,
 }
 
-/// The body of a watch. With `gzip` each write is a complete gzip member, so that a client can
-/// decode what it has.
+/// Returns the body of a watch. With `gzip` each write is a complete gzip member, so that a client
+/// can decode everything it has received.
 pub(crate) fn watch_body(frames: WatchFrames<impl WatchSource>, gzip: bool) -> Body {
     Body::new(WatchBody { frames, gzip })
 }
@@ -274,7 +275,7 @@ impl<W: WatchSource> http_body::Body for WatchBody<W> {
 }
 
 impl<W: WatchSource> WatchBody<W> {
-    /// The next write; `None` ends the body.
+    /// Returns the next write; `None` ends the body.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         ready!(self.frames.poll_items(cx));
         if self.frames.ended {
@@ -284,15 +285,15 @@ impl<W: WatchSource> WatchBody<W> {
         if !self.gzip {
             return Poll::Ready(Some(chunk));
         }
-        // The compressor writes to memory; should it fail, only the end is left to tell.
+        // Writing to the in-memory compressor does not fail; if it did, the body would just end.
         let member = gzip_member(&chunk)
-            .inspect_err(|error| tracing::error!(%error, "a watch ends: it cannot be compressed"));
+            .inspect_err(|error| tracing::error!(%error, "watch ends: cannot compress a write"));
         Poll::Ready(member.ok())
     }
 }
 
 impl<W: WatchSource> WatchFrames<W> {
-    /// The frames of what is there, together, or what has kept the last from being sent.
+    /// Returns the frames of all available items together, or the error that the last write left.
     fn take_write(&mut self) -> Bytes {
         let taken = match self.failure.take() {
             Some(error) => Err(error),
@@ -316,7 +317,7 @@ impl<W: WatchSource> WatchFrames<W> {
             && let Some(item) = self.items.next()
         {
             if let Err(error) = self.encoder.append(&item, &mut out) {
-                // What came before it is sent, and counted, all the same.
+                // The frames before it are sent and counted first.
                 self.failure = Some(error);
                 break;
             }

@@ -1,6 +1,6 @@
-//! A watch over a WebSocket (RFC 6455, HTTP/1.1): one event a message, text for JSON and binary for
-//! protobuf, where an ordinary body has lines and lengths. It opens the socket and feeds it; what a
-//! watch says comes from the same encoder as that of a body, and so do the shared frames.
+//! A watch over a WebSocket (RFC 6455, HTTP/1.1): one event per message, text for JSON and binary
+//! for protobuf. The frames come from the same encoder as those of a response body and are shared
+//! with them.
 
 use std::time::Duration;
 
@@ -19,72 +19,74 @@ use tokio_util::sync::CancellationToken;
 use crate::tasks::Tasks;
 
 use super::accept::Media;
-use super::error::WireError;
+use super::error::HttpError;
 use super::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
 
-/// What a client may say in one message, in bytes. Nothing that it says is of interest.
+/// The maximum size of a message from the client, in bytes. Its content is ignored.
 const RECEIVED_BYTES_MAX: usize = 4 << 10;
 
-/// What precedes each message of a protobuf body: its length, which a WebSocket tells by itself.
+/// The size of the length prefix of a protobuf frame, which a WebSocket message does not need.
 const LENGTH_BYTES: usize = 4;
 
-/// How long a client may take to answer the end, and to read up to it when the server stops.
-const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a client may take to answer a close, and to receive the rest when the server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a client would talk WebSocket instead of HTTP.
-pub fn is_asked_for(headers: &HeaderMap) -> bool {
-    let has = |name, wanted: &str| {
+/// Returns true if a request is_upgrade_request for an upgrade to WebSocket.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    let has = |name, token: &str| {
         let values = headers.get_all(name).iter();
         let texts = values.filter_map(|value| value.to_str().ok());
         let mut words = texts.flat_map(|text| text.split(',')).map(str::trim);
-        words.any(|word| word.eq_ignore_ascii_case(wanted))
+        words.any(|word| word.eq_ignore_ascii_case(token))
     };
     has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
 }
 
-/// A WebSocket that can be opened.
+/// A valid request to upgrade a watch to a WebSocket.
 #[derive(Debug)]
-pub(crate) struct Opening(WebSocketUpgrade);
+pub(crate) struct WatchUpgrade(WebSocketUpgrade);
 
-impl Opening {
-    /// Checks that `parts` ask for a WebSocket as they should.
+impl WatchUpgrade {
+    /// Validates the upgrade request in `parts`.
     ///
     /// # Errors
-    /// 400: another version, no key, or a choice of subprotocols, where there is nothing to choose by.
-    pub(crate) async fn of(parts: &Parts) -> Result<Self, WireError> {
-        // What opens it takes the head apart, and others still read it.
+    /// 400: another WebSocket version, no key, or more than one subprotocol.
+    pub(crate) async fn from_parts(parts: &Parts) -> Result<Self, HttpError> {
+        // The extractor consumes the parts, which are still needed.
         let mut parts = parts.clone();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
-        let mut upgrade = upgrade.map_err(|refused| WireError::BadRequest(refused.body_text()))?;
+        let mut upgrade =
+            upgrade.map_err(|rejection| HttpError::BadRequest(rejection.body_text()))?;
         let mut protocols = upgrade.requested_protocols().cloned();
         let (first, second) = (protocols.next(), protocols.next());
         drop(protocols);
         match (first, second) {
-            // A watch speaks none; a client that names one insists on hearing it again.
+            // A watch has no subprotocols; a client that offers one requires it in the response.
             (Some(only), None) => upgrade.set_selected_protocol(only),
             (None, _) => {}
             (Some(_), Some(_)) => {
-                let told = format!("{SEC_WEBSOCKET_PROTOCOL} must not name several for a watch");
-                return Err(WireError::BadRequest(told));
+                let message = format!("{SEC_WEBSOCKET_PROTOCOL} must not name several for a watch");
+                return Err(HttpError::BadRequest(message));
             }
         }
         Ok(Self(upgrade.max_message_size(RECEIVED_BYTES_MAX)))
     }
 
-    /// The answer that opens it; `frames` go out in a task of `tasks`. A client that has not taken
-    /// everything by `taken_by`, or soon after the group is to stop, is hung up on.
+    /// Returns the response that opens the WebSocket and spawns a task in `tasks` that sends
+    /// `frames`. The connection is dropped if the client has not received everything by `deadline`,
+    /// or soon after the task group stops.
     pub(crate) fn open<W: WatchSource>(
         self,
         frames: WatchFrames<W>,
         media: Media,
         tasks: &Tasks,
-        taken_by: Instant,
+        deadline: Instant,
     ) -> Response<Body> {
-        // One socket, from the task that axum makes of the upgrade, which ends with that, to ours.
+        // Passes the socket from axum's upgrade task to ours.
         let (opened, socket) = tokio::sync::oneshot::channel();
         let stop = tasks.token();
         tasks.spawn("websocket", async move {
-            // Nothing comes when the client hangs up before it is open.
+            // The sender is dropped if the client disconnects before the upgrade completes.
             if let Ok(socket) = socket.await {
                 let feed = Feed {
                     socket,
@@ -92,11 +94,11 @@ impl Opening {
                     media,
                     stop: stop.clone(),
                 };
-                within(feed.run(), taken_by, stop).await;
+                run_until(feed.run(), deadline, stop).await;
             }
         });
         let mut response = self.0.on_upgrade(async move |socket| {
-            // The server has stopped meanwhile, if nobody takes it.
+            // The receiver is gone if the server has stopped meanwhile.
             drop(opened.send(socket));
         });
         let content_type = media.watch_content_type();
@@ -106,24 +108,24 @@ impl Opening {
     }
 }
 
-/// Runs `feed` as long as a client may take for it.
-async fn within(feed: impl Future<Output = ()>, taken_by: Instant, stop: CancellationToken) {
+/// Runs `feed` until `deadline`, or until shortly after `stop`.
+async fn run_until(feed: impl Future<Output = ()>, deadline: Instant, stop: CancellationToken) {
     let stopped = async {
         stop.cancelled().await;
-        tokio::time::sleep(CLOSED_WITHIN).await;
+        tokio::time::sleep(CLOSE_TIMEOUT).await;
     };
-    // The feed comes first: what it can finish now is in time.
+    // The feed is polled first, so that it completes if it can.
     let in_time = tokio::select! {
         biased;
-        fed = timeout_at(taken_by, feed) => fed.is_ok(),
+        fed = timeout_at(deadline, feed) => fed.is_ok(),
         () = stopped => false,
     };
     if !in_time {
-        tracing::debug!("a WebSocket is given up: what it is sent is not taken");
+        tracing::debug!("WebSocket dropped: the client does not read");
     }
 }
 
-/// An open socket and what it is fed.
+/// An open WebSocket and its frames.
 struct Feed<W> {
     socket: WebSocket,
     frames: WatchFrames<W>,
@@ -131,16 +133,16 @@ struct Feed<W> {
     stop: CancellationToken,
 }
 
-/// Who ended it.
+/// Which side ended the WebSocket.
 enum End {
-    /// The watch is over.
+    /// The watch has ended.
     Watch,
-    /// The client closes, or has gone.
+    /// The client closes, or has disconnected.
     Client,
 }
 
 impl<W: WatchSource> Feed<W> {
-    /// Feeds until the watch ends or the client goes.
+    /// Sends frames until the watch ends or the client closes.
     async fn run(mut self) {
         let closed = match self.feed().await {
             Ok(End::Client) => Ok(()),
@@ -148,12 +150,12 @@ impl<W: WatchSource> Feed<W> {
             Err(error) => Err(error),
         };
         if let Err(error) = closed {
-            return tracing::debug!(%error, "a WebSocket broke");
+            return tracing::debug!(%error, "WebSocket failed");
         }
-        // A close is answered by reading on, and a client answers ours.
+        // Reading on answers the client's close, or waits for its answer to ours.
         let rest = async { while let Some(Ok(_)) = self.socket.recv().await {} };
-        if timeout(CLOSED_WITHIN, rest).await.is_err() {
-            tracing::debug!("a client does not close its WebSocket");
+        if timeout(CLOSE_TIMEOUT, rest).await.is_err() {
+            tracing::debug!("client does not close its WebSocket");
         }
     }
 
@@ -166,11 +168,11 @@ impl<W: WatchSource> Feed<W> {
         Message::Close(Some(CloseFrame { code, reason }))
     }
 
-    /// Feeds until either side ends.
+    /// Sends frames until either side ends.
     async fn feed(&mut self) -> Result<End, axum::Error> {
         loop {
-            // The client comes first: a close ends this, and pings are answered by reading them. It
-            // is not read from while it is written to, which ends when it does not read.
+            // The client comes first: a close ends the loop, and reading answers pings. Nothing is
+            // read during a write; a write to a client that does not read ends at the deadline.
             let frame = tokio::select! {
                 biased;
                 received = self.socket.recv() => match received {
@@ -185,7 +187,7 @@ impl<W: WatchSource> Feed<W> {
             };
             let mut written = frame.len();
             self.socket.feed(self.message(frame)?).await?;
-            // What is ready goes out in one write, as that of a body.
+            // All available frames go into one write, as in a body.
             while written < WRITE_BYTES_MAX
                 && let Some(frame) = self.frames.next_ready()
             {
@@ -214,26 +216,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_a_socket() {
-        let asks = |headers: &[(&str, &str)]| {
+    fn upgrade_requests() {
+        let is_upgrade_request = |headers: &[(&str, &str)]| {
             let mut request = axum::http::Request::builder();
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            is_asked_for(request.body(()).unwrap().headers())
+            is_upgrade(request.body(()).unwrap().headers())
         };
-        assert!(asks(&[
+        assert!(is_upgrade_request(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "WebSocket")
         ]));
-        assert!(asks(&[
+        assert!(is_upgrade_request(&[
             ("connection", "close"),
             ("connection", "upgrade"),
             ("upgrade", "websocket")
         ]));
-        assert!(!asks(&[("upgrade", "websocket")]));
-        assert!(!asks(&[("connection", "upgrade"), ("upgrade", "SPDY/3.1")]));
-        assert!(!asks(&[
+        assert!(!is_upgrade_request(&[("upgrade", "websocket")]));
+        assert!(!is_upgrade_request(&[
+            ("connection", "upgrade"),
+            ("upgrade", "SPDY/3.1")
+        ]));
+        assert!(!is_upgrade_request(&[
             ("connection", "upgrades"),
             ("upgrade", "websocket")
         ]));

@@ -54,7 +54,7 @@ impl Unauthorized {
         let (method, path) = (request.method(), request.uri().path());
         tracing::info!(%method, path, reason = %self.0, "request not authenticated");
         let status = Status::failure(401, "Unauthorized", self.to_string());
-        http_room::refusal(request.headers(), &status)
+        http_room::error_response(request.headers(), &status)
     }
 }
 

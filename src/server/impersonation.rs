@@ -41,7 +41,7 @@ impl Refused {
             Self::Forbidden(..) => Status::failure(403, "Forbidden", text),
             Self::Nobody(_) | Self::Unreadable => Status::failure(400, "BadRequest", text),
         };
-        http_room::refusal(request, &status)
+        http_room::error_response(request, &status)
     }
 }
 

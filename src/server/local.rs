@@ -26,7 +26,7 @@ impl Foreign {
     /// The answer.
     pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
         let status = Status::failure(403, "Forbidden", self.to_string());
-        http_room::refusal(request.headers(), &status)
+        http_room::error_response(request.headers(), &status)
     }
 }
 

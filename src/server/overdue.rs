@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::http::{HeldBody, TakenBy};
+use crate::http::{GuardedBody, SendDeadline};
 use crate::tasks::{Bell, OnCall};
 
 tokio::task_local! {
@@ -25,11 +25,11 @@ tokio::task_local! {
 
 /// By when the present answer of an exchange must have been taken, if there is one with a limit.
 #[derive(Debug, Clone)]
-struct Limit(Arc<Mutex<Option<TakenBy>>>, Bell);
+struct Limit(Arc<Mutex<Option<SendDeadline>>>, Bell);
 
 impl Limit {
     /// Only the exchange's own task does this, which looks at it next: nobody needs to be woken.
-    fn set(&self, limit: Option<TakenBy>) {
+    fn set(&self, limit: Option<SendDeadline>) {
         *self.0.lock() = limit;
         self.1.mark();
     }
@@ -42,7 +42,7 @@ const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
 /// Runs an exchange: a connection of HTTP/1.1, which carries one answer at a time, or a stream of
 /// HTTP/2. `None` when it was given up because an answer was not taken in time.
 pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
-    let limit: Arc<Mutex<Option<TakenBy>>> = Arc::default();
+    let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
     let mut patience = OnCall::new(Patience {
         limit: limit.clone(),
         present: None,
@@ -61,7 +61,7 @@ pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
 
 /// Ends when the limit that there is has passed.
 struct Patience {
-    limit: Arc<Mutex<Option<TakenBy>>>,
+    limit: Arc<Mutex<Option<SendDeadline>>>,
     present: Option<Wait>,
 }
 
@@ -85,7 +85,7 @@ impl Future for Patience {
         };
         // An answer may follow another without a pause.
         let present = match self.present.take() {
-            Some(present) if present.until == limit.until => present,
+            Some(present) if present.until == limit.deadline => present,
             _ => Wait::new(limit),
         };
         self.present.insert(present).poll(cx)
@@ -93,11 +93,11 @@ impl Future for Patience {
 }
 
 impl Wait {
-    fn new(limit: TakenBy) -> Self {
+    fn new(limit: SendDeadline) -> Self {
         Self {
-            until: limit.until,
-            timer: Box::pin(tokio::time::sleep_until(limit.until)),
-            ends: limit.ends.map(|ends| Box::pin(ends.cancelled_owned())),
+            until: limit.deadline,
+            timer: Box::pin(tokio::time::sleep_until(limit.deadline)),
+            ends: limit.end.map(|end| Box::pin(end.cancelled_owned())),
         }
     }
 
@@ -115,14 +115,14 @@ impl Wait {
 
 /// Has the present exchange end when `response`, if it has a limit, is not taken in time.
 pub(super) fn limited(response: Response<Body>) -> Response<Body> {
-    let Some(taken_by) = response.extensions().get::<TakenBy>().cloned() else {
+    let Some(taken_by) = response.extensions().get::<SendDeadline>().cloned() else {
         return response;
     };
     let Ok(limit) = LIMIT.try_with(Clone::clone) else {
         return response;
     };
     limit.set(Some(taken_by));
-    response.map(|body| HeldBody::around(body, Lift(limit)))
+    response.map(|body| GuardedBody::wrap(body, Lift(limit)))
 }
 
 /// Lifts the limit when the body that holds it has been taken.

@@ -20,7 +20,7 @@ const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// Several tokens, one that is no base64url of UTF-8, or one without another subprotocol beside it:
 /// upstream's rules.
 pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
-    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !http_room::asks_for_websocket(headers) {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !http_room::is_websocket_upgrade(headers) {
         return Ok(());
     }
     let mut token = None;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::http::HeldBody;
+use crate::http::GuardedBody;
 use crate::tasks::Tasks;
 
 /// How much is discarded before the response, in bytes: as much as Go's server does.
@@ -161,7 +161,7 @@ impl Unread {
             return response;
         };
         let remainder = Remainder(Some(body), tasks.clone());
-        response.map(|body| HeldBody::around(body, remainder))
+        response.map(|body| GuardedBody::wrap(body, remainder))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Discovery documents of two invented tables of resources, against what clients expect to find.
+//! Tests of discovery documents of two invented sets of resources.
 
 use super::*;
 
@@ -42,8 +42,8 @@ fn resources() -> Vec<Arc<Resource>> {
 }
 
 #[test]
-fn the_hash_of_a_stored_version_is_upstreams() {
-    // What every Kubernetes cluster says of its pods.
+fn storage_version_hash_equals_upstreams() {
+    // The value that every Kubernetes cluster has for pods.
     let pods = resource("", "v1", "Pod", "pods");
     assert_eq!(storage_version_hash(&pods), "xPOwRZ+Yhw8=");
 }
@@ -58,9 +58,9 @@ fn groups_and_versions() {
     let apps = json!({"name": "apps", "versions": versions, "preferredVersion": versions[0]});
     let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [apps]});
     assert_eq!(group_list(&resources), list);
-    let told = group(&resources, "apps").unwrap();
+    let actual = group(&resources, "apps").unwrap();
     assert_eq!(
-        (&told["kind"], &told["versions"]),
+        (&actual["kind"], &actual["versions"]),
         (&json!("APIGroup"), &versions)
     );
     assert_eq!(group(&resources, "batch"), None);
@@ -104,7 +104,7 @@ fn resources_of_a_version() {
 }
 
 #[test]
-fn all_in_one() {
+fn aggregated_document() {
     let resources = resources();
     let apps = aggregated(&resources, false);
     assert_eq!(apps["apiVersion"], "apidiscovery.k8s.io/v2");
@@ -126,7 +126,7 @@ fn all_in_one() {
 }
 
 #[test]
-fn a_client_that_has_the_document_is_told_so() {
+fn a_matching_etag_gets_304() {
     let document = aggregated(&resources(), false);
     let mut headers = HeaderMap::new();
     let first = aggregated_response(&document, &headers);

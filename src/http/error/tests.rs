@@ -1,18 +1,18 @@
-//! The mapping of §2.7 and §8.5, row by row, as the JSON that goes out.
+//! Tests of the mapping from errors to the `Status` JSON.
 
 use super::*;
 use crate::api::{ContinueToken, ResourceVersion};
 
-/// `code reason | message | details`, as a client sees them.
-fn check(error: impl Into<WireError>, expect: &str) {
+/// Compares `code reason | message | details` of the status.
+fn check(error: impl Into<HttpError>, expect: &str) {
     let status = error.into().status();
     let details = status.details.as_ref();
     let details = details.map_or("-".to_owned(), |d| serde_json::to_string(d).unwrap());
-    let told = format!(
+    let actual = format!(
         "{} {} | {} | {details}",
         status.code, status.reason, status.message
     );
-    assert_eq!(told, expect);
+    assert_eq!(actual, expect);
     assert_eq!(status.status, "Failure");
 }
 
@@ -138,10 +138,10 @@ fn failures_of_reads() {
     );
 }
 
-/// What a watch says of the same failures.
+/// A watch reports the same failures differently.
 #[test]
 fn failures_of_watches() {
-    let told = |error: ReadError| {
+    let actual = |error: ReadError| {
         let status = watch_status(&error);
         format!("{} {} | {}", status.code, status.reason, status.message)
     };
@@ -151,16 +151,16 @@ fn failures_of_watches() {
         fresh_token: None,
     };
     assert_eq!(
-        told(expired),
+        actual(expired),
         "410 Expired | too old resource version: 5 (9)"
     );
     let undecodable = ReadError::Undecodable(text("undecodable object a"));
     assert_eq!(
-        told(undecodable),
+        actual(undecodable),
         "500 StorageReadError | undecodable object a"
     );
     let stopped = "503 ServiceUnavailable | the server is shutting down";
-    assert_eq!(told(ReadError::Stopped), stopped);
+    assert_eq!(actual(ReadError::Stopped), stopped);
 }
 
 /// WC-112
@@ -178,7 +178,7 @@ fn a_list_of_corrupt_objects_names_them() {
         truncated: false,
     };
     let about = |corrupt: &CorruptObjects| {
-        let error = WireError::from(ReadError::Corrupt(corrupt.clone()));
+        let error = HttpError::from(ReadError::Corrupt(corrupt.clone()));
         error.about(Verb::List, &deployments)
     };
     check(
@@ -192,7 +192,7 @@ fn a_list_of_corrupt_objects_names_them() {
 }
 
 #[test]
-fn an_expired_page_carries_the_token_to_go_on_with() {
+fn an_expired_page_has_a_token_to_continue_with() {
     let error = ReadError::Expired {
         requested: ResourceVersion::new(5),
         oldest: ResourceVersion::new(9),
@@ -214,7 +214,7 @@ fn failures_of_storage() {
     for error in [ApiError::Storage(away()), ReadError::Storage(away()).into()] {
         let pods = crate::http::test_objects::pods();
         check(
-            WireError::from(error).about(Verb::List, &pods),
+            HttpError::from(error).about(Verb::List, &pods),
             r#"500 ServerTimeout | the list operation against pods could not be completed at this time, please try again | {"name":"list","kind":"pods","retryAfterSeconds":2}"#,
         );
     }
@@ -222,7 +222,7 @@ fn failures_of_storage() {
         requested: ResourceVersion::new(1),
         compacted: ResourceVersion::new(2),
     });
-    assert_eq!(WireError::from(compacted).status().code, 410);
+    assert_eq!(HttpError::from(compacted).status().code, 410);
     let corrupt = ApiError::Storage(StorageError::Corrupt(text("page 3")));
     check(
         corrupt,
@@ -231,29 +231,29 @@ fn failures_of_storage() {
 }
 
 #[test]
-fn failures_of_the_wire_itself() {
+fn failures_of_the_http_layer() {
     check(
-        WireError::NoSuchPath,
+        HttpError::NoSuchPath,
         "404 NotFound | the server could not find the requested resource | {}",
     );
     check(
-        WireError::MethodNotAllowed,
+        HttpError::MethodNotAllowed,
         "405 MethodNotAllowed | the server does not allow this method on the requested resource | {}",
     );
     check(
-        WireError::TooManyRequests,
+        HttpError::TooManyRequests,
         r#"429 TooManyRequests | too many requests are in progress, please try again later | {"retryAfterSeconds":1}"#,
     );
     check(
-        WireError::ShuttingDown,
+        HttpError::ShuttingDown,
         r#"429 TooManyRequests | the server is shutting down, please try again later | {"retryAfterSeconds":1}"#,
     );
     check(
-        WireError::Timeout(Duration::from_secs(34)),
+        HttpError::Timeout(Duration::from_secs(34)),
         "504 Timeout | Timeout: the request was not completed within 34s | {}",
     );
     check(
-        WireError::InvalidOptions {
+        HttpError::InvalidOptions {
             kind: "ListOptions",
             causes: vec![cause("resourceVersionMatch", "no")],
         },
@@ -266,6 +266,6 @@ fn failures_of_the_wire_itself() {
         (ApiError::MethodNotAllowed(text("x")), 405),
         (ApiError::Timeout(text("x")), 504),
     ] {
-        assert_eq!(WireError::from(error).status().code, code);
+        assert_eq!(HttpError::from(error).status().code, code);
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of §7.1 and §8.6, one line each.
+//! Tests of the validation of request options.
 
 use serde_json::json;
 
@@ -8,49 +8,49 @@ fn query(raw: &str) -> Query {
     Query::parse(raw).unwrap()
 }
 
-/// What a refusal says: its code and its message.
-fn refusal<T: std::fmt::Debug>(result: Result<T, WireError>) -> String {
+/// Returns the code and message of an error.
+fn refusal<T: std::fmt::Debug>(result: Result<T, HttpError>) -> String {
     let status = result.unwrap_err().status();
     format!("{} {}", status.code, status.message)
 }
 
-fn refused(purpose: ListFor, raw: &str, expect: &str) {
-    let told = refusal(list_options(&query(raw), purpose, None));
-    assert!(told.contains(expect), "{raw}: {told}");
-    if told.starts_with("422") {
+fn check_rejected(purpose: ListFor, raw: &str, expect: &str) {
+    let actual = refusal(list_options(&query(raw), purpose, None));
+    assert!(actual.contains(expect), "{raw}: {actual}");
+    if actual.starts_with("422") {
         assert!(
-            told.starts_with("422 ListOptions.meta.k8s.io \"\" is invalid: "),
-            "{told}"
+            actual.starts_with("422 ListOptions.meta.k8s.io \"\" is invalid: "),
+            "{actual}"
         );
     }
 }
 
 #[test]
-fn lists_that_are_refused() {
+fn invalid_list_options_are_rejected() {
     use ListFor::List;
     let rule = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden";
-    refused(List, "resourceVersionMatch=Exact", rule);
-    refused(
+    check_rejected(List, "resourceVersionMatch=Exact", rule);
+    check_rejected(
         List,
         "resourceVersionMatch=Exact&resourceVersion=1&continue=x",
         "forbidden when continue is provided",
     );
-    refused(
+    check_rejected(
         List,
         "resourceVersionMatch=New&resourceVersion=1",
         r#"resourceVersionMatch: Unsupported value: "New": supported values: "Exact", "NotOlderThan", """#,
     );
-    refused(
+    check_rejected(
         List,
         "resourceVersionMatch=Exact&resourceVersion=0",
         r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
     );
-    refused(
+    check_rejected(
         List,
         "sendInitialEvents=false",
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
     );
-    // Two problems, two causes.
+    // Two problems are two causes.
     let two = list_options(
         &query("resourceVersionMatch=New&sendInitialEvents=1"),
         List,
@@ -61,51 +61,51 @@ fn lists_that_are_refused() {
         3,
         "no version, unknown rule, initial events"
     );
-    refused(List, "resourceVersion=abc", "400 invalid resource version");
-    refused(List, "resourceVersion=-1", "400 invalid resource version");
-    refused(List, "limit=x", "400 invalid value \"x\"");
-    refused(List, "limit=", "400 invalid value \"\"");
-    refused(List, "timeoutSeconds=", "400 invalid value \"\"");
-    // What cannot be decoded comes before what may not be, and the version after both.
-    refused(List, "sendInitialEvents=1&limit=x", "400 invalid value");
-    refused(
+    check_rejected(List, "resourceVersion=abc", "400 invalid resource version");
+    check_rejected(List, "resourceVersion=-1", "400 invalid resource version");
+    check_rejected(List, "limit=x", "400 invalid value \"x\"");
+    check_rejected(List, "limit=", "400 invalid value \"\"");
+    check_rejected(List, "timeoutSeconds=", "400 invalid value \"\"");
+    // Decoding errors come before validation errors, and the version after both.
+    check_rejected(List, "sendInitialEvents=1&limit=x", "400 invalid value");
+    check_rejected(
         List,
         "sendInitialEvents=1&labelSelector=a%3D%3D%3D",
         "400 unable",
     );
-    refused(
+    check_rejected(
         List,
         "sendInitialEvents=1&fieldSelector=a",
         "400 invalid field",
     );
-    refused(List, "sendInitialEvents=1&resourceVersion=x", "422 ");
-    refused(List, "labelSelector=a%3D%3D%3D", "400 unable to parse");
-    refused(List, "fieldSelector=a", "400 invalid field selector");
+    check_rejected(List, "sendInitialEvents=1&resourceVersion=x", "422 ");
+    check_rejected(List, "labelSelector=a%3D%3D%3D", "400 unable to parse");
+    check_rejected(List, "fieldSelector=a", "400 invalid field selector");
 }
 
 #[test]
-fn watches_that_are_refused() {
+fn invalid_watch_options_are_rejected() {
     use ListFor::Watch;
-    refused(
+    check_rejected(
         Watch,
         "sendInitialEvents=true",
         "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
     );
-    refused(
+    check_rejected(
         Watch,
         "sendInitialEvents=true&resourceVersionMatch=Exact",
         r#"Unsupported value: "Exact": supported values: "NotOlderThan""#,
     );
-    refused(
+    check_rejected(
         Watch,
         "resourceVersionMatch=NotOlderThan",
         "forbidden for watch unless sendInitialEvents is provided",
     );
-    refused(Watch, "resourceVersion=1x", "400 invalid resource version");
+    check_rejected(Watch, "resourceVersion=1x", "400 invalid resource version");
 }
 
 #[test]
-fn lists_and_watches_that_pass() {
+fn valid_list_and_watch_options() {
     let options = list_options(
         &query("continue=x&resourceVersion=0&limit=-1"),
         ListFor::List,
@@ -128,7 +128,7 @@ fn lists_and_watches_that_pass() {
     assert!(options.allow_watch_bookmarks);
     assert_eq!(options.timeout, Some(Duration::from_secs(3)));
     assert_eq!(options.fields.exact("metadata.name"), Some("a"));
-    // What no clock can add is as long as can be told.
+    // A timeout that overflows the clock is capped.
     let options = list_options(
         &query("timeoutSeconds=9223372036854775807"),
         ListFor::Watch,
@@ -137,7 +137,7 @@ fn lists_and_watches_that_pass() {
     let timeout = options.unwrap().timeout.unwrap();
     assert!(timeout >= Duration::from_secs(24 * 60 * 60), "{timeout:?}");
     assert!(tokio::time::Instant::now().checked_add(timeout).is_some());
-    // WC-211: an exact name, and no other, goes with the name of a path.
+    // WC-211: the field selector must match the name of the path.
     let named = |fields: &str| {
         let raw = format!("fieldSelector={fields}");
         list_options(&query(&raw), ListFor::Watch, Some("a"))
@@ -148,19 +148,19 @@ fn lists_and_watches_that_pass() {
         "metadata.name!%3Db",
         "metadata.namespace%3Dx",
     ] {
-        let told = refusal(named(clash));
+        let actual = refusal(named(clash));
         assert!(
-            told.starts_with("400 the fieldSelector does not ask"),
-            "{clash}: {told}"
+            actual.starts_with("400 the fieldSelector does not ask"),
+            "{clash}: {actual}"
         );
     }
 }
 
 #[test]
-fn write_options_are_checked() {
+fn invalid_write_options_are_rejected() {
     let check = |purpose, raw: &str, expect: &str| {
-        let told = refusal(write_options(&query(raw), purpose));
-        assert_eq!(told, expect, "{raw}");
+        let actual = refusal(write_options(&query(raw), purpose));
+        assert_eq!(actual, expect, "{raw}");
     };
     check(
         WriteFor::Create,
@@ -191,7 +191,7 @@ fn write_options_are_checked() {
 }
 
 #[test]
-fn write_options_that_pass() {
+fn valid_write_options() {
     let raw = "dryRun=All&fieldManager=me&fieldValidation=Warn";
     assert!(
         write_options(&query(raw), WriteFor::Create)
@@ -230,10 +230,10 @@ fn delete_options_come_from_the_body_or_the_query() {
 }
 
 #[test]
-fn delete_options_are_checked() {
+fn invalid_delete_options_are_rejected() {
     let check = |raw: &str, body, expect: &str| {
-        let told = refusal(delete_options(&query(raw), body));
-        assert!(told.contains(expect), "{told}");
+        let actual = refusal(delete_options(&query(raw), body));
+        assert!(actual.contains(expect), "{actual}");
     };
     check(
         "propagationPolicy=Sometimes",

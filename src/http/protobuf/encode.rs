@@ -1,6 +1,5 @@
-//! Objects as protobuf (§1.3, §8.2), by the same table as they are read: the inverse of the parent. JSON
-//! members that the table does not have are left out, as Go's servers leave out what they do not know.
-//! How answers are put together from objects is told in `list_body` and `watch_body`.
+//! Encodes JSON objects as protobuf, by the same tables as the decoder in the parent module. JSON
+//! members that are not in the tables are left out, as Go's servers drop unknown fields.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,23 +7,23 @@ use serde_json::{Map, Value};
 
 use super::{Field, MAGIC, Node, ObjectId, Scalar, Schema};
 
-/// Wire types.
+/// HttpState types.
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 
-/// An object holds a value that its type cannot: it was stored by somebody who did not ask this server.
+/// An object has a value that does not fit its field: it was written to storage by another program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: field {field:?} holds a value that its type cannot: {value}")]
 pub(crate) struct Unencodable {
-    /// `namespace/name`, as far as it is known.
+    /// `namespace/name`, as far as known.
     object: String,
     field: String,
     value: String,
 }
 
 impl Unencodable {
-    /// A frame's length does not fit its four bytes.
+    /// Creates the error for a frame whose length does not fit in four bytes.
     pub(super) fn too_large() -> Self {
         Self::new("object", &Value::from("too large"))
     }
@@ -39,7 +38,7 @@ impl Unencodable {
         }
     }
 
-    /// Says in which object.
+    /// Adds the object's namespace and name.
     fn within(self, object: &Value) -> Self {
         let text = |name: &str| object["metadata"][name].as_str();
         let names = [text("namespace"), text("name")];
@@ -49,7 +48,7 @@ impl Unencodable {
 }
 
 impl Schema {
-    /// Whether objects of this kind can be written.
+    /// Returns true if objects of this kind have a protobuf encoding.
     pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
         self.0.object_of(api_version, kind).is_some()
     }
@@ -136,7 +135,7 @@ impl Schema {
         }
     }
 
-    /// One value as the field numbered `number`.
+    /// Appends a value as the field `number`.
     fn write_value(
         &self,
         field: &Field,
@@ -183,7 +182,7 @@ impl Schema {
         Ok(())
     }
 
-    /// The inside of a value that is a message on the wire, whatever it is in JSON.
+    /// Appends the content of a value that is a message in protobuf, whatever it is in JSON.
     fn write_message(
         &self,
         field: &Field,
@@ -193,7 +192,7 @@ impl Schema {
     ) -> Result<(), Unencodable> {
         let unfit = || Unencodable::new(field.name(), value);
         match (node, value) {
-            // An element of a list may be null, and is then the empty message.
+            // A null element of a list is the empty message.
             (_, Value::Null) => {}
             (
                 Node::Object {
@@ -231,7 +230,8 @@ impl Schema {
         Ok(())
     }
 
-    /// The alternatives of CRD schemas: a schema, a list of them or of names, or a flag.
+    /// Appends the union types of CRD schemas: a schema, or a list of schemas or names, or a
+    /// boolean.
     fn write_union(
         &self,
         message: ObjectId,
@@ -249,7 +249,7 @@ impl Schema {
             Value::Array(_) => named("jSONSchemas").or_else(|| named("property")),
             _ => named("schema"),
         };
-        // Go's reader of JSON sets the flag beside a schema.
+        // Go's JSON decoder sets the boolean beside a schema.
         if let (Some((_, number)), Value::Object(_)) = (allows, value) {
             varint_field(number, 1, out);
         }
@@ -260,7 +260,7 @@ impl Schema {
     }
 }
 
-/// Appends the beginning of an envelope around `length` bytes of an object, which follow.
+/// Appends the start of an envelope; `length` bytes of an object must follow.
 pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(MAGIC);
     let begin = open(1, out);
@@ -271,20 +271,20 @@ pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut V
     varint(length as u64, out);
 }
 
-/// Appends a field of bytes, a string or a message that is encoded already.
+/// Appends a field of bytes, a string or an encoded message.
 pub(crate) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
     key(number, BYTES, out);
     varint(value.len() as u64, out);
     out.extend_from_slice(value);
 }
 
-/// Begins a message field; returns where its inside begins.
+/// Begins a message field; returns the offset of its content.
 pub(crate) fn open(number: u32, out: &mut Vec<u8>) -> usize {
     key(number, BYTES, out);
     out.len()
 }
 
-/// Ends a message field: its length goes before what was written since `begin`.
+/// Ends a message field: inserts its length before the content written since `begin`.
 pub(crate) fn close(begin: usize, out: &mut Vec<u8>) {
     let length = (out.len() - begin) as u64;
     let (head, used) = varint_bytes(length);
@@ -305,7 +305,7 @@ fn varint(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[..used]);
 }
 
-/// The bytes of a number, and how many of them are used: one for each seven bits.
+/// Returns the varint encoding of a number and how many of the bytes are used.
 fn varint_bytes(mut value: u64) -> ([u8; 10], usize) {
     let (mut bytes, mut used) = ([0; 10], 1);
     while value >= 0x80 {

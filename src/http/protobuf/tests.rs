@@ -1,4 +1,4 @@
-//! Bodies as Go's clients write them, field by field.
+//! Tests of decoding bodies as Go's clients encode them, field by field.
 
 use serde_json::json;
 
@@ -110,9 +110,9 @@ fn a_pod_with_inlined_members_and_special_forms() {
         bytes(14, [group, number(4, -1)].concat()),
         bytes(20, "a field of another wire type is refused elsewhere"),
     ];
-    let told = read("v1", "Pod", &[bytes(2, spec[..5].concat())]).unwrap();
+    let actual = read("v1", "Pod", &[bytes(2, spec[..5].concat())]).unwrap();
     assert_eq!(
-        told["spec"],
+        actual["spec"],
         json!({
             "volumes": [{"name": "v", "emptyDir": {}}],
             "containers": [{
@@ -120,7 +120,7 @@ fn a_pod_with_inlined_members_and_special_forms() {
                 "resources": {"limits": {"cpu": "500m"}},
                 "livenessProbe": {"httpGet": {"path": "/", "port": "web"}, "timeoutSeconds": 5},
             }],
-            // Zero was meant: the field has a third state.
+            // An explicit zero is kept: the field distinguishes it from absence.
             "terminationGracePeriodSeconds": 0,
             "securityContext": {"supplementalGroups": [7, -1]},
         })
@@ -156,9 +156,9 @@ fn times() {
 #[test]
 fn options_of_a_delete() {
     let parts = [number(1, 0), bytes(4, "Background"), bytes(5, "All")];
-    let told = read("policy/v1", "DeleteOptions", &parts).unwrap();
+    let actual = read("policy/v1", "DeleteOptions", &parts).unwrap();
     assert_eq!(
-        told,
+        actual,
         json!({
             "apiVersion": "policy/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
             "propagationPolicy": "Background", "dryRun": ["All"],
@@ -166,16 +166,16 @@ fn options_of_a_delete() {
     );
 }
 
-/// As Go's decoder reads them: the lower half of what is too large, and what the envelope says of its
-/// content is not looked at.
+/// Like Go's decoder: values that are too large are truncated, and the envelope's content type is
+/// ignored.
 #[test]
-fn numbers_are_of_their_size() {
+fn numbers_are_truncated_to_their_type() {
     let replicas = |count| read("apps/v1", "Deployment", &[bytes(2, number(1, count))]);
     for (sent, expect) in [(3, 3), (-1, -1), (1 << 40, 0), ((1 << 40) + 7, 7)] {
         assert_eq!(replicas(sent).unwrap()["spec"]["replicas"], expect);
     }
-    let told = read("v1", "Pod", &[bytes(2, number(4, 1 << 40))]).unwrap();
-    assert_eq!(told["spec"]["terminationGracePeriodSeconds"], 1_i64 << 40);
+    let actual = read("v1", "Pod", &[bytes(2, number(4, 1 << 40))]).unwrap();
+    assert_eq!(actual["spec"]["terminationGracePeriodSeconds"], 1_i64 << 40);
     let types = [bytes(1, "v1"), bytes(2, "ConfigMap")].concat();
     let json = [
         MAGIC.to_vec(),
@@ -183,12 +183,12 @@ fn numbers_are_of_their_size() {
         bytes(2, r#"{"kind":"ConfigMap","nonsense":1}"#),
         bytes(4, "application/json"),
     ];
-    let told = schema().object(&json.concat());
-    assert!(told.is_err(), "{told:?}");
+    let actual = schema().object(&json.concat());
+    assert!(actual.is_err(), "{actual:?}");
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_bodies_are_rejected() {
     use InvalidProtobuf::{Malformed, NoEnvelope, TooDeep, UnknownKind};
     let schema = schema();
     assert_eq!(schema.object(b"{}"), Err(NoEnvelope));
@@ -199,32 +199,32 @@ fn what_is_refused() {
     );
     assert!(schema.object(&whole).is_ok());
     for cut in 5..whole.len() - 4 {
-        let told = schema.object(&whole[..cut]);
+        let actual = schema.object(&whole[..cut]);
         assert!(
-            matches!(told, Err(Malformed | UnknownKind { .. })),
-            "{cut}: {told:?}"
+            matches!(actual, Err(Malformed | UnknownKind { .. })),
+            "{cut}: {actual:?}"
         );
     }
-    let told = read("sofa.example/v1", "Sofa", &[]).unwrap_err();
-    assert!(told.to_string().contains("send JSON"), "{told}");
-    let told = read("v1", "ConfigMap", &[number(1, 5)]).unwrap_err();
+    let actual = read("sofa.example/v1", "Sofa", &[]).unwrap_err();
+    assert!(actual.to_string().contains("send JSON"), "{actual}");
+    let actual = read("v1", "ConfigMap", &[number(1, 5)]).unwrap_err();
     assert!(
-        told.to_string().contains("field 1 of core.v1.ConfigMap"),
-        "{told}"
+        actual.to_string().contains("field 1 of core.v1.ConfigMap"),
+        "{actual}"
     );
-    let told = read("v1", "ConfigMap", &[bytes(1, bytes(1, [0xff]))]).unwrap_err();
-    assert!(told.to_string().contains("\"name\""), "{told}");
-    // A schema in a schema in a schema, …
+    let actual = read("v1", "ConfigMap", &[bytes(1, bytes(1, [0xff]))]).unwrap_err();
+    assert!(actual.to_string().contains("\"name\""), "{actual}");
+    // Schemas nested beyond the maximum depth.
     let mut schema_props = Vec::new();
     for _ in 0..2 * DEPTH_MAX {
         schema_props = bytes(28, schema_props);
     }
     let version = bytes(4, bytes(1, schema_props));
     let crd = bytes(2, bytes(7, version));
-    let told = read(
+    let actual = read(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         &[crd],
     );
-    assert_eq!(told, Err(TooDeep));
+    assert_eq!(actual, Err(TooDeep));
 }

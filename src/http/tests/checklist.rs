@@ -1,10 +1,10 @@
-//! Lines of the conformance checklist that are about requests and have no story of their own: each is
-//! asked over HTTP and answered by a Status of the right code, reason and cause.
+//! HTTP tests of lines of the conformance checklist (docs/conformance.md) that need no setup of
+//! their own.
 
 use super::*;
 
-/// The reasons of a failure's causes, and their fields.
-fn causes(answer: &Answer) -> Vec<(String, String)> {
+/// Returns the reasons and fields of a failure's causes.
+fn causes(answer: &ReceivedResponse) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let status = answer.json();
     let causes = status["details"]["causes"].as_array().into_iter().flatten();
@@ -15,7 +15,7 @@ fn causes(answer: &Answer) -> Vec<(String, String)> {
 
 /// WC-007, WC-092 to WC-098, WC-139, WC-166, WC-167
 #[tokio::test]
-async fn options_of_reads_are_refused_by_name() {
+async fn invalid_read_options_name_the_field() {
     let server = Server::new().await;
     const FORBIDDEN: &str = "FieldValueForbidden";
     const MATCH: &str = "resourceVersionMatch";
@@ -45,8 +45,8 @@ async fn options_of_reads_are_refused_by_name() {
         ),
     ] {
         let refused = server.get(&format!("{CONFIG_MAPS}?{query}")).await;
-        let told = refused.failure(422, "Invalid");
-        assert!(told.starts_with("ListOptions.meta.k8s.io "), "{told}");
+        let actual = refused.failure(422, "Invalid");
+        assert!(actual.starts_with("ListOptions.meta.k8s.io "), "{actual}");
         assert_eq!(
             causes(&refused),
             [(reason.to_owned(), field.to_owned())],
@@ -55,7 +55,7 @@ async fn options_of_reads_are_refused_by_name() {
     }
     let page = server.get(&format!("{CONFIG_MAPS}?limit=1")).await;
     assert_eq!(page.code, 200);
-    for (query, told) in [
+    for (query, actual) in [
         ("resourceVersion=abc", "invalid resource version"),
         ("resourceVersion=-1", "invalid resource version"),
         ("watch=1&resourceVersion=abc", "invalid resource version"),
@@ -66,14 +66,14 @@ async fn options_of_reads_are_refused_by_name() {
     ] {
         let refused = server.get(&format!("{CONFIG_MAPS}?{query}")).await;
         let message = refused.failure(400, "BadRequest");
-        assert!(message.starts_with(told), "{query}: {message}");
+        assert!(message.starts_with(actual), "{query}: {message}");
     }
     server.stop().await;
 }
 
 /// WC-097, WC-101
 #[tokio::test]
-async fn a_continued_list_goes_on_at_its_own_version() {
+async fn a_continued_list_keeps_its_version() {
     let server = Server::new().await;
     for name in ["a", "b", "c"] {
         server.put_config_map(name, "x").await;
@@ -81,9 +81,9 @@ async fn a_continued_list_goes_on_at_its_own_version() {
     let page = server.get(&format!("{CONFIG_MAPS}?limit=1")).await.json();
     let token = page["metadata"]["continue"].as_str().unwrap();
     let versioned = format!("{CONFIG_MAPS}?continue={token}&resourceVersion=5");
-    let told = server.get(&versioned).await.failure(400, "BadRequest");
+    let actual = server.get(&versioned).await.failure(400, "BadRequest");
     assert_eq!(
-        told,
+        actual,
         "specifying resource version is not allowed when using continue"
     );
     let any = format!("{CONFIG_MAPS}?continue={token}&resourceVersion=0&limit=1");
@@ -91,14 +91,14 @@ async fn a_continued_list_goes_on_at_its_own_version() {
     assert_eq!(
         rest["items"].as_array().unwrap().len(),
         2,
-        "the limit is void"
+        "the limit is ignored"
     );
     server.stop().await;
 }
 
 /// WC-002, WC-009, WC-010, WC-030, WC-071
 #[tokio::test]
-async fn bodies_and_paths_must_agree() {
+async fn body_and_path_must_match() {
     let server = Server::new().await;
     let made = server.put_config_map("a.b", "x").await;
     let json_type = ["content-type: application/json"];
@@ -149,7 +149,7 @@ async fn bodies_and_paths_must_agree() {
 
 /// WC-014, WC-068, WC-069, WC-073
 #[tokio::test]
-async fn deletes_wait_and_have_conditions() {
+async fn deletes_have_finalizers_and_preconditions() {
     let server = Server::new().await;
     let mut body = config_map("a", "x");
     body["metadata"]["finalizers"] = json!(["x.y/z"]);
@@ -196,23 +196,23 @@ async fn deletes_wait_and_have_conditions() {
         .await
         .failure(404, "NotFound");
     let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}");
-    let told = watched(&server, &watch, 1).await.remove(0);
-    assert_eq!(told["type"], "DELETED");
-    assert_eq!(told["object"]["metadata"]["uid"], made["metadata"]["uid"]);
+    let actual = watched(&server, &watch, 1).await.remove(0);
+    assert_eq!(actual["type"], "DELETED");
+    assert_eq!(actual["object"]["metadata"]["uid"], made["metadata"]["uid"]);
     let at = |value: &Value| -> u64 {
         let version = value["metadata"]["resourceVersion"].as_str();
         version.unwrap().parse().unwrap()
     };
     assert!(
-        at(&told["object"]) > at(&still),
+        at(&actual["object"]) > at(&still),
         "at the version of the deletion"
     );
     server.stop().await;
 }
 
-/// WC-041: what changes nothing is no event; the next one shows that.
+/// WC-041: an update without changes causes no event; the next event proves it.
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_silent() {
+async fn an_update_without_changes_causes_no_event() {
     let server = Server::new().await;
     let made = server.put_config_map("a", "x").await;
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
@@ -222,7 +222,7 @@ async fn a_write_that_changes_nothing_is_silent() {
     assert_eq!(same, made);
     server.put_config_map("marker", "x").await;
     let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}");
-    let told = watched(&server, &watch, 1).await.remove(0);
-    assert_eq!(told["object"]["metadata"]["name"], "marker");
+    let actual = watched(&server, &watch, 1).await.remove(0);
+    assert_eq!(actual["object"]["metadata"]["name"], "marker");
     server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! `/metrics`, and how requests come to be counted there.
+//! Tests of `/metrics` and of request metrics.
 
 use super::*;
 use crate::metrics::Format;
@@ -13,20 +13,20 @@ impl Server {
         Scrape::parse(std::str::from_utf8(&answer.body).unwrap())
     }
 
-    /// How many requests were answered, by labels.
+    /// Checks the number of requests by labels.
     async fn check_requests(&self, expect: &[(&[&str], f64)]) {
-        let told = self.scrape().await;
+        let actual = self.scrape().await;
         for (labels, expect) in expect {
             let labels: Vec<String> = labels
                 .iter()
                 .map(|label| label.replace('\'', "\""))
                 .collect();
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-            let count = told.sum("apiserver_request_total", &labels);
-            assert_eq!(count, *expect, "{labels:?} in {told:#?}");
+            let count = actual.sum("apiserver_request_total", &labels);
+            assert_eq!(count, *expect, "{labels:?} in {actual:#?}");
             let code = labels.iter().any(|label| label.starts_with("code"));
             if !code {
-                let count = told.sum("apiserver_request_duration_seconds_count", &labels);
+                let count = actual.sum("apiserver_request_duration_seconds_count", &labels);
                 assert_eq!(count, *expect, "{labels:?}");
             }
         }
@@ -34,7 +34,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn requests_count_under_what_they_ask_for() {
+async fn requests_have_the_labels_of_their_path() {
     let server = Server::new().await;
     server.put_config_map("a", "1").await;
     server.post(CONFIG_MAPS, &config_map("a", "1")).await;
@@ -84,9 +84,9 @@ async fn requests_count_under_what_they_ask_for() {
     server.stop().await;
 }
 
-/// Whoever may ask for paths that are not there could otherwise fill the memory.
+/// Otherwise anyone who can request unknown paths could exhaust the memory.
 #[tokio::test]
-async fn what_is_not_there_makes_no_labels() {
+async fn unknown_paths_create_no_labels() {
     let server = Server::new().await;
     for n in 0..20 {
         server.get(&format!("/api/v1/nothing{n}")).await;
@@ -97,79 +97,79 @@ async fn what_is_not_there_makes_no_labels() {
         let dry = format!("POST {CONFIG_MAPS}?dryRun=what{n}");
         server.ask(&dry, &[], "").await;
     }
-    let told = server.scrape().await;
+    let actual = server.scrape().await;
     let named = ["resource=\"\"", "subresource=\"\"", "code=\"404\""];
-    assert_eq!(told.sum("apiserver_request_total", &named), 60.0);
+    assert_eq!(actual.sum("apiserver_request_total", &named), 60.0);
     let pods = ["resource=\"pods\"", "subresource=\"\""];
-    assert_eq!(told.sum("apiserver_request_total", &pods), 20.0);
+    assert_eq!(actual.sum("apiserver_request_total", &pods), 20.0);
     let dry = ["dry_run=\"invalid\""];
-    assert_eq!(told.sum("apiserver_request_total", &dry), 20.0);
+    assert_eq!(actual.sum("apiserver_request_total", &dry), 20.0);
     let text = server.get("/metrics").await;
     assert!(!String::from_utf8_lossy(&text.body).contains("nothing1"));
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_watch_is_running_until_its_body_is_gone() {
+async fn a_watch_counts_as_long_running_until_its_body_is_dropped() {
     let server = Server::new().await;
     let watch = request(&format!("GET {CONFIG_MAPS}?watch=1"), &[], "");
     let response = server.send(watch).await;
-    let told = server.scrape().await;
+    let actual = server.scrape().await;
     let running = "apiserver_longrunning_requests";
     let labels = ["resource=\"configmaps\"", "scope=\"namespace\""];
-    assert_eq!(told.sum(running, &labels), 1.0);
+    assert_eq!(actual.sum(running, &labels), 1.0);
     let ended = ["verb=\"WATCH\"", "code=\"200\""];
-    assert_eq!(told.sum("apiserver_request_total", &ended), 0.0);
+    assert_eq!(actual.sum("apiserver_request_total", &ended), 0.0);
     drop(response);
-    let told = server.scrape().await;
-    assert_eq!(told.sum(running, &labels), 0.0);
-    assert_eq!(told.sum("apiserver_request_total", &ended), 1.0);
+    let actual = server.scrape().await;
+    assert_eq!(actual.sum(running, &labels), 0.0);
+    assert_eq!(actual.sum("apiserver_request_total", &ended), 1.0);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn seats_taken_and_requests_given_up_are_told() {
+async fn in_flight_and_aborted_requests_are_counted() {
     let server = Server::new().await;
     let list = server
         .send(request(&format!("GET {CONFIG_MAPS}"), &[], ""))
         .await;
     let in_flight = "apiserver_current_inflight_requests";
-    let told = server.scrape().await;
-    assert_eq!(told.sum(in_flight, &["request_kind=\"readOnly\""]), 1.0);
-    assert_eq!(told.sum(in_flight, &["request_kind=\"mutating\""]), 0.0);
+    let actual = server.scrape().await;
+    assert_eq!(actual.sum(in_flight, &["request_kind=\"readOnly\""]), 1.0);
+    assert_eq!(actual.sum(in_flight, &["request_kind=\"mutating\""]), 0.0);
     drop(list);
-    let told = server.scrape().await;
-    assert_eq!(told.sum(in_flight, &["request_kind=\"readOnly\""]), 0.0);
+    let actual = server.scrape().await;
+    assert_eq!(actual.sum(in_flight, &["request_kind=\"readOnly\""]), 0.0);
 
-    // A body that never comes: the client hangs up.
+    // The body never arrives and the client disconnects.
     let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
     let headers = ["content-type: application/json"];
     let create = server.send(request(&format!("POST {CONFIG_MAPS}"), &headers, body));
     let given_up = tokio::time::timeout(Duration::from_millis(50), create).await;
     assert!(given_up.is_err());
-    let told = server.scrape().await;
+    let actual = server.scrape().await;
     let aborted = ["verb=\"POST\"", "resource=\"configmaps\""];
-    assert_eq!(told.sum("apiserver_request_aborts_total", &aborted), 1.0);
-    assert_eq!(told.sum("apiserver_request_total", &aborted), 0.0);
+    assert_eq!(actual.sum("apiserver_request_aborts_total", &aborted), 1.0);
+    assert_eq!(actual.sum("apiserver_request_total", &aborted), 0.0);
     server.stop().await;
 }
 
-/// Some families say nothing of dry runs; a series that came twice would void the whole scrape.
+/// Some metrics have no dry_run label; a duplicate series would invalidate the whole scrape.
 #[tokio::test]
-async fn dry_runs_count_with_the_others_where_they_are_not_told_apart() {
+async fn dry_runs_count_with_others_in_metrics_without_the_label() {
     let server = Server::new().await;
     server.get(&format!("{CONFIG_MAPS}?dryRun=All")).await;
     server.get(CONFIG_MAPS).await;
     let watch = |query: &str| request(&format!("GET {CONFIG_MAPS}?watch=1{query}"), &[], "");
     let one = server.send(watch("")).await;
     let other = server.send(watch("&dryRun=All")).await;
-    let told = server.scrape().await;
+    let actual = server.scrape().await;
     let running = "apiserver_longrunning_requests";
-    assert_eq!(told.sum(running, &["resource=\"configmaps\""]), 2.0);
+    assert_eq!(actual.sum(running, &["resource=\"configmaps\""]), 2.0);
     let taken = "apiserver_request_sli_duration_seconds_count";
-    assert_eq!(told.sum(taken, &["resource=\"configmaps\""]), 2.0);
+    assert_eq!(actual.sum(taken, &["resource=\"configmaps\""]), 2.0);
     let taken = "apiserver_request_duration_seconds_count";
-    assert_eq!(told.sum(taken, &["dry_run=\"All\""]), 1.0);
+    assert_eq!(actual.sum(taken, &["dry_run=\"All\""]), 1.0);
     drop((one, other));
     server.stop().await;
 }
@@ -180,9 +180,9 @@ async fn the_format_is_negotiated() {
     let check = async |accept: &str, expect: Format| {
         let accept = format!("accept: {accept}");
         let answer = server.ask("GET /metrics", &[&accept], "").await;
-        let told = answer.headers["content-type"].to_str().unwrap();
+        let actual = answer.headers["content-type"].to_str().unwrap();
         assert_eq!(
-            (answer.code, told),
+            (answer.code, actual),
             (200, expect.content_type()),
             "{accept}"
         );

@@ -1,4 +1,4 @@
-//! Gets, lists, documents, and what is refused before anything is read.
+//! Tests of gets, lists, documents, and requests that are rejected before a read.
 
 use std::io::Read as _;
 
@@ -22,9 +22,9 @@ async fn every_response_has_its_headers() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_status() {
+async fn unknown_paths_and_objects_get_a_status() {
     let server = Server::new().await;
-    let gone = "the server could not find the requested resource";
+    let not_found = "the server could not find the requested resource";
     for path in [
         "/foo",
         "/api/v2",
@@ -37,14 +37,14 @@ async fn what_is_not_there_is_a_status() {
         "/readyz/sofa",
     ] {
         let found = server.get(path).await;
-        assert_eq!(found.failure(404, "NotFound"), gone, "{path}");
+        assert_eq!(found.failure(404, "NotFound"), not_found, "{path}");
     }
     assert_eq!(server.get("/apis/apps").await.json()["kind"], "APIGroup");
     let missing = server
         .get("/apis/apps/v1/namespaces/default/deployments/x")
         .await;
-    let told = missing.failure(404, "NotFound");
-    assert_eq!(told, "deployments.apps \"x\" not found");
+    let actual = missing.failure(404, "NotFound");
+    assert_eq!(actual, "deployments.apps \"x\" not found");
     let details = json!({"name": "x", "group": "apps", "kind": "deployments"});
     assert_eq!(missing.json()["details"], details);
     for line in [
@@ -128,13 +128,13 @@ async fn lists_in_pages_and_forms() {
     assert!(text.contains("\n  name: a\n"), "{text}");
     assert!(
         text.contains("resourceVersion: \""),
-        "a number in quotes stays text: {text}"
+        "a quoted number stays a string: {text}"
     );
     server.stop().await;
 }
 
 #[tokio::test]
-async fn bytes_pass_through_and_people_get_them_indented() {
+async fn json_is_verbatim_or_indented_for_interactive_clients() {
     let server = Server::new().await;
     let created = server.post(CONFIG_MAPS, &config_map("a", "x")).await;
     let read = server.get(&format!("{CONFIG_MAPS}/a")).await;
@@ -153,7 +153,7 @@ async fn bytes_pass_through_and_people_get_them_indented() {
 }
 
 #[tokio::test]
-async fn large_lists_are_compressed_for_those_who_ask() {
+async fn large_lists_are_compressed_if_accepted() {
     let server = Server::new().await;
     let text = "0123456789abcdef".repeat(64);
     for n in 0..200 {
@@ -182,7 +182,7 @@ async fn large_lists_are_compressed_for_those_who_ask() {
 }
 
 #[tokio::test]
-async fn both_groups_see_an_event_in_their_own_form() {
+async fn both_groups_serve_an_event_in_their_own_version() {
     let server = Server::new().await;
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "hello",
@@ -220,7 +220,7 @@ async fn both_groups_see_an_event_in_their_own_form() {
 }
 
 #[tokio::test]
-async fn discovery_names_what_is_served() {
+async fn discovery_lists_the_served_resources() {
     let server = Server::new().await;
     let groups = server.get("/apis").await.json();
     let listed = groups["groups"].as_array().unwrap();
@@ -237,7 +237,7 @@ async fn discovery_names_what_is_served() {
     );
     let again = server.ask("GET /apis", &[aggregated, &known], "").await;
     assert_eq!((again.code, again.body.len()), (304, 0));
-    // Whatever discovery lists can be listed.
+    // Everything in discovery can be listed.
     for group in listed {
         for version in group["versions"].as_array().unwrap() {
             let path = format!("/apis/{}", version["groupVersion"].as_str().unwrap());

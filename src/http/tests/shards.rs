@@ -1,10 +1,10 @@
-//! Shards of a collection (KEP-5866), as the clients that divide it between them see them.
+//! Tests of sharded lists and watches (KEP-5866).
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// Borders of three shards that cover all hashes.
+/// The boundaries of three shards that cover all hashes.
 const BORDERS: [&str; 4] = [
     "0x0000000000000000",
     "0x4000000000000000",
@@ -17,7 +17,7 @@ fn selector(field: &str, shard: usize) -> String {
     format!("shardRange(object.metadata.{field}, '{start}', '{end}')")
 }
 
-/// The parameter, for a query.
+/// Returns the query parameter.
 fn shard(selector: &str) -> String {
     let encoded: String = selector
         .bytes()
@@ -48,11 +48,14 @@ async fn shards_partition_lists_and_watches() {
         let list = server.get(&format!("{CONFIG_MAPS}?{query}")).await.json();
         assert_eq!(list["metadata"]["shardInfo"]["selector"], *selector);
         let listed = names(&list);
-        assert!(!listed.is_empty(), "40 hashes miss a quarter of all");
+        assert!(
+            !listed.is_empty(),
+            "a quarter of the hash space has none of 40 objects"
+        );
         assert!(seen.is_disjoint(&listed), "no overlap");
 
         let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&{query}");
-        // A state so small comes in one write, all of it.
+        // An initial state this small arrives in a single write.
         let watched: BTreeSet<String> = watched(&server, &watch, listed.len())
             .await
             .iter()
@@ -71,7 +74,7 @@ async fn shards_partition_lists_and_watches() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_list_tells_its_shard() {
+async fn every_form_of_a_list_has_shard_info() {
     let server = Server::new().await;
     for n in 0..20 {
         server.put_config_map(&format!("c{n:02}"), "x").await;
@@ -85,7 +88,7 @@ async fn every_form_of_a_list_tells_its_shard() {
         let line = format!("GET {CONFIG_MAPS}?limit=5&{query}");
         let list = server.ask(&line, &[accept], "").await.json();
         assert_eq!(list["metadata"]["shardInfo"], canonical, "{accept}");
-        // How many follow would have to be counted by hash.
+        // The remaining count would require hashing every object.
         assert!(list["metadata"]["continue"].is_string());
         assert!(list["metadata"]["remainingItemCount"].is_null());
     }
@@ -103,7 +106,7 @@ async fn every_form_of_a_list_tells_its_shard() {
 
 /// WC-220
 #[tokio::test]
-async fn bad_shards_are_refused() {
+async fn invalid_shard_selectors_are_rejected() {
     let server = Server::new().await;
     let mixed = format!("{} || {}", selector("uid", 0), selector("namespace", 1));
     let reversed = "shardRange(object.metadata.uid, '0x8000000000000000', '0x0000000000000000')";
@@ -113,8 +116,11 @@ async fn bad_shards_are_refused() {
             let refused = server
                 .get(&format!("{path}{separator}{}", shard(bad)))
                 .await;
-            let told = refused.failure(400, "BadRequest");
-            assert!(told.starts_with("unable to parse shard selector"), "{told}");
+            let actual = refused.failure(400, "BadRequest");
+            assert!(
+                actual.starts_with("unable to parse shard selector"),
+                "{actual}"
+            );
         }
     }
     server.stop().await;

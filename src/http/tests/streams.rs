@@ -1,4 +1,4 @@
-//! Watches through the router and over a connection.
+//! Tests of watches through the router and over a connection.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -12,8 +12,8 @@ async fn watch(server: &Server, query: &str) -> Body {
     response.into_body()
 }
 
-/// `TYPE name` of each frame.
-fn told(frames: &[Value]) -> Vec<String> {
+/// Returns `TYPE name` of each frame.
+fn summary(frames: &[Value]) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let name = |frame: &Value| text(&frame["object"]["metadata"]["name"]);
     frames
@@ -23,13 +23,13 @@ fn told(frames: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
+async fn a_watch_sends_state_and_changes_and_ends_on_drain() {
     let server = Server::new().await;
     let made = server.put_config_map("a", "x").await;
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
     let mut body = watch(&server, initial).await;
     let first = frames(&mut body, 2).await;
-    assert_eq!(told(&first), ["ADDED a", "BOOKMARK -"]);
+    assert_eq!(summary(&first), ["ADDED a", "BOOKMARK -"]);
     let annotations = &first[1]["object"]["metadata"]["annotations"];
     assert_eq!(annotations["k8s.io/initial-events-end"], "true");
     server.put_config_map("b", "x").await;
@@ -37,23 +37,23 @@ async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
         .ask(&format!("DELETE {CONFIG_MAPS}/a"), &[], "")
         .await;
     let both = ["ADDED b", "DELETED a"];
-    assert_eq!(told(&frames(&mut body, 2).await), both);
+    assert_eq!(summary(&frames(&mut body, 2).await), both);
 
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
     let mut resumed = watch(&server, &format!("resourceVersion={version}")).await;
-    assert_eq!(told(&frames(&mut resumed, 2).await), both);
+    assert_eq!(summary(&frames(&mut resumed, 2).await), both);
     let mut selected = watch(&server, "labelSelector=app%3Db&resourceVersion=0").await;
-    assert_eq!(told(&frames(&mut selected, 1).await), ["ADDED b"]);
-    // What comes next shows that nothing else came before.
+    assert_eq!(summary(&frames(&mut selected, 1).await), ["ADDED b"]);
+    // The next event proves that no other event came before it.
     let line = format!("PATCH {CONFIG_MAPS}/b");
     let headers = ["content-type: application/merge-patch+json"];
     let patched = server.ask(&line, &headers, r#"{"data":{"text":"y"}}"#);
     assert_eq!(patched.await.code, 200);
     for body in [&mut body, &mut resumed, &mut selected] {
-        assert_eq!(told(&frames(body, 1).await), ["MODIFIED b"]);
+        assert_eq!(summary(&frames(body, 1).await), ["MODIFIED b"]);
     }
 
-    server.wire.connections.cancel();
+    server.config.connections.cancel();
     for body in [&mut body, &mut resumed, &mut selected] {
         assert!(
             body.frame().await.is_none(),
@@ -63,13 +63,13 @@ async fn a_watch_tells_state_and_changes_and_ends_on_drain() {
     server.stop().await;
 }
 
-/// client-go watches again as soon as a watch ends. Begun before the client had read the GOAWAY, the new watch ended
-/// within a second without an event, which makes an informer list everything again.
+/// client-go starts a new watch as soon as one ends. A new watch that started before the client
+/// read the GOAWAY ended within a second without an event, which makes an informer list again.
 #[tokio::test]
-async fn a_watch_that_begins_while_the_server_drains_is_refused() {
+async fn a_watch_is_rejected_while_the_server_drains() {
     let server = Server::new().await;
     server.put_config_map("a", "x").await;
-    server.wire.connections.cancel();
+    server.config.connections.cancel();
     let refused = server.get(&format!("{CONFIG_MAPS}?watch=1")).await;
     refused.failure(429, "TooManyRequests");
     assert_eq!(refused.headers["retry-after"], "1");
@@ -91,7 +91,7 @@ async fn a_watch_ends_at_its_timeout() {
 }
 
 #[tokio::test]
-async fn what_fails_before_and_within_a_watch() {
+async fn failures_before_and_within_a_watch() {
     let server = Server::new().await;
     let bad = server.get("/api/v1/pods?watch=1&resourceVersion=abc").await;
     bad.failure(400, "BadRequest");
@@ -102,13 +102,13 @@ async fn what_fails_before_and_within_a_watch() {
     let yaml = ["accept: application/yaml"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
     assert_eq!(bad.code, 406);
-    // The refusal itself can be YAML.
-    let told = String::from_utf8_lossy(&bad.body);
-    assert!(told.contains("reason: NotAcceptable"), "{told}");
+    // The error response itself can be YAML.
+    let actual = String::from_utf8_lossy(&bad.body);
+    assert!(actual.contains("reason: NotAcceptable"), "{actual}");
     let upgrade = ["connection: upgrade", "upgrade: websocket"];
     let bad = server.ask("GET /api/v1/pods?watch=1", &upgrade, "").await;
-    let told = bad.failure(400, "BadRequest");
-    assert!(told.contains("Sec-WebSocket-Key"), "{told}");
+    let actual = bad.failure(400, "BadRequest");
+    assert!(actual.contains("Sec-WebSocket-Key"), "{actual}");
     let future = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
                   &resourceVersion=99999999";
     let within = server.get(future).await;
@@ -119,13 +119,13 @@ async fn what_fails_before_and_within_a_watch() {
 }
 
 #[tokio::test]
-async fn the_old_paths_watch_one_object() {
+async fn legacy_watch_paths_watch_one_object() {
     let server = Server::new().await;
     server.put_config_map("a", "x").await;
     server.put_config_map("b", "x").await;
     let path = "/api/v1/watch/namespaces/default/configmaps/b?timeoutSeconds=1";
     let answer = server.get(path).await.json();
-    assert_eq!(told(&[answer]), ["ADDED b"]);
+    assert_eq!(summary(&[answer]), ["ADDED b"]);
     let clash = server
         .get(&format!("{path}&fieldSelector=metadata.name%3Da"))
         .await;
@@ -133,13 +133,13 @@ async fn the_old_paths_watch_one_object() {
     server.stop().await;
 }
 
-/// Reads until `text` has come.
+/// Reads until `text` has arrived.
 async fn read_until(client: &mut tokio::io::DuplexStream, text: &str) -> String {
     let mut all = Vec::new();
     while !String::from_utf8_lossy(&all).contains(text) {
         let read = tokio::time::timeout(Duration::from_secs(5), client.read_buf(&mut all)).await;
         assert!(
-            read.expect("it comes soon").unwrap() > 0,
+            read.expect("data arrives soon").unwrap() > 0,
             "the connection ended early"
         );
     }
@@ -147,7 +147,7 @@ async fn read_until(client: &mut tokio::io::DuplexStream, text: &str) -> String 
 }
 
 #[tokio::test]
-async fn the_head_comes_before_the_first_event_and_each_event_at_once() {
+async fn the_head_and_each_event_are_flushed_immediately() {
     let server = Server::new().await;
     let (mut client, connection) = tokio::io::duplex(64 << 10);
     let service = TowerToHyperService::new(server.router.clone());
@@ -163,7 +163,7 @@ async fn the_head_comes_before_the_first_event_and_each_event_at_once() {
     server.put_config_map("a", "x").await;
     let event = read_until(&mut client, "}\n\r\n").await;
     assert!(event.contains(r#"{"type":"ADDED","object":{"#), "{event}");
-    server.wire.connections.cancel();
+    server.config.connections.cancel();
     read_until(&mut client, "0\r\n\r\n").await;
     drop(client);
     served.await.unwrap().unwrap();

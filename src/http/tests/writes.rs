@@ -1,9 +1,9 @@
-//! Writes, and the limits on requests.
+//! Tests of writes and of the limits on requests.
 
 use super::*;
 
 #[tokio::test]
-async fn the_life_of_an_object() {
+async fn create_update_patch_delete() {
     let server = Server::new().await;
     let created = server.put_config_map("a", "one").await;
     let uri = format!("{CONFIG_MAPS}/a");
@@ -17,10 +17,10 @@ async fn the_life_of_an_object() {
         (200, &json!("two"))
     );
     let stale = server.ask(&put, &[json_type], changed.to_string()).await;
-    let told = stale.failure(409, "Conflict");
+    let message = stale.failure(409, "Conflict");
     assert!(
-        told.starts_with("Operation cannot be fulfilled on configmaps \"a\":"),
-        "{told}"
+        message.starts_with("Operation cannot be fulfilled on configmaps \"a\":"),
+        "{message}"
     );
 
     for (media, patch, expect) in [
@@ -61,13 +61,13 @@ async fn the_life_of_an_object() {
 }
 
 #[tokio::test]
-async fn writes_that_are_refused() {
+async fn invalid_writes_are_rejected() {
     let server = Server::new().await;
     let post = format!("POST {CONFIG_MAPS}");
     let json_type = "content-type: application/json";
     let answer = server.ask(&post, &[json_type], "{\"a\":\n1").await;
-    let told = answer.failure(400, "BadRequest");
-    assert!(told.contains("line 2 column 1"), "{told}");
+    let message = answer.failure(400, "BadRequest");
+    assert!(message.contains("line 2 column 1"), "{message}");
     let answer = server.ask(&post, &["content-type: text/plain"], "{}").await;
     answer.failure(415, "UnsupportedMediaType");
     let large = " ".repeat((3 << 20) + 1);
@@ -86,7 +86,7 @@ async fn writes_that_are_refused() {
     let answer = server.ask(&post, &not_acceptable, body.to_string()).await;
     answer.failure(406, "NotAcceptable");
     let list = server.get(CONFIG_MAPS).await.json();
-    assert_eq!(list["items"], json!([]), "nothing of this was written");
+    assert_eq!(list["items"], json!([]), "nothing was written");
 
     server.put_config_map("a", "x").await;
     let again = server.post(CONFIG_MAPS, &body).await;
@@ -95,7 +95,7 @@ async fn writes_that_are_refused() {
     let answer = server
         .ask(&format!("PATCH {CONFIG_MAPS}/a"), &apply, "{}")
         .await;
-    // A configuration without somebody who wants it.
+    // An apply without a field manager.
     answer.failure(422, "Invalid");
     let both = "?propagationPolicy=Orphan&orphanDependents=true";
     let answer = server
@@ -106,7 +106,7 @@ async fn writes_that_are_refused() {
 }
 
 #[tokio::test]
-async fn yaml_in_table_out_and_a_dry_run() {
+async fn yaml_request_table_response_and_dry_run() {
     let server = Server::new().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  text: hi\n";
     let headers = ["content-type: application/yaml", TABLE];
@@ -143,12 +143,12 @@ async fn a_collection_is_deleted_by_selection() {
 }
 
 #[tokio::test]
-async fn seats_are_limited_and_held_until_the_body_is_sent() {
-    let wire = WireConfig {
+async fn reads_in_flight_are_limited_until_the_body_is_sent() {
+    let config = HttpConfig {
         reads_in_flight_max: 1,
-        ..WireConfig::default()
+        ..HttpConfig::default()
     };
-    let server = Server::start(wire).await;
+    let server = Server::start(config).await;
     let held = server.send(request("GET /api/v1/pods", &[], "")).await;
     assert_eq!(held.status(), StatusCode::OK);
     let refused = server.get("/api/v1/pods").await;
@@ -158,12 +158,12 @@ async fn seats_are_limited_and_held_until_the_body_is_sent() {
         let refused = server.get(document).await;
         refused.failure(429, "TooManyRequests");
     }
-    // Watches, probes, scrapes and writes have other seats, or none.
+    // Watches, probes, scrapes and writes are not limited by the reads in flight.
     assert_eq!(server.get("/readyz").await.code, 200);
-    let told = server.get("/metrics").await;
-    assert_eq!(told.code, 200);
+    let message = server.get("/metrics").await;
+    assert_eq!(message.code, 200);
     let in_flight = "apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1";
-    assert!(String::from_utf8_lossy(&told.body).contains(in_flight));
+    assert!(String::from_utf8_lossy(&message.body).contains(in_flight));
     let watch = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
     assert_eq!(watch.code, 200);
     server.put_config_map("a", "x").await;
@@ -173,20 +173,24 @@ async fn seats_are_limited_and_held_until_the_body_is_sent() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_ended() {
+async fn a_request_times_out() {
     let server = Server::new().await;
     let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
     let answer = server
         .ask(&format!("POST {CONFIG_MAPS}?timeout=50ms"), &[], never)
         .await;
-    let told = answer.failure(504, "Timeout");
-    assert_eq!(told, "Timeout: the request was not completed within 50ms");
+    let message = answer.failure(504, "Timeout");
+    assert_eq!(
+        message,
+        "Timeout: the request was not completed within 50ms"
+    );
     let answer = server.get("/api/v1/pods?timeout=soon").await;
     answer.failure(400, "BadRequest");
     server.stop().await;
 }
 
-/// What a write drops is told, also when the write is refused for another reason.
+/// The warning about a dropped owner reference is sent even if the write is rejected for another
+/// reason.
 #[tokio::test]
 async fn a_dropped_owner_is_a_warning() {
     let server = Server::new().await;
@@ -227,23 +231,24 @@ async fn a_dropped_owner_is_a_warning() {
 
 #[tokio::test]
 async fn a_panic_is_a_status() {
-    let wire = WireConfig {
+    let config = HttpConfig {
         checks: vec![HealthCheck::new("bad", || async { panic!("on purpose") })],
-        ..WireConfig::default()
+        ..HttpConfig::default()
     };
-    let server = Server::start(wire).await;
-    let told = server.get("/readyz").await.failure(500, "InternalError");
+    let server = Server::start(config).await;
+    let message = server.get("/readyz").await.failure(500, "InternalError");
     assert!(
-        !told.contains("on purpose"),
-        "the detail is for the log: {told}"
+        !message.contains("on purpose"),
+        "the detail is only logged: {message}"
     );
     assert_eq!(server.get("/livez").await.code, 200);
     server.stop().await;
 }
 
-/// WC-075, WC-112, §2.7: how damage in storage looks from outside, and how it is mended.
+/// WC-075, WC-112: errors about a corrupt object, and its deletion with
+/// `ignoreStoreReadErrorWithClusterBreakingPotential`.
 #[tokio::test]
-async fn a_corrupt_object_is_told_and_can_be_deleted() {
+async fn a_corrupt_object_is_reported_and_can_be_deleted() {
     let server = Server::new().await;
     server.put_raw("/configmaps/default/bad", "garbage").await;
     let bad = format!("{CONFIG_MAPS}/bad");
@@ -252,9 +257,9 @@ async fn a_corrupt_object_is_told_and_can_be_deleted() {
     let refused = server.ask(&delete, &[], "").await;
     refused.failure(500, "InternalError");
     let listed = server.get("/api/v1/configmaps?limit=5").await;
-    let told = listed.failure(500, "StorageReadError");
+    let message = listed.failure(500, "StorageReadError");
     assert_eq!(
-        told,
+        message,
         "failed to read one or more configmaps from the storage"
     );
     let details = &listed.json()["details"];
@@ -264,11 +269,13 @@ async fn a_corrupt_object_is_told_and_can_be_deleted() {
     );
     assert_eq!(details["causes"][0]["field"], "/configmaps/default/bad");
 
-    let blindly = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
-    let collection = format!("DELETE {CONFIG_MAPS}{blindly}");
+    let ignoring_errors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    let collection = format!("DELETE {CONFIG_MAPS}{ignoring_errors}");
     let refused = server.ask(&collection, &[], "").await;
     refused.failure(422, "Invalid");
-    let gone = server.ask(&format!("{delete}{blindly}"), &[], "").await;
+    let gone = server
+        .ask(&format!("{delete}{ignoring_errors}"), &[], "")
+        .await;
     let status = gone.json();
     assert_eq!(
         (gone.code, &status["status"]),

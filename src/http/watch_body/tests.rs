@@ -1,4 +1,4 @@
-//! Frames and writes of a watch, by polling its body over a scripted watcher.
+//! Tests of the frames and writes of a watch: polls its body over a scripted watcher.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -14,11 +14,11 @@ use crate::metrics::scrape::Scrape;
 use crate::metrics::{Format, Metrics, RequestScope};
 use crate::registry::ReadError;
 
-/// Says its batches, then ends, or waits for ever when `open`.
+/// A watcher that returns its batches, then ends, or stays open.
 struct Script {
     batches: VecDeque<Vec<WatchItem>>,
     open: bool,
-    /// Told when the watcher is dropped.
+    /// Its reference count shows whether the watcher was dropped.
     dropped: Arc<()>,
 }
 
@@ -39,7 +39,7 @@ fn script(batches: Vec<Vec<WatchItem>>) -> Script {
     }
 }
 
-/// The writes of a watch.
+/// Returns the writes of a watch.
 async fn writes(batches: Vec<Vec<WatchItem>>, renderer: Renderer, gzip: bool) -> Vec<Bytes> {
     counted_writes(batches, renderer, gzip, &Metrics::new()).await
 }
@@ -63,7 +63,7 @@ fn meter(metrics: &Metrics) -> WatchMeter {
     WatchMeter {
         metrics: metrics.http().watches("", "v1", "pods"),
         scope: RequestScope::Cluster,
-        began: tokio::time::Instant::now(),
+        started: tokio::time::Instant::now(),
     }
 }
 
@@ -89,7 +89,7 @@ async fn one_event_is_sent_without_a_copy() {
 }
 
 #[tokio::test]
-async fn what_is_ready_together_goes_out_together() {
+async fn items_that_are_ready_share_a_write() {
     let initial = WatchItem::Initial(object("a", 3, EventType::Modified, 0));
     let bookmark = |initial_events_end| WatchItem::Bookmark {
         resource_version: ResourceVersion::new(5),
@@ -125,7 +125,7 @@ async fn what_is_ready_together_goes_out_together() {
 }
 
 #[tokio::test]
-async fn a_large_batch_goes_out_in_bounded_writes() {
+async fn a_large_batch_is_sent_in_bounded_writes() {
     let size = 10_000;
     let items: Vec<_> = (0..100)
         .map(|n| WatchItem::Initial(object(&format!("o{n:03}"), n + 1, EventType::Added, size)))
@@ -143,30 +143,30 @@ async fn a_large_batch_goes_out_in_bounded_writes() {
 }
 
 #[tokio::test]
-async fn a_failure_is_an_event_and_the_end() {
+async fn a_failure_is_an_error_event_and_ends_the_watch() {
     let error = WatchItem::Error(ReadError::Expired {
         requested: ResourceVersion::new(1),
         oldest: ResourceVersion::new(5),
         fresh_token: None,
     });
     let writes = writes(vec![vec![error]], pods_as(Form::Object), false).await;
-    let told = &lines(&writes)[0];
-    assert_eq!(told["type"], "ERROR");
-    assert_eq!(told["object"]["kind"], "Status");
-    assert_eq!(told["object"]["code"], 410);
-    assert_eq!(told["object"]["reason"], "Expired");
+    let actual = &lines(&writes)[0];
+    assert_eq!(actual["type"], "ERROR");
+    assert_eq!(actual["object"]["kind"], "Status");
+    assert_eq!(actual["object"]["code"], 410);
+    assert_eq!(actual["object"]["reason"], "Expired");
 }
 
 #[tokio::test]
-async fn tables_name_their_columns_once() {
+async fn only_the_first_table_has_column_definitions() {
     let renderer = Renderer::unconverted(config_maps(), Form::Table(IncludeObject::None));
     let end = WatchItem::Bookmark {
         resource_version: ResourceVersion::new(8),
         initial_events_end: true,
     };
     let batches = vec![vec![modified("a", 7), modified("b", 8)], vec![end]];
-    let told = lines(&writes(batches, renderer, false).await);
-    let tables: Vec<&Value> = told.iter().map(|frame| &frame["object"]).collect();
+    let actual = lines(&writes(batches, renderer, false).await);
+    let tables: Vec<&Value> = actual.iter().map(|frame| &frame["object"]).collect();
     assert_eq!(tables[0]["kind"], "Table");
     assert_eq!(tables[0]["columnDefinitions"][0]["name"], "Name");
     assert_eq!(tables[0]["metadata"]["resourceVersion"], "7");
@@ -174,7 +174,7 @@ async fn tables_name_their_columns_once() {
     assert_eq!(tables[0]["rows"][0]["object"], Value::Null);
     assert_eq!(tables[1]["columnDefinitions"], Value::Null);
     assert_eq!(tables[1]["rows"][0]["cells"][0], "b");
-    // The bookmark has its metadata although no object was to be included.
+    // The bookmark includes its metadata although includeObject is None.
     let metadata = &tables[2]["rows"][0]["object"]["metadata"];
     assert_eq!(metadata["annotations"]["k8s.io/initial-events-end"], "true");
     assert_eq!(tables[2]["metadata"]["resourceVersion"], "8");
@@ -192,7 +192,7 @@ async fn watchers_of_one_form_share_its_frames() {
 }
 
 #[tokio::test]
-async fn each_compressed_write_can_be_read_alone() {
+async fn each_compressed_write_is_a_complete_member() {
     let batches = vec![
         vec![modified("a", 7), modified("b", 8)],
         vec![modified("c", 9)],
@@ -232,11 +232,11 @@ async fn a_compressed_write_is_flushed_before_its_member_ends() {
     assert_eq!(read, plain[0]);
 }
 
-/// The last frame of a watch that breaks is compressed like those before it: plain text after gzip
-/// members is a corrupt stream, and nobody learns why it ended.
+/// The last frame of a failed watch is compressed like those before it: plain text after gzip
+/// members is a corrupt stream, and the client would not see the error.
 #[tokio::test]
-async fn a_failure_of_ours_is_told_in_the_agreed_encoding() {
-    // Half of a pair of surrogates: valid as bytes, which is all that storing asks, but no text.
+async fn an_encoding_failure_is_sent_in_the_negotiated_encoding() {
+    // An unpaired surrogate: storage accepts the bytes, but it is not a valid string.
     let broken = Object::decode(
         "ns/a".into(),
         ResourceVersion::new(7),
@@ -249,21 +249,21 @@ async fn a_failure_of_ours_is_told_in_the_agreed_encoding() {
     let metrics = Metrics::new();
     let batches = vec![batch, vec![modified("b", 8)]];
     let writes = counted_writes(batches, renderer, true, &metrics).await;
-    assert_eq!(writes.len(), 1, "nothing follows");
-    let told = Scrape::parse(&metrics.render(Format::Prometheus));
-    assert_eq!(told.sum("apiserver_watch_events_total", &[]), 1.0);
+    assert_eq!(writes.len(), 1, "no other write follows");
+    let actual = Scrape::parse(&metrics.render(Format::Prometheus));
+    assert_eq!(actual.sum("apiserver_watch_events_total", &[]), 1.0);
     let mut read = String::new();
     let mut member = flate2::read::GzDecoder::new(&writes[0][..]);
     member.read_to_string(&mut read).unwrap();
-    let told = lines(&[read.into()]).remove(0);
+    let actual = lines(&[read.into()]).remove(0);
     assert_eq!(
-        (&told["type"], &told["object"]["code"]),
+        (&actual["type"], &actual["object"]["code"]),
         (&json!("ERROR"), &json!(500))
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_body_stays_and_a_drop_ends_the_watcher() {
+async fn an_idle_body_stays_open_and_a_drop_ends_the_watcher() {
     let watcher = Script {
         open: true,
         ..script(vec![vec![modified("a", 7)]])
@@ -297,22 +297,22 @@ async fn frames_are_counted_as_they_are_sent() {
     while let Some(frame) = body.frame().await {
         bytes += frame.unwrap().into_data().unwrap().len();
     }
-    let told = Scrape::parse(&metrics.render(Format::Prometheus));
+    let actual = Scrape::parse(&metrics.render(Format::Prometheus));
     let check = |name: &str, expect: f64| {
         let series = format!("{name}{{group=\"\",version=\"v1\",resource=\"pods\"}}");
-        assert_eq!(told.get(&series), Some(expect), "{series}");
+        assert_eq!(actual.get(&series), Some(expect), "{series}");
     };
     check("apiserver_watch_events_total", 5.0);
     check("apiserver_watch_events_sizes_count", 5.0);
     check("apiserver_watch_events_sizes_sum", bytes as f64);
     let ended = "apiserver_watch_list_duration_seconds_count";
-    assert_eq!(told.sum(ended, &[r#"scope="cluster""#]), 1.0);
-    assert_eq!(told.sum(ended, &[]), 1.0);
+    assert_eq!(actual.sum(ended, &[r#"scope="cluster""#]), 1.0);
+    assert_eq!(actual.sum(ended, &[]), 1.0);
 }
 
-/// The events before it were once thrown away with it.
+/// The events before the failing one used to be lost.
 #[tokio::test]
-async fn what_cannot_be_sent_follows_what_came_before_it() {
+async fn an_encoding_failure_follows_the_preceding_events() {
     let bad = Object::decode(
         crate::api::ObjectKey::new(Some("ns"), "bad"),
         crate::api::ResourceVersion::new(9),
@@ -333,7 +333,7 @@ async fn what_cannot_be_sent_follows_what_came_before_it() {
     assert_eq!(
         writes.len(),
         2,
-        "what came before, then the failure, which ends it"
+        "the preceding events, then the failure, which ends the watch"
     );
     let count = |bytes: &[u8], text: &[u8]| {
         let windows = bytes.windows(text.len());
@@ -342,5 +342,5 @@ async fn what_cannot_be_sent_follows_what_came_before_it() {
     assert_eq!(count(&writes[0], b"MODIFIED"), 2);
     assert_eq!(count(&writes[1], b"MODIFIED"), 0);
     assert_eq!(count(&writes[1], b"ERROR"), 1);
-    assert!(count(&writes[1], b"bad") > 0, "it is named");
+    assert!(count(&writes[1], b"bad") > 0, "the error names the object");
 }

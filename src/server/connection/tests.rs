@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
 use super::*;
-use crate::http::{WireConfig, router};
+use crate::http::{HttpConfig, router};
 use crate::metrics::Metrics;
 use crate::registry::{CacherConfig, Registry};
 use crate::storage::memory::Memory;
@@ -41,10 +41,10 @@ impl Fixture {
             let created = registry.create(&config_maps, Some("default"), body, &options);
             created.await.unwrap();
         }
-        let config = WireConfig {
+        let config = HttpConfig {
             reads_in_flight_max: 1,
             request_timeout: LIMIT,
-            ..WireConfig::default()
+            ..HttpConfig::default()
         };
         let service = Service {
             router: router(registry, config),

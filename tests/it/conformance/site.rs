@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use watchet::api::{ResourceVersion, StorageKey};
-use watchet::http::{WireConfig, router};
+use watchet::http::{HttpConfig, router};
 use watchet::registry::{CacherConfig, Registry};
 use watchet::storage::{Expect, Outcome, Put, Storage};
 use watchet::tasks::Tasks;
@@ -30,7 +30,7 @@ pub(crate) struct Site {
     /// The back end, and what can go wrong with it.
     pub(crate) storage: Arc<Faults>,
     pub(crate) address: SocketAddr,
-    wire: WireConfig,
+    wire: HttpConfig,
     tasks: Tasks,
     wire_tasks: Tasks,
     _backend: Option<Box<dyn Any + Send + Sync>>,
@@ -62,7 +62,7 @@ impl Site {
 
     pub(crate) async fn over(storage: Arc<Faults>, config: CacherConfig) -> Self {
         let tasks = Tasks::new();
-        let wire = WireConfig::default();
+        let wire = HttpConfig::default();
         let registry = Registry::new(storage.clone(), &tasks, config, wire.metrics.clone());
         registry.bootstrap().await.expect("storage answers");
         let service = router(registry, wire.clone());

@@ -1,5 +1,5 @@
-//! Tests of objects as protobuf: what is written can be read, by every kind of the table, and what does
-//! not fit is refused, written or only checked.
+//! Tests of protobuf encoding: every kind can be decoded again, and values that do not fit are
+//! reported.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -21,8 +21,8 @@ fn round_trip(schema: &Schema, object: &Value) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// A value of a type, made of `seed`; small and never empty, since some empty values are dropped when they
-/// are read.
+/// Returns a value of a type, derived from `seed`; small and never empty, since the decoder drops
+/// some empty values.
 fn value_of(schema: &Schema, node: Node, depth: usize, seed: &mut u64) -> Value {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let number = (*seed >> 33) as i64;
@@ -68,7 +68,7 @@ fn object_of(schema: &Schema, message: ObjectId, depth: usize, seed: &mut u64) -
     Value::Object(object)
 }
 
-/// Whether values of a type hold others.
+/// Returns true if values of a type contain other values.
 fn holds(schema: &Schema, node: Node) -> bool {
     match node {
         Node::Object { .. } | Node::Union(_) => true,
@@ -88,7 +88,7 @@ fn fill(
 ) {
     for field in schema.0.object_fields(message) {
         let node = schema.node(field);
-        // Schemas hold schemas: deep down, only what holds nothing.
+        // Schemas contain schemas: below this depth, only types without nested values.
         if field.number().is_none() || (depth > 4 && holds(schema, node)) {
             continue;
         }
@@ -104,9 +104,9 @@ fn fill(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Every kind with every field survives being written and read.
+    /// Every kind with every field survives encoding and decoding.
     #[test]
-    fn what_is_written_can_be_read(seed: u64) {
+    fn encoded_objects_decode_to_themselves(seed: u64) {
         let schema = Schema::new(Types::builtins());
         let mut kinds = 0;
         for (api_version, kind, message) in schema.0.kinds() {
@@ -121,8 +121,8 @@ proptest! {
 }
 
 #[test]
-fn the_bytes_are_those_of_go() {
-    // The fields of a Time, and the envelope, as the generated code of apimachinery writes them.
+fn bytes_equal_gos_encoding() {
+    // The fields of a Time and the envelope, as encoded by apimachinery's generated code.
     let schema = Schema::new(Types::builtins());
     let object = json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05Z"}});
     let mut message = Vec::new();
@@ -143,7 +143,7 @@ fn the_bytes_are_those_of_go() {
 }
 
 #[test]
-fn values_that_do_not_fit_are_named() {
+fn unencodable_values_are_reported() {
     let schema = Schema::new(Types::builtins());
     let mut out = Vec::new();
     let object = json!({

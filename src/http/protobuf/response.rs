@@ -1,5 +1,5 @@
-//! Answers in protobuf (§8.2, §8.4): an object, the parts of a list and a watch's frame, made from the JSON
-//! that every other answer is made of. Whether a client gets them is negotiated in `accept`.
+//! Encodes protobuf responses: an object, the parts of a list, a watch frame, all from their JSON.
+//! The client's acceptance is negotiated in `accept`.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -9,10 +9,10 @@ use super::encode::{Unencodable, bytes, close, envelope, open};
 use crate::http::chunks::ChunkError;
 
 impl Schema {
-    /// An object in its envelope; `json` names its kind.
+    /// Encodes an object with its envelope; `json` contains its kind.
     ///
     /// # Errors
-    /// It is of an unknown kind, or a value in it does not fit its field.
+    /// The kind is unknown, or a value does not fit its field.
     pub(crate) fn encode_object(&self, json: &[u8]) -> Result<Vec<u8>, ChunkError> {
         let object: Value = serde_json::from_slice(json)?;
         let text = |name: &str| object[name].as_str().unwrap_or_default();
@@ -25,8 +25,8 @@ impl Schema {
         Ok(out)
     }
 
-    /// A frame of a watch: its length in four bytes, most significant first, then a `WatchEvent`, which
-    /// has no envelope; the object in it has one.
+    /// Encodes a watch frame: its length in four big-endian bytes, then a `WatchEvent` without an
+    /// envelope; the object in it has one.
     ///
     /// # Errors
     /// As [`Self::encode_object`].
@@ -44,7 +44,7 @@ impl Schema {
         Ok(out.into())
     }
 
-    /// Appends an item of a list; `json` is an object of this kind.
+    /// Appends an item of a list; `json` is an object of the kind.
     ///
     /// # Errors
     /// As [`Self::encode_object`].
@@ -61,10 +61,10 @@ impl Schema {
         Ok(())
     }
 
-    /// What is before the items of a list of this kind, which take `items_bytes`.
+    /// Encodes everything before the items of a list of this kind, which take `items_bytes`.
     ///
     /// # Errors
-    /// The metadata are none.
+    /// The metadata cannot be encoded.
     pub(crate) fn encode_list_head(
         &self,
         (kind, api_version): (&str, &str),
@@ -82,6 +82,6 @@ impl Schema {
     }
 }
 
-/// The fields of every list.
+/// The field numbers of every list message.
 const METADATA: u32 = 1;
 const ITEMS: u32 = 2;

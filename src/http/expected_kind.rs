@@ -1,6 +1,6 @@
-//! The kind of object that a request's body must be, and what becomes of one that is read as it: what it
-//! has beyond its kind, or twice, is told or refused as the client wants. How it is read is told by
-//! `schema`; what an object may contain beyond its type is the business of `registry`.
+//! Checks that a request body is an object of the expected kind, and handles unknown and duplicate
+//! fields by the request's `fieldValidation`. Decoding is in `schema`; validation of the content is
+//! in `registry`.
 
 use serde_json::Value;
 
@@ -8,19 +8,19 @@ use crate::api::WriteOptions;
 use crate::registry::{Registry, Resource, judge};
 use crate::schema::{Decoded, KindType};
 
-use super::error::WireError;
+use super::error::HttpError;
 
-/// A kind, with its type as far as there is one.
+/// The expected kind, with its type if known.
 #[derive(Debug)]
-pub(crate) struct WantedKind<'a> {
+pub(crate) struct ExpectedKind<'a> {
     api_version: String,
     version: &'a str,
     kind: &'a str,
     types: Option<KindType>,
 }
 
-impl<'a> WantedKind<'a> {
-    /// That of a resource's objects.
+impl<'a> ExpectedKind<'a> {
+    /// Creates the expected kind of a resource's objects.
     pub(crate) fn new(registry: &Registry, resource: &'a Resource) -> Self {
         Self {
             api_version: resource.api_version(),
@@ -34,32 +34,34 @@ impl<'a> WantedKind<'a> {
         self.types.as_ref()
     }
 
-    /// The object, if it can be used.
+    /// Returns the object if it is acceptable.
     ///
     /// # Errors
-    /// 400 when a value is not of its type, or when the client wants none of its mistakes stored.
+    /// 400 if a value does not fit its type, or if unknown or duplicate fields are strictly
+    /// rejected.
     pub(crate) fn accept(
         &self,
         decoded: Decoded,
         options: &WriteOptions,
-    ) -> Result<Value, WireError> {
+    ) -> Result<Value, HttpError> {
         let given = |member: &str| decoded.value[member].as_str().filter(|s| !s.is_empty());
         let other_kind = given("kind").is_some_and(|kind| kind != self.kind);
         let other_version = given("apiVersion").is_some_and(|v| v != self.api_version);
         if other_kind || other_version {
-            // It was read as what it is not: that will be refused, in words of its own.
+            // The body has another kind than it was decoded as: the registry rejects that with its
+            // own message.
             return Ok(decoded.value);
         }
-        let refused = match decoded.misfit {
-            Some(misfit) => misfit,
+        let problem = match decoded.misfit {
+            Some(message) => message,
             None => match judge(options, decoded.mistakes) {
                 Ok(()) => return Ok(decoded.value),
                 Err(mistakes) => mistakes.to_string(),
             },
         };
         let (kind, version) = (self.kind, self.version);
-        Err(WireError::BadRequest(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: {refused}"
+        Err(HttpError::BadRequest(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {problem}"
         )))
     }
 }

@@ -1,5 +1,4 @@
-//! A body that holds something until it has been sent or given up: a seat, a count. It passes on
-//! what the body inside of it says and looks at nothing.
+//! A body that drops a guard (an in-flight permit, a counter) when it has been sent or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,21 +7,24 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-/// A body and what lives as long as it.
+/// A body with a guard that lives as long as the body.
 #[derive(Debug)]
-pub struct HeldBody<T> {
+pub struct GuardedBody<T> {
     inner: Body,
-    _held: T,
+    _guard: T,
 }
 
-impl<T: Send + Unpin + 'static> HeldBody<T> {
-    /// `inner`, with which `held` is dropped.
-    pub fn around(inner: Body, held: T) -> Body {
-        Body::new(Self { inner, _held: held })
+impl<T: Send + Unpin + 'static> GuardedBody<T> {
+    /// Wraps `inner` so that `guard` is dropped with it.
+    pub fn wrap(inner: Body, guard: T) -> Body {
+        Body::new(Self {
+            inner,
+            _guard: guard,
+        })
     }
 }
 
-impl<T: Unpin> http_body::Body for HeldBody<T> {
+impl<T: Unpin> http_body::Body for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

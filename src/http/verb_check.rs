@@ -1,35 +1,37 @@
-//! The places of verbs: whether a resource has something in the place that a path names, and whether
-//! that can be done to it which is asked. What is done then is the business of `verbs`.
+//! Checks whether a resource supports a verb on the requested path (collection, object,
+//! subresource; namespaced or not).
 
 use crate::registry::Resource;
 
-use super::error::WireError;
+use super::error::HttpError;
 use super::request_info::Verb;
 
-/// Whether `verb` can be done to `resource` in this place: 404 where there is nothing, 405 where
-/// there is something else to do.
-pub(crate) fn check_place(
+/// Checks that `resource` supports `verb` on this path.
+///
+/// # Errors
+/// 404 if the path does not exist for the resource, 405 if it supports other verbs only.
+pub(crate) fn check_verb(
     resource: &Resource,
     verb: Option<Verb>,
     namespaced: bool,
     named: bool,
     subresource: Option<&str>,
-) -> Result<(), WireError> {
+) -> Result<(), HttpError> {
     let misplaced = match resource.namespaced {
         true => named && !namespaced,
         false => namespaced,
     };
     let found = subresource.map(|name| resource.subresource(name));
     if misplaced || found == Some(None) {
-        return Err(WireError::NoSuchPath);
+        return Err(HttpError::NoSuchPath);
     }
-    let verb = verb.ok_or(WireError::MethodNotAllowed)?;
+    let verb = verb.ok_or(HttpError::MethodNotAllowed)?;
     let served = match found.flatten() {
         Some(found) => found.verbs.contains(&verb.as_str()),
         None => resource.verbs.iter().any(|served| served == verb.as_str()),
     };
     let fits = match verb {
-        // A list of all namespaces can be read; to write, one must be named.
+        // A list across all namespaces is allowed; a write needs a namespace.
         Verb::Create if subresource.is_some() => named,
         Verb::Create | Verb::DeleteCollection => !named && namespaced == resource.namespaced,
         Verb::Update | Verb::Patch => named,
@@ -37,7 +39,7 @@ pub(crate) fn check_place(
     };
     match served && fits {
         true => Ok(()),
-        false => Err(WireError::MethodNotAllowed),
+        false => Err(HttpError::MethodNotAllowed),
     }
 }
 
@@ -77,12 +79,12 @@ mod tests {
         }
     }
 
-    /// `place` has an `n` when a namespace is named, an `o` when an object is.
+    /// `place` contains `n` if a namespace is given, `o` if an object is.
     fn check(resource: &Resource, verb: Verb, place: &str, subresource: Option<&str>, code: u16) {
         let (namespaced, named) = (place.contains('n'), place.contains('o'));
-        let told = check_place(resource, Some(verb), namespaced, named, subresource);
-        let told = told.map_or_else(|error| error.status().code, |()| 200);
-        assert_eq!(told, code, "{verb:?} {place:?} {subresource:?}");
+        let actual = check_verb(resource, Some(verb), namespaced, named, subresource);
+        let actual = actual.map_or_else(|error| error.status().code, |()| 200);
+        assert_eq!(actual, code, "{verb:?} {place:?} {subresource:?}");
     }
 
     #[test]
@@ -114,7 +116,7 @@ mod tests {
         check(&nodes, Verb::Get, "no", None, 404);
         check(&nodes, Verb::Create, "", None, 200);
         check(&nodes, Verb::DeleteCollection, "", None, 200);
-        let told = check_place(&nodes, None, false, true, None);
-        assert_eq!(told.unwrap_err().status().code, 405);
+        let actual = check_verb(&nodes, None, false, true, None);
+        assert_eq!(actual.unwrap_err().status().code, 405);
     }
 }
