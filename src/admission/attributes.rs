@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::AdmissionError;
 use super::plugins::Request;
-use crate::api::{UserInfo, Warnings};
+use crate::api::{AuditAnnotations, UserInfo, Warnings};
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +131,8 @@ pub struct Attributes<'a> {
     pub options: RequestOptions<'a>,
     /// Where warnings go.
     pub warnings: &'a Warnings,
+    /// The audit annotations of the request.
+    pub audit_annotations: &'a AuditAnnotations,
     /// As it is to be stored; null for a delete.
     pub object: Cow<'a, Value>,
     /// As it is stored; null for a create.

@@ -50,6 +50,9 @@ pub enum AdmissionError {
     /// 500 ServerTimeout: storage cannot be reached now; the client can try again.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// 500 without a reason: an error that upstream does not map to a status.
+    #[error("{0}")]
+    Failed(String),
     /// 500: a webhook could not be called, or said what cannot be understood.
     #[error("Internal error occurred: {0}")]
     Internal(String),
@@ -94,6 +97,7 @@ impl AdmissionError {
             } => Status::invalid(group, kind, name, causes),
             Self::Unavailable(_) => Status::failure(500, "ServerTimeout", text),
             Self::NotReady => Status::failure(403, "Forbidden", text),
+            Self::Failed(_) => Status::failure(500, "", text),
             Self::NoNamespace { namespace } => {
                 Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))
             }

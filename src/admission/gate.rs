@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::attributes::Attributes;
-use super::client::WebhookClient;
+use super::client::{WebhookClient, WebhookCredentials};
 use super::cluster::Cluster;
 use super::error::AdmissionError;
-use super::plugins::EnabledPlugins;
+use super::plugins::{EnabledPlugins, PluginConfigurations};
 use super::policy::{self, Binding, Policy};
 use super::webhook::{self, Calling, Hook};
 use crate::api::ResourceVersion;
@@ -84,7 +84,10 @@ type Heard = [Option<ResourceVersion>; ConfigurationKind::ALL.len()];
 /// The gate. One per server.
 #[derive(Debug)]
 pub struct Gate {
-    client: WebhookClient,
+    /// Calls mutating webhooks.
+    mutating_client: WebhookClient,
+    /// Calls validating webhooks.
+    validating_client: WebhookClient,
     tasks: Tasks,
     plugins: EnabledPlugins,
     known: ArcSwap<Known>,
@@ -96,9 +99,18 @@ pub struct Gate {
 
 impl Gate {
     /// A gate that knows no configuration yet. Those of plugins that are not among `plugins` are ignored.
-    pub fn new(client: WebhookClient, tasks: &Tasks, plugins: &EnabledPlugins) -> Self {
+    /// Webhooks are called by `client`, with the credentials of `configurations`.
+    pub fn new(
+        client: &WebhookClient,
+        tasks: &Tasks,
+        plugins: &EnabledPlugins,
+        configurations: &PluginConfigurations,
+    ) -> Self {
+        let client =
+            |credentials: &WebhookCredentials| client.with_credentials(credentials.clone());
         Self {
-            client,
+            mutating_client: client(&configurations.mutating_webhooks),
+            validating_client: client(&configurations.validating_webhooks),
             tasks: tasks.clone(),
             plugins: plugins.clone(),
             known: ArcSwap::default(),
@@ -171,7 +183,8 @@ impl Gate {
         if known.mutating.is_empty() || write.is_exempt() {
             return Ok(());
         }
-        webhook::mutate(&self.calling(cluster, until), &known.mutating, write).await
+        let calling = self.calling(&self.mutating_client, cluster, until);
+        webhook::mutate(&calling, &known.mutating, write).await
     }
 
     /// Has `write` judged, by `until`.
@@ -194,7 +207,8 @@ impl Gate {
         if !write.is_review() {
             policy::validate(&self.tasks, cluster, policies, bindings, write, until).await?;
         }
-        webhook::validate(&self.calling(cluster, until), &known.validating, write).await
+        let calling = self.calling(&self.validating_client, cluster, until);
+        webhook::validate(&calling, &known.validating, write).await
     }
 
     /// Waits until the configurations of `kind` are those of version `at` or later, so that who wrote
@@ -209,9 +223,14 @@ impl Gate {
         }
     }
 
-    fn calling<'a>(&'a self, cluster: &'a dyn Cluster, until: Instant) -> Calling<'a> {
+    fn calling<'a>(
+        &'a self,
+        client: &'a WebhookClient,
+        cluster: &'a dyn Cluster,
+        until: Instant,
+    ) -> Calling<'a> {
         Calling {
-            client: &self.client,
+            client,
             cluster,
             tasks: &self.tasks,
             until,

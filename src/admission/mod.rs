@@ -24,4 +24,4 @@ pub use check::{client_problems, problems, types};
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};
 pub(crate) use plugins::QuotaUsage;
-pub use plugins::{AdmissionChain, EnabledPlugins};
+pub use plugins::{AdmissionChain, EnabledPlugins, InvalidConfiguration, PluginConfigurations};

@@ -38,6 +38,7 @@ pub(super) fn write<'a>(
         dry_run: false,
         options: RequestOptions(&|| Value::Null),
         warnings: Box::leak(Box::default()),
+        audit_annotations: Box::leak(Box::default()),
         old_object: match operation {
             Operation::Create => Cow::Owned(Value::Null),
             _ => Cow::Owned(object.clone()),

@@ -1,6 +1,7 @@
 //! The words every room speaks: objects, keys, resource versions, watch events, selectors, options
 //! and the wire's `Status`. It is plain data and parsing; it knows no storage, no cache, no HTTP.
 
+mod audit;
 mod columns;
 mod continue_token;
 mod duration;
@@ -21,6 +22,7 @@ mod user;
 mod warnings;
 mod written_selector;
 
+pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
 pub use duration::parse_go_duration;

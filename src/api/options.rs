@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector, UserInfo, Warnings};
+use super::{
+    AuditAnnotations, FieldSelector, LabelSelector, ResourceVersion, ShardSelector, UserInfo,
+    Warnings,
+};
 
 /// How a list's `resourceVersion` is meant (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub struct WriteOptions {
     pub body_mistakes: Vec<String>,
     /// Where the client's mistakes go that do not stop the write.
     pub warnings: Warnings,
+    /// The audit annotations of the request.
+    pub audit_annotations: AuditAnnotations,
 }
 
 /// What becomes of an object's dependents.
@@ -128,4 +133,7 @@ pub struct DeleteOptions {
     /// Where warnings go; likewise.
     #[serde(skip)]
     pub warnings: Warnings,
+    /// The audit annotations of the request; likewise.
+    #[serde(skip)]
+    pub audit_annotations: AuditAnnotations,
 }

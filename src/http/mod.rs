@@ -14,6 +14,7 @@ mod protobuf;
 mod request_body;
 
 mod accept;
+mod audit;
 mod error;
 
 mod chunks;

@@ -16,10 +16,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{UserInfo, Warnings};
+use crate::api::{AuditAnnotations, UserInfo, Warnings};
 use crate::registry::{ApiError, ReadError, Registry};
 
 use super::accept::{status_media, wants_pretty};
+use super::audit;
 use super::config::HttpConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
@@ -102,7 +103,9 @@ impl HttpState {
 
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.insert(AuditAnnotations::default());
+    let parts = parts;
     let audit_id = audit_id(&parts.headers);
     let (method, uri) = (&parts.method, &parts.uri);
     let user = parts.extensions.get::<Arc<UserInfo>>();
@@ -136,6 +139,7 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
         let pretty = is_pretty(uri.query(), user_agent);
         status_response_in(&status, media, pretty, &state.protobuf)
     });
+    audit::log(&parts, &audit_id, user);
     set_common_headers(&mut response, &audit_id);
     warning::add_headers(&mut response, &warnings);
     if method == Method::HEAD {

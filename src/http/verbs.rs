@@ -15,6 +15,7 @@ use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warning
 use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target, judge};
 
 use super::accept::{Media, Negotiated, ResponseKind, negotiate};
+use super::audit;
 use super::error::HttpError;
 use super::expected_kind::ExpectedKind;
 use super::monitor::{WatchMeter, scope_of};
@@ -187,6 +188,7 @@ impl<'a> Call<'a> {
     fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, HttpError> {
         let mut options = delete_options(&self.query, body)?;
         options.warnings = self.warnings.clone();
+        options.audit_annotations = audit::annotations(self.parts);
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
             options.user = user.clone();
         }
@@ -196,6 +198,7 @@ impl<'a> Call<'a> {
     fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, HttpError> {
         let mut options = write_options(&self.query, purpose)?;
         options.warnings = self.warnings.clone();
+        options.audit_annotations = audit::annotations(self.parts);
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
             options.user = user.clone();
         }

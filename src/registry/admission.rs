@@ -22,7 +22,8 @@ use crate::admission::attributes::{
 use crate::admission::plugins::{Request, Step};
 use crate::admission::{ConfigurationKind, problems};
 use crate::api::{
-    DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings, WriteOptions,
+    AuditAnnotations, DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings,
+    WriteOptions,
 };
 use crate::managed;
 
@@ -37,6 +38,7 @@ pub(super) struct Question<'a> {
     pub(super) user: &'a UserInfo,
     pub(super) dry_run: bool,
     pub(super) warnings: &'a Warnings,
+    pub(super) audit_annotations: &'a AuditAnnotations,
     /// The options as a client gives them, made when they are needed.
     pub(super) options: &'a (dyn Fn() -> Value + Sync),
 }
@@ -64,6 +66,7 @@ impl<'a> Question<'a> {
             user: &write.user,
             dry_run: write.dry_run,
             warnings: &write.warnings,
+            audit_annotations: &write.audit_annotations,
             options,
         }
     }
@@ -238,6 +241,7 @@ impl Registry {
             user: &options.user,
             dry_run: !options.dry_run.is_empty(),
             warnings: &options.warnings,
+            audit_annotations: &options.audit_annotations,
             options: &told,
         };
         self.mutated(question, Value::Null, Some(current)).await?;
@@ -319,6 +323,7 @@ fn attributes<'a>(
         dry_run: question.dry_run,
         options: RequestOptions(question.options),
         warnings: question.warnings,
+        audit_annotations: question.audit_annotations,
         object,
         old_object: old.map_or(Cow::Owned(Value::Null), |old| Cow::Borrowed(&old.value)),
     }

@@ -83,7 +83,7 @@ pub use watch::Watch;
 pub use write::WRITE_DEADLINE;
 
 use crate::admission::client::WebhookClient;
-use crate::admission::{AdmissionChain, EnabledPlugins, Gate};
+use crate::admission::{AdmissionChain, EnabledPlugins, Gate, PluginConfigurations};
 use crate::api::{
     DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     WriteOptions,
@@ -144,6 +144,8 @@ pub struct RegistryConfig {
     pub service_ranges: ServiceRanges,
     /// The admission plugins that run.
     pub plugins: EnabledPlugins,
+    /// What the admission plugins are configured by.
+    pub plugin_configurations: PluginConfigurations,
 }
 
 /// The resources and the verbs on them. Cheap to share.
@@ -190,6 +192,7 @@ impl Registry {
             caches: config,
             service_ranges: ServiceRanges::default(),
             plugins: EnabledPlugins::default().without("ServiceAccount"),
+            plugin_configurations: PluginConfigurations::default(),
         };
         Self::with_config(storage, tasks, metrics, config)
     }
@@ -217,8 +220,13 @@ impl Registry {
             let services = Arc::new(services::Services(registry.clone()));
             let webhooks = WebhookClient::new(tasks, services);
             Self {
-                gate: Gate::new(webhooks.clone(), tasks, &config.plugins),
-                plugins: AdmissionChain::new(&config.plugins),
+                gate: Gate::new(
+                    &webhooks,
+                    tasks,
+                    &config.plugins,
+                    &config.plugin_configurations,
+                ),
+                plugins: AdmissionChain::new(&config.plugins, &config.plugin_configurations),
                 webhooks,
                 namespace_phase,
                 storage,

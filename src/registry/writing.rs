@@ -149,6 +149,7 @@ impl<'a> Writing<'a> {
             user: &self.options.user,
             dry_run: self.options.dry_run,
             warnings: &self.options.warnings,
+            audit_annotations: &self.options.audit_annotations,
             options,
         }
     }

@@ -23,6 +23,7 @@ use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_config::{TokenKeys, TokenKeysError};
 use super::token_file::TokenFile;
+use crate::admission::PluginConfigurations;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::{CacherConfig, Credentials, RegistryConfig, TokenTable};
@@ -115,6 +116,7 @@ struct Material {
     client_cas: Vec<CertificateDer<'static>>,
     tokens: Option<Box<dyn TokenTable>>,
     token_keys: TokenKeys,
+    plugin_configurations: PluginConfigurations,
 }
 
 impl Server {
@@ -182,7 +184,10 @@ impl Server {
             storage,
             credentials,
             metrics,
-            registry: config.registry.clone(),
+            registry: RegistryConfig {
+                plugin_configurations: material.plugin_configurations,
+                ..config.registry.clone()
+            },
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
             signer: Arc::new(pki.signer),
@@ -220,11 +225,19 @@ impl Material {
             }
             None => None,
         };
+        let plugin_configurations = match &config.admission_config_file {
+            Some(file) => {
+                let loaded = PluginConfigurations::load(&file.path);
+                loaded.map_err(|error| file.error(error))?
+            }
+            None => PluginConfigurations::default(),
+        };
         Ok(Self {
             serving,
             client_cas,
             tokens,
             token_keys: config.tokens.read()?,
+            plugin_configurations,
         })
     }
 }

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use super::bytes;
 use super::settings::{ConfigError, Given, Setting, Settings};
 use super::token_config::TokenConfig;
-use crate::admission::EnabledPlugins;
+use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
 use crate::controllers;
@@ -41,6 +41,8 @@ pub(super) struct Config {
     pub compaction_interval: Duration,
     /// The watch caches, the ranges of services and the admission plugins.
     pub registry: RegistryConfig,
+    /// `--admission-control-config-file`
+    pub admission_config_file: Option<FileSetting>,
     /// `--controllers`
     pub controllers: controllers::Selection,
     /// `--shutdown-grace-period`
@@ -195,7 +197,9 @@ impl Config {
                 caches: watch_cache(settings)?,
                 service_ranges: service_ranges(settings)?,
                 plugins: plugins(settings)?,
+                plugin_configurations: PluginConfigurations::default(),
             },
+            admission_config_file: file(Setting::AdmissionControlConfigFile),
             controllers: controllers(settings)?,
             shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
             log: log(settings)?,

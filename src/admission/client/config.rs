@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{WebhookError, url_path};
 
 /// The port of a Service reference that names none, and of a URL.
-const HTTPS_PORT: u16 = 443;
+pub(super) const HTTPS_PORT: u16 = 443;
 
 /// Where a webhook is and whom to trust there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

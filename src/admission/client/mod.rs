@@ -15,6 +15,7 @@
 mod answer;
 mod config;
 mod connect;
+mod credentials;
 mod error;
 mod pool;
 mod trust;
@@ -31,7 +32,9 @@ use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 
+use config::HTTPS_PORT;
 pub use config::{Address, ClientConfig};
+pub use credentials::WebhookCredentials;
 pub use error::WebhookError;
 
 use crate::tasks::Tasks;
@@ -63,6 +66,9 @@ pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone)]
 pub struct WebhookClient {
     shared: Arc<Shared>,
+    credentials: WebhookCredentials,
+    /// At most [`DESTINATIONS_MAX`].
+    destinations: Arc<Mutex<HashMap<ClientConfig, Arc<Destination>>>>,
 }
 
 #[derive(Debug)]
@@ -70,8 +76,6 @@ struct Shared {
     tasks: Tasks,
     services: Arc<dyn ServiceResolver>,
     system_roots: SystemRoots,
-    /// At most [`DESTINATIONS_MAX`].
-    destinations: Mutex<HashMap<ClientConfig, Arc<Destination>>>,
 }
 
 impl WebhookClient {
@@ -82,8 +86,18 @@ impl WebhookClient {
                 tasks: tasks.clone(),
                 services,
                 system_roots: SystemRoots::default(),
-                destinations: Mutex::default(),
             }),
+            credentials: WebhookCredentials::default(),
+            destinations: Arc::default(),
+        }
+    }
+
+    /// Returns a client that presents `credentials` to webhooks, on connections of its own.
+    pub fn with_credentials(&self, credentials: WebhookCredentials) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            credentials,
+            destinations: Arc::default(),
         }
     }
 
@@ -169,14 +183,22 @@ impl WebhookClient {
     }
 
     async fn destination(&self, config: &ClientConfig) -> Result<Arc<Destination>, WebhookError> {
-        if let Some(known) = self.shared.destinations.lock().get(config) {
+        if let Some(known) = self.destinations.lock().get(config) {
             return Ok(known.clone());
         }
-        let tls = trust::client_config(config, &self.shared.system_roots, &self.shared.tasks);
+        let credential = self.credentials.of(&config.address).unwrap_or_default();
+        let certificate = credential.certificate.clone();
+        let shared = &self.shared;
+        let tls = trust::client_config(config, certificate, &shared.system_roots, &shared.tasks);
         let tls = tls.await.map_err(WebhookError::Config)?;
         let server_name = config.server_name().map_err(WebhookError::Config)?;
-        let made = Arc::new(Destination::new(config.address.clone(), server_name, tls));
-        let mut destinations = self.shared.destinations.lock();
+        let made = Arc::new(Destination::new(
+            config.address.clone(),
+            server_name,
+            tls,
+            credential,
+        ));
+        let mut destinations = self.destinations.lock();
         if destinations.len() >= DESTINATIONS_MAX {
             // Configurations that are gone leave theirs behind; who is still called makes a new one.
             destinations.clear();
@@ -193,8 +215,9 @@ fn request(
     let uri: http::Uri = url
         .parse()
         .map_err(|e: http::uri::InvalidUri| e.to_string())?;
+    let authorization = destination.credential.authorization()?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    Request::builder()
+    let mut request = Request::builder()
         .method(Method::POST)
         .uri(path)
         .header(header::HOST, destination.address.authority())
@@ -205,5 +228,10 @@ fn request(
             concat!("watchet/", env!("CARGO_PKG_VERSION")),
         )
         .body(Full::new(body))
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    if let Some(authorization) = authorization {
+        let headers = request.headers_mut();
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    Ok(request)
 }

@@ -13,6 +13,7 @@ use rustls_pki_types::ServerName;
 use tokio::time::Instant;
 
 use super::Address;
+use super::credentials::Credential;
 
 /// How many connections wait for the next call; a burst's others are closed.
 const IDLE_MAX: usize = 16;
@@ -26,6 +27,7 @@ pub(super) struct Destination {
     pub(super) address: Address,
     pub(super) server_name: ServerName<'static>,
     pub(super) tls: Arc<TlsConfig>,
+    pub(super) credential: Arc<Credential>,
     /// The one that was used last is at the end. At most [`IDLE_MAX`].
     idle: Mutex<Vec<Idle>>,
 }
@@ -41,11 +43,13 @@ impl Destination {
         address: Address,
         server_name: ServerName<'static>,
         tls: Arc<TlsConfig>,
+        credential: Arc<Credential>,
     ) -> Self {
         Self {
             address,
             server_name,
             tls,
+            credential,
             idle: Mutex::default(),
         }
     }

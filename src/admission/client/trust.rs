@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig as TlsConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::sync::OnceCell;
@@ -42,12 +43,13 @@ fn system_roots() -> Arc<Trusted> {
     Arc::new(trusted)
 }
 
-/// The handshake's settings for calls by `config`.
+/// The handshake's settings for calls by `config`, in which this server presents `certificate`.
 ///
 /// # Errors
 /// Its bundle holds no certificate, as upstream says it.
 pub(super) async fn client_config(
     config: &ClientConfig,
+    certificate: Option<Arc<CertifiedKey>>,
     system: &SystemRoots,
     tasks: &Tasks,
 ) -> Result<Arc<TlsConfig>, String> {
@@ -61,9 +63,13 @@ pub(super) async fn client_config(
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    Ok(Arc::new(tls))
+        .with_custom_certificate_verifier(verifier);
+    Ok(Arc::new(match certificate {
+        Some(certificate) => {
+            tls.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)))
+        }
+        None => tls.with_no_client_auth(),
+    }))
 }
 
 fn bundle(pem: &[u8]) -> Result<Trusted, String> {

@@ -189,6 +189,12 @@ impl EnabledPlugins {
         &self.without_effect
     }
 
+    /// Returns true if the plugin `name` is part of this server, whether it runs or not.
+    pub(super) fn is_supported(name: &str) -> bool {
+        let mut known = KNOWN.iter();
+        known.any(|known| known.name == name && known.support != Support::None)
+    }
+
     /// Returns the names of all plugins, in the order in which they run.
     pub fn known() -> Vec<&'static str> {
         KNOWN.iter().map(|known| known.name).collect()

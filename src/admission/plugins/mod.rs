@@ -13,6 +13,7 @@
 mod certificates;
 mod claim_resize;
 mod config;
+mod configuration;
 mod default_classes;
 mod limit_ranger;
 mod namespace_lifecycle;
@@ -35,6 +36,7 @@ use std::fmt;
 use async_trait::async_trait;
 
 pub use config::{EnabledPlugins, InvalidPlugins};
+pub use configuration::{InvalidConfiguration, PluginConfigurations};
 pub(crate) use resource_quota::QuotaUsage;
 use serde_json::Value;
 pub use storage_protection::protection_finalizer;
@@ -137,8 +139,8 @@ pub struct AdmissionChain {
 }
 
 impl AdmissionChain {
-    /// Builds the chain of the plugins that are `enabled`.
-    pub fn new(enabled: &EnabledPlugins) -> Self {
+    /// Builds the chain of the plugins that are `enabled`, as `configurations` configure them.
+    pub fn new(enabled: &EnabledPlugins, configurations: &PluginConfigurations) -> Self {
         let only_enabled = |mut plugins: Vec<Box<dyn AdmissionPlugin>>| {
             plugins.retain(|plugin| enabled.has(plugin.name()));
             plugins
@@ -149,7 +151,9 @@ impl AdmissionChain {
                 Box::new(limit_ranger::LimitRanger),
                 Box::new(service_account::ServiceAccount),
                 Box::new(node_taint::TaintNodesByCondition),
-                Box::new(pod_security::PodSecurity),
+                Box::new(pod_security::PodSecurity::new(
+                    configurations.pod_security.clone(),
+                )),
                 Box::new(priority::Priority),
                 Box::new(toleration_seconds::DefaultTolerationSeconds),
                 Box::new(default_classes::STORAGE),
@@ -163,7 +167,9 @@ impl AdmissionChain {
                 Box::new(default_classes::INGRESS),
                 Box::new(topology_labels::PodTopologyLabels),
             ]),
-            last: only_enabled(vec![Box::new(resource_quota::ResourceQuota::default())]),
+            last: only_enabled(vec![Box::new(resource_quota::ResourceQuota::new(
+                configurations.limited_resources.clone(),
+            ))]),
         }
     }
 

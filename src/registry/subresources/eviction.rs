@@ -37,6 +37,7 @@ pub(super) async fn evict(
     let mut delete = delete_options(eviction, options.dry_run)?;
     delete.user = options.user.clone();
     delete.warnings = options.warnings.clone();
+    delete.audit_annotations = options.audit_annotations.clone();
     let pod = Target {
         subresource: None,
         ..target.clone()

@@ -3,6 +3,7 @@
 
 mod client;
 mod cluster;
+mod configuration;
 mod hostile;
 mod matching;
 mod mutating;

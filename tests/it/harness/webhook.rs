@@ -17,11 +17,12 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use watchet::tasks::Tasks;
+use watchet::x509::ClientVerifier;
 
 /// What a webhook answers.
 #[derive(Debug, Clone)]
@@ -54,6 +55,10 @@ pub(crate) struct Asked {
     /// With the query.
     pub(crate) path: String,
     pub(crate) body: Value,
+    /// The header `Authorization`, if there is one.
+    pub(crate) authorization: String,
+    /// Whether the client has presented a certificate.
+    pub(crate) has_certificate: bool,
 }
 
 /// A reply that takes its time.
@@ -107,6 +112,22 @@ impl Webhook {
         Self::serve(ip, certificate(name), handler).await
     }
 
+    /// One that asks for a client certificate, which has to be `client`.
+    pub(crate) async fn start_with_client(
+        client: CertificateDer<'static>,
+        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+    ) -> Self {
+        let mut certificate = certificate("127.0.0.1");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = ClientVerifier::new(&provider, [client]).expect("a verifier");
+        certificate.tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_cert_resolver(certificate.tls.cert_resolver.clone());
+        Self::serve(IpAddr::from([127, 0, 0, 1]), certificate, handler).await
+    }
+
     /// One whose certificate for 127.0.0.1 is signed by itself, as a CA.
     pub(crate) async fn start_self_signed(
         handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
@@ -150,8 +171,10 @@ impl Webhook {
                             return;
                         };
                         connections.fetch_add(1, Ordering::SeqCst);
+                        let (_, session) = stream.get_ref();
+                        let has_certificate = session.peer_certificates().is_some();
                         let service = service_fn(move |request| {
-                            reply(request, asked.clone(), handler.clone())
+                            reply(request, has_certificate, asked.clone(), handler.clone())
                         });
                         let http = hyper::server::conn::http1::Builder::new();
                         drop(http.serve_connection(TokioIo::new(stream), service).await);
@@ -211,13 +234,22 @@ impl Drop for Webhook {
 
 async fn reply(
     request: http::Request<Incoming>,
+    has_certificate: bool,
     asked: Arc<Mutex<Vec<Asked>>>,
     handler: Arc<Handler>,
 ) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().to_string();
+    let authorization = request.headers().get("authorization");
+    let authorization = authorization.map_or("", |value| value.to_str().expect("text"));
+    let authorization = authorization.to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let one = Asked { path, body };
+    let one = Asked {
+        path,
+        body,
+        authorization,
+        has_certificate,
+    };
     asked.lock().push(one.clone());
     let reply = handler(one).await;
     Ok(http::Response::builder()

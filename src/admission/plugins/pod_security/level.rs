@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::api::StatusCause;
 
-const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
+/// What the names of the labels begin with.
+pub(super) const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// How strict a policy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +77,7 @@ pub(super) struct LevelVersion {
 }
 
 impl LevelVersion {
-    const PRIVILEGED: Self = Self {
+    pub(super) const PRIVILEGED: Self = Self {
         level: Level::Privileged,
         version: Version::Latest,
     };
@@ -138,12 +139,12 @@ impl Labels<'_> {
 }
 
 impl Policy {
-    /// Returns the policy for a namespace with these labels, and what is wrong with them. What cannot be read is
-    /// restricted where it enforces, and privileged elsewhere.
-    pub(super) fn of(labels: &Value) -> (Self, Vec<StatusCause>) {
+    /// Returns the policy for a namespace with these labels, and what is wrong with them. `defaults` hold where
+    /// there is no label. A level that cannot be read is restricted where it enforces, and privileged elsewhere.
+    pub(super) fn of(labels: &Value, defaults: Self) -> (Self, Vec<StatusCause>) {
         let problems = Vec::new();
         let mut labels = Labels { labels, problems };
-        let mut policy = Self::default();
+        let mut policy = defaults;
         let latest = Version::Latest;
         let mut has_enforce_level = false;
         if let Some(level) = labels.read("enforce", Level::parse, Level::Restricted) {
@@ -176,7 +177,25 @@ impl Policy {
         (policy, labels.problems)
     }
 
+    /// Returns the levels by the names of their labels, in the order of messages.
+    pub(super) fn modes(&self) -> [(&'static str, LevelVersion); 3] {
+        [
+            ("enforce", self.enforce),
+            ("audit", self.audit),
+            ("warn", self.warn),
+        ]
+    }
+
     pub(super) fn is_fully_privileged(&self) -> bool {
-        [self.enforce, self.audit, self.warn].map(|mode| mode.level) == [Level::Privileged; 3]
+        let mut modes = self.modes().into_iter();
+        modes.all(|(_, mode)| mode.level == Level::Privileged)
+    }
+
+    /// Returns true if both allow the same: a privileged level is the same in each version.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+        let mut pairs = self.modes().into_iter().zip(other.modes());
+        pairs.all(|((_, one), (_, other))| {
+            one == other || [one.level, other.level] == [Level::Privileged; 2]
+        })
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::checks::{reasons, violations};
-use super::level::LevelVersion;
+use super::level::{LABEL_PREFIX, Level, LevelVersion, Policy};
 use super::pod_of;
 use crate::admission::cluster::{Cluster, Freshness, GroupResource};
 
@@ -22,18 +22,19 @@ struct Group {
     count: usize,
 }
 
-/// Returns the warnings for a namespace that is to enforce `level`.
+/// Returns the warnings for a namespace that is to enforce `level` on the pods that are checked.
 pub(super) async fn warnings(
     cluster: &dyn Cluster,
     namespace: &str,
     level: LevelVersion,
+    is_checked: impl Fn(&Value) -> bool,
 ) -> Vec<String> {
     let resource = GroupResource::new("", "pods");
     let pods = match cluster
         .objects(resource, namespace, Freshness::Cached)
         .await
     {
-        Ok(pods) => prioritized(pods),
+        Ok(pods) => prioritized(pods.into_iter().filter(is_checked).collect()),
         Err(error) => {
             tracing::warn!(namespace, error, "cannot list pods to check a new level");
             let text = "failed to list pods while checking new PodSecurity enforce level";
@@ -109,4 +110,28 @@ fn prioritized(pods: Vec<Value>) -> Vec<Value> {
     });
     first.extend(others);
     first
+}
+
+/// Returns the warning about labels that have no effect, because the configuration exempts the namespace.
+pub(super) fn exempt_warning(
+    namespace: &str,
+    policy: Policy,
+    defaults: Policy,
+    labels: &Value,
+) -> Option<String> {
+    if policy.is_fully_privileged() || policy.is_equivalent(&defaults) {
+        return None;
+    }
+    let is_labeled = |name: &str| {
+        let labels =
+            ["", "-version"].map(|suffix| &labels[format!("{LABEL_PREFIX}{name}{suffix}")]);
+        labels.into_iter().any(Value::is_string)
+    };
+    let modes = policy.modes().into_iter();
+    let shown = modes.filter(|(name, mode)| mode.level != Level::Privileged && is_labeled(name));
+    let shown: Vec<String> = shown.map(|(name, mode)| format!("{name}={mode}")).collect();
+    Some(format!(
+        "namespace {namespace:?} is exempt from Pod Security, and the policy ({}) will be ignored",
+        shown.join(", ")
+    ))
 }

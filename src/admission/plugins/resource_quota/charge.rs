@@ -1,11 +1,14 @@
 //! What a request is charged for: which of a namespace's quotas are about its object, and what is used of them
 //! once the object is stored. The rules and texts are upstream's.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::resources::{ResourceList, add, parse};
 use super::evaluator::Evaluator;
+use super::limited::LimitedResources;
 use super::scope::Scope;
 
 /// A quota, as its status says.
@@ -46,6 +49,8 @@ impl Quota {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charged<'a> {
     pub(super) evaluator: &'a Evaluator,
+    /// The group and the plural name of the object's resource.
+    pub(super) resource: (&'a str, &'a str),
     pub(super) subresource: &'a str,
     pub(super) object: &'a Value,
     /// Null for a create.
@@ -53,23 +58,99 @@ pub(super) struct Charged<'a> {
     pub(super) now: Timestamp,
 }
 
+/// Why an object must not be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// 403
+    Forbidden(String),
+    /// 500 without a reason, as upstream.
+    UncoveredScopes(String),
+}
+
 impl Charged<'_> {
-    /// Returns what is used of `quota` once the object is stored, if it uses any more of it.
+    /// Returns what is used of `quotas` once the object is stored: one entry, with the index of the quota, for
+    /// each quota of which the object uses any more. The quotas are all of the namespace if there is `limited`,
+    /// which needs a quota to be used.
     ///
     /// # Errors
     /// Why the object must not be stored.
-    pub(super) fn charge(&self, quota: &Quota) -> Result<Option<ResourceList>, String> {
+    pub(super) fn charge(
+        &self,
+        quotas: &[Quota],
+        limited: Option<&LimitedResources>,
+    ) -> Result<Vec<(usize, ResourceList)>, Refusal> {
         let Self {
             evaluator,
-            subresource,
             object,
             old_object,
             now,
+            ..
+        } = *self;
+        let mut pertinent = Vec::new();
+        let mut covered: BTreeSet<&str> = BTreeSet::new();
+        for (index, quota) in quotas.iter().enumerate() {
+            let limits = self.limits(quota).map_err(Refusal::Forbidden)?;
+            if !limits.is_empty() {
+                pertinent.push(index);
+                covered.extend(limits);
+            }
+        }
+        let usage = evaluator.usage(object, now);
+        let negative = usage.iter().filter(|(_, amount)| amount.is_negative());
+        let negative: Vec<&str> = negative.map(|(name, _)| name.as_str()).collect();
+        if !negative.is_empty() {
+            let negative = negative.join(",");
+            return Err(Refusal::Forbidden(format!(
+                "quota usage is negative for resource(s): {negative}"
+            )));
+        }
+        let added_to = |quota: Option<&Quota>| {
+            let mut added = usage.clone();
+            let was_in_scope = quota.is_none_or(|quota| quota.has_in_scope(evaluator, old_object));
+            if !old_object.is_null() && was_in_scope {
+                added = increase(added, &evaluator.usage(old_object, now));
+            }
+            added.retain(|_, amount| !amount.is_zero());
+            added
+        };
+        let added = pertinent.iter().map(|index| (*index, &quotas[*index]));
+        let mut added: Vec<_> = added
+            .map(|(index, quota)| (index, quota, added_to(Some(quota))))
+            .collect();
+        added.retain(|(_, _, added)| !added.is_empty());
+        let uses_more = match pertinent.is_empty() {
+            true => !added_to(None).is_empty(),
+            false => !added.is_empty(),
+        };
+        if let Some(limited) = limited.filter(|_| uses_more) {
+            self.check_covered(limited, quotas, &usage, &covered)?;
+        }
+        let mut changes = Vec::new();
+        for (index, quota, mut added) in added {
+            added.retain(|limit, _| quota.hard.contains_key(limit));
+            if added.is_empty() {
+                continue;
+            }
+            let mut used = quota.used.clone();
+            add(&mut used, &added);
+            // What a status says has happened already.
+            if self.subresource != "status" {
+                check(quota, &added, &used).map_err(Refusal::Forbidden)?;
+            }
+            changes.push((index, used));
+        }
+        Ok(changes)
+    }
+
+    /// Returns the names of the limits of `quota` that are about the object; none if its scopes are not.
+    fn limits<'q>(&self, quota: &'q Quota) -> Result<Vec<&'q str>, String> {
+        let Self {
+            evaluator, object, ..
         } = *self;
         let name = &quota.name;
         let limits = quota.limits_of(evaluator);
         if limits.is_empty() || !quota.has_in_scope(evaluator, object) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         evaluator
             .check_constraints(&limits, object)
@@ -80,30 +161,44 @@ impl Charged<'_> {
                 "status unknown for quota: {name}, resources: {limits}"
             ));
         }
-        let usage = evaluator.usage(object, now);
-        let negative = usage.iter().filter(|(_, amount)| amount.is_negative());
-        let negative: Vec<&str> = negative.map(|(name, _)| name.as_str()).collect();
-        if !negative.is_empty() {
-            let negative = negative.join(",");
-            return Err(format!(
-                "quota usage is negative for resource(s): {negative}"
-            ));
+        Ok(limits)
+    }
+
+    /// Refuses an object that uses limited resources which no quota covers.
+    fn check_covered(
+        &self,
+        limited: &LimitedResources,
+        quotas: &[Quota],
+        usage: &ResourceList,
+        covered: &BTreeSet<&str>,
+    ) -> Result<(), Refusal> {
+        let mut names = limited.names(self.resource, usage);
+        names.retain(|name| !covered.contains(name));
+        if !names.is_empty() {
+            let names = names.into_iter().collect::<Vec<_>>().join(",");
+            return Err(Refusal::Forbidden(format!(
+                "insufficient quota to consume: {names}"
+            )));
         }
-        let mut added = usage;
-        if !old_object.is_null() && quota.has_in_scope(evaluator, old_object) {
-            added = increase(added, &evaluator.usage(old_object, now));
+        let is_matched = |scope: &&Scope| self.evaluator.is_in_scope(scope, self.object);
+        // A quota covers a scope that it has too, whatever else it selects.
+        let covering = quotas.iter().flat_map(|quota| &quota.scopes);
+        let covering: BTreeSet<&str> = covering
+            .filter(is_matched)
+            .map(|scope| scope.name.as_str())
+            .collect();
+        let scopes = limited.scopes().filter(is_matched);
+        let uncovered: Vec<String> = scopes
+            .filter(|scope| !covering.contains(scope.name.as_str()))
+            .map(Scope::to_string)
+            .collect();
+        if !uncovered.is_empty() {
+            let uncovered = uncovered.join(" ");
+            return Err(Refusal::UncoveredScopes(format!(
+                "insufficient quota to match these scopes: [{uncovered}]"
+            )));
         }
-        added.retain(|limit, amount| !amount.is_zero() && quota.hard.contains_key(limit));
-        if added.is_empty() {
-            return Ok(None);
-        }
-        let mut used = quota.used.clone();
-        add(&mut used, &added);
-        // What a status says has happened already.
-        if subresource != "status" {
-            check(quota, &added, &used)?;
-        }
-        Ok(Some(used))
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod charge;
 mod evaluator;
+mod limited;
 mod pods;
 mod scope;
 mod usage;
@@ -18,8 +19,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::charge::{Charged, Quota};
+use self::charge::{Charged, Quota, Refusal};
 use self::evaluator::Evaluator;
+pub(super) use self::limited::LimitedResources;
 use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
@@ -43,13 +45,17 @@ pub(super) struct ResourceQuota {
     /// because only one can change a quota at a time. Other servers have turns of their own.
     turns: Vec<Semaphore>,
     hasher: RandomState,
+    /// What no namespace may use without a quota.
+    limited: LimitedResources,
 }
 
-impl Default for ResourceQuota {
-    fn default() -> Self {
+impl ResourceQuota {
+    /// The plugin, which limits the use of `limited` to namespaces with a quota for it.
+    pub(super) fn new(limited: LimitedResources) -> Self {
         Self {
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
             hasher: RandomState::new(),
+            limited,
         }
     }
 }
@@ -86,11 +92,12 @@ impl AdmissionPlugin for ResourceQuota {
             return Ok(());
         }
         let quotas = read(cluster, attributes, Freshness::Cached).await?;
-        if quotas.is_empty() {
+        if quotas.is_empty() && self.limited.is_empty() {
             return Ok(());
         }
         let charged = Charged {
             evaluator: &evaluator,
+            resource: (request.group, request.resource),
             subresource: attributes.subresource,
             object: new,
             old_object: old,
@@ -122,23 +129,25 @@ impl ResourceQuota {
         loop {
             let mut quotas = read(cluster, attributes, Freshness::Latest).await?;
             quotas.retain(|quota| !done.contains(uid(quota)));
+            let parsed: Vec<Quota> = quotas.iter().map(Quota::parse).collect();
+            // Once a quota is charged, the others alone do not show that limited resources are covered.
+            let limited = Some(&self.limited).filter(|_| done.is_empty());
             // Whether one of them is exceeded is known before any of them is charged.
-            let mut changes: Vec<(Value, ResourceList)> = Vec::new();
-            for quota in quotas {
-                let used = charged.charge(&Quota::parse(&quota));
-                if let Some(used) = used.map_err(|why| attributes.forbidden(why))? {
-                    changes.push((quota, used));
-                }
-            }
+            let changes = charged.charge(&parsed, limited);
+            let changes = changes.map_err(|refusal| match refusal {
+                Refusal::Forbidden(why) => attributes.forbidden(why),
+                Refusal::UncoveredScopes(why) => AdmissionError::Failed(why),
+            })?;
             if attributes.dry_run || changes.is_empty() {
                 return Ok(());
             }
             let mut lost = false;
-            for (mut quota, used) in changes {
+            for (index, used) in changes {
+                let quota = &mut quotas[index];
                 quota["status"]["used"] = shown(&used);
-                let written = cluster.replace_status(QUOTAS, &quota).await;
+                let written = cluster.replace_status(QUOTAS, quota).await;
                 match written.map_err(AdmissionError::Internal)? {
-                    true => drop(done.insert(uid(&quota).to_owned())),
+                    true => drop(done.insert(uid(quota).to_owned())),
                     false => lost = true,
                 }
             }

@@ -1,5 +1,7 @@
 //! The scopes of a quota: to which objects it applies.
 
+use std::fmt;
+
 use serde_json::Value;
 
 /// How the value of an object in a scope is compared.
@@ -57,5 +59,18 @@ impl Scope {
             Operator::In(values) => is_among(values),
             Operator::NotIn(values) => !is_among(values),
         }
+    }
+}
+
+impl fmt::Display for Scope {
+    /// As Go prints a ScopedResourceSelectorRequirement.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (operator, values): (_, &[String]) = match &self.operator {
+            Operator::Exists => ("Exists", &[]),
+            Operator::DoesNotExist => ("DoesNotExist", &[]),
+            Operator::In(values) => ("In", values),
+            Operator::NotIn(values) => ("NotIn", values),
+        };
+        write!(f, "{{{} {operator} [{}]}}", self.name, values.join(" "))
     }
 }

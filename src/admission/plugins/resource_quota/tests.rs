@@ -1,5 +1,7 @@
 //! What objects count for, and what is charged to which quota, also by many requests and servers at a time.
 
+mod limited;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -35,7 +37,7 @@ async fn create(
     resource: (&str, &str),
     object: Value,
 ) -> Result<(), AdmissionError> {
-    let plugin = ResourceQuota::default();
+    let plugin = ResourceQuota::new(LimitedResources::default());
     cluster.validate_create(&plugin, resource, object).await
 }
 
@@ -199,7 +201,7 @@ async fn a_dry_run_is_charged_nothing_and_refused_all_the_same() {
         dry_run: true,
         ..attributes(Operation::Create, ("", "pods"), &pod, &Value::Null)
     };
-    let plugin = ResourceQuota::default();
+    let plugin = ResourceQuota::new(LimitedResources::default());
     cluster.validate(&plugin, create()).await.unwrap();
     assert_eq!(used(&cluster, "q").await, json!({"pods": "0"}));
     let full = super::tests::cluster(&[quota(
@@ -228,7 +230,7 @@ async fn an_update_is_charged_what_it_adds() {
     let hard = json!({"services.nodeports": "2", "requests.cpu": "2", "requests.storage": "5"});
     let begun = json!({"services.nodeports": "1", "requests.cpu": "1", "requests.storage": "5"});
     let cluster = cluster(&[quota("q", json!({"hard": hard}), begun)]);
-    let plugin = ResourceQuota::default();
+    let plugin = ResourceQuota::new(LimitedResources::default());
     let update = async |resource, subresource: &'static str, old: Value, new: Value| {
         let update = Attributes {
             subresource,
@@ -397,7 +399,9 @@ async fn race(hard: u64, requests: &[u64], servers: usize) -> (Vec<bool>, Value)
     let spec = json!({"hard": {"requests.cpu": format!("{hard}m"), "pods": "1k"}});
     let begun = json!({"requests.cpu": "0", "pods": "0"});
     let cluster = Arc::new(cluster(&[quota("q", spec, begun)]));
-    let servers: Vec<_> = (0..servers).map(|_| ResourceQuota::default()).collect();
+    let servers: Vec<_> = (0..servers)
+        .map(|_| ResourceQuota::new(LimitedResources::default()))
+        .collect();
     let creates = requests.iter().enumerate().map(|(index, amount)| {
         let pod = sized(json!({"cpu": format!("{amount}m")}), json!({}));
         let (cluster, server) = (&cluster, &servers[index % servers.len()]);

@@ -65,6 +65,11 @@ const SERVED: &[Flag] = &[
          [default: 10.0.0.0/24]",
     ),
     Flag::new(
+        "admission-control-config-file",
+        Kind::Text,
+        "AdmissionConfiguration with the configurations of admission plugins",
+    ),
+    Flag::new(
         "etcd-servers",
         Kind::List,
         "URLs of etcd: of watchet called as etcd, whose data directory then has the store, or of a \
@@ -209,7 +214,6 @@ const DURATIONS: &[&str] = &[
 
 /// Texts without an effect.
 const TEXTS: &[&str] = &[
-    "admission-control-config-file",
     "advertise-address",
     "allow-metric-labels-manifest",
     "audit-log-format",

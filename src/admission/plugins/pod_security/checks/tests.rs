@@ -254,7 +254,7 @@ fn windows_and_user_namespaces_have_exceptions() {
 #[test]
 fn labels_make_a_policy() {
     let read = |labels: Value| {
-        let (policy, problems) = Policy::of(&labels);
+        let (policy, problems) = Policy::of(&labels, Policy::default());
         let modes = [policy.enforce, policy.audit, policy.warn].map(|mode| mode.to_string());
         (modes.join(" "), problems)
     };
