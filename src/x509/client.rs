@@ -16,16 +16,17 @@ use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::asn1_rs::{Any, FromDer as _};
 use x509_parser::prelude::X509Version;
 
-use super::chain::{self, Anchors, Purpose};
+use super::chain::Purpose;
 use super::der::parse;
-use super::server::better;
+use super::trusted::Trusted;
 
 /// Verifies the certificates of clients that have one.
 #[derive(Debug)]
 pub struct ClientVerifier {
+    /// Trusts all of `trusted`.
     webpki: Arc<dyn ClientCertVerifier>,
-    anchors: Anchors,
-    algorithms: WebPkiSupportedAlgorithms,
+    trusted: Trusted,
+    provider: Arc<CryptoProvider>,
 }
 
 /// The verifier cannot be made.
@@ -48,20 +49,16 @@ impl ClientVerifier {
         provider: &Arc<CryptoProvider>,
         cas: impl IntoIterator<Item = CertificateDer<'static>>,
     ) -> Result<Self, ClientVerifierError> {
-        let (mut roots, mut anchors) = (RootCertStore::empty(), Anchors::default());
-        for ca in cas {
-            roots.add(ca.clone())?;
-            anchors.add(ca).map_err(Error::from)?;
-        }
-        let webpki =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-                .allow_unauthenticated()
-                .build()?;
+        let trusted = Trusted::all(cas)?;
         Ok(Self {
-            webpki,
-            anchors,
-            algorithms: provider.signature_verification_algorithms,
+            webpki: webpki_verifier(trusted.roots(), provider)?,
+            trusted,
+            provider: Arc::clone(provider),
         })
+    }
+
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
     }
 
     /// Checks the signature of a handshake of TLS 1.2 by the key of a certificate that webpki does not parse.
@@ -76,7 +73,7 @@ impl ClientVerifier {
         let parsed = parse(certificate)?;
         let key = parsed.public_key();
         let algorithm = key_algorithm(key.raw).ok_or(CertificateError::BadEncoding)?;
-        let mut schemes = self.algorithms.mapping.iter();
+        let mut schemes = self.algorithms().mapping.iter();
         let (_, known) = schemes
             .find(|(scheme, _)| *scheme == dss.scheme)
             .ok_or_else(bad)?;
@@ -89,6 +86,15 @@ impl ClientVerifier {
             .map_err(|_| bad())?;
         Ok(HandshakeSignatureValid::assertion())
     }
+}
+
+fn webpki_verifier(
+    roots: &Arc<RootCertStore>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider))
+        .allow_unauthenticated()
+        .build()
 }
 
 /// Returns true if webpki does not parse certificates of this one's version.
@@ -118,16 +124,19 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let refused = match self
-            .webpki
-            .verify_client_cert(end_entity, intermediates, now)
-        {
-            Ok(verified) => return Ok(verified),
-            Err(refused) => refused,
+        let webpki = |roots: Arc<RootCertStore>| {
+            let verifier = match Arc::ptr_eq(&roots, self.trusted.roots()) {
+                true => Arc::clone(&self.webpki),
+                // It refuses to trust nothing.
+                false => webpki_verifier(&roots, &self.provider)
+                    .map_err(|_| CertificateError::UnknownIssuer)?,
+            };
+            let verified = verifier.verify_client_cert(end_entity, intermediates, now);
+            verified.map(|_| ())
         };
         let purpose = Purpose::ClientAuth;
-        chain::verify(end_entity, intermediates, &self.anchors, purpose, now)
-            .map_err(|error| better(refused, error))?;
+        self.trusted
+            .verify(end_entity, intermediates, purpose, now, webpki)?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -154,10 +163,10 @@ impl ClientCertVerifier for ClientVerifier {
         }
         let parsed = parse(cert)?;
         let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);
-        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+        verify_tls13_signature_with_raw_key(message, &key, dss, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }

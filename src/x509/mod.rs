@@ -5,7 +5,8 @@
 //! [`CertificateAuthority`] signs certificates by requests, as Go does for upstream's controllers.
 //!
 //! webpki has no certificates of version 1 (`openssl x509 -req` makes them), none with `CA:TRUE` as the end
-//! of a chain, and none that is trusted itself without being a CA.
+//! of a chain, and none that is trusted itself without being a CA. It does not look at the validity of a trusted
+//! certificate: those that are not valid now are left out of what it trusts.
 
 mod chain;
 mod client;
@@ -13,6 +14,7 @@ mod der;
 mod issue;
 mod request;
 mod server;
+mod trusted;
 mod usages;
 
 #[cfg(test)]
@@ -23,5 +25,6 @@ pub use client::{ClientVerifier, ClientVerifierError};
 pub use der::describe;
 pub use issue::{CertificateAuthority, Profile};
 pub use request::{AlternativeName, CertificateRequest, check_request};
-pub use server::{ServerVerifier, Trusted};
+pub use server::ServerVerifier;
+pub use trusted::Trusted;
 pub use usages::Usages;

@@ -8,41 +8,11 @@ use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::chain::{self, Anchors, Purpose};
-
-/// Trusted certificates.
-#[derive(Debug)]
-pub struct Trusted {
-    roots: RootCertStore,
-    anchors: Anchors,
-    /// How many of the given certificates cannot be parsed.
-    pub unusable: usize,
-}
-
-impl Trusted {
-    /// Trusts those of `certificates` that can be parsed, as Go's certificate pools do.
-    pub fn new(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
-        let (mut roots, mut anchors) = (RootCertStore::empty(), Anchors::default());
-        let mut unusable = 0;
-        for certificate in certificates {
-            let known = roots.add(certificate.clone()).is_ok();
-            unusable += usize::from(anchors.add(certificate).is_err() && !known);
-        }
-        Self {
-            roots,
-            anchors,
-            unusable,
-        }
-    }
-
-    /// Returns true if no certificate is trusted.
-    pub fn is_empty(&self) -> bool {
-        self.roots.is_empty() && self.anchors.is_empty()
-    }
-}
+use super::chain::Purpose;
+use super::trusted::Trusted;
 
 /// Verifies the certificates of servers, and always the name.
 #[derive(Debug)]
@@ -71,19 +41,13 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let leaf = ParsedCertificate::try_from(end_entity)?;
-        let refused = verify_server_cert_signed_by_trust_anchor(
-            &leaf,
-            &self.trusted.roots,
-            intermediates,
-            now,
-            self.algorithms.all,
-        );
-        if let Err(refused) = refused {
-            let anchors = &self.trusted.anchors;
-            let purpose = Purpose::ServerAuth;
-            chain::verify(end_entity, intermediates, anchors, purpose, now)
-                .map_err(|error| better(refused, error))?;
-        }
+        let webpki = |roots: Arc<RootCertStore>| {
+            let algorithms = self.algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, now, algorithms)
+        };
+        let purpose = Purpose::ServerAuth;
+        self.trusted
+            .verify(end_entity, intermediates, purpose, now, webpki)?;
         verify_server_name(&leaf, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -108,14 +72,5 @@ impl ServerCertVerifier for ServerVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
-    }
-}
-
-/// Of the two reasons why a certificate is refused the one to report: webpki's, which has more detail,
-/// unless it is one that Go's rules do not have.
-pub(super) fn better(webpki: Error, go: CertificateError) -> Error {
-    match webpki {
-        Error::InvalidCertificate(CertificateError::Other(_)) => go.into(),
-        webpki => webpki,
     }
 }
