@@ -271,12 +271,8 @@ pub(super) fn keep_from_stored(
             subresources::pods::keep(part, stored, object);
         }
         Some("finalize") => {
-            let finalizers = object.pointer_mut("/spec/finalizers").map(Value::take);
-            *object = stored.clone();
-            if !object["spec"].is_object() {
-                object["spec"] = json!({});
-            }
-            put(&mut object["spec"], "finalizers", finalizers);
+            // Upstream lets it write the metadata too.
+            put(object, "status", stored.get("status").cloned());
         }
         _ => {
             if has_status(resource) {

@@ -153,6 +153,8 @@ pub(super) enum Change {
     Put(Value),
     /// To delete it; with it the last state to answer with.
     Delete(Value),
+    /// To delete it because this write removed the last finalizer; with it the last state to answer with.
+    Finish(Value),
 }
 
 /// What a write came to.
@@ -221,7 +223,8 @@ impl Registry {
             let settles = match &decided {
                 Ok(Change::Put(value)) => current.as_ref().is_some_and(|c| !c.is_surely(value)),
                 Ok(Change::Delete(_)) => true,
-                Err(_) => false,
+                // What it is decided on is the last state that is checked.
+                Ok(Change::Finish(_)) | Err(_) => false,
             };
             let fresh = current.as_ref().is_none_or(|current| current.fresh);
             if !fresh && (!settles || dry_run) {
@@ -247,9 +250,13 @@ impl Registry {
                     let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Stored(object));
                 }
-                Change::Delete(value) if dry_run => {
+                Change::Delete(value) | Change::Finish(value) if dry_run => {
                     let object = self.unwritten(place, &value, at.unwrap_or_default())?;
                     return Ok(Written::Deleted(object));
+                }
+                Change::Finish(value) => {
+                    let current = current.ok_or_else(|| place.not_found())?;
+                    return self.finish(place, &current, &value).await;
                 }
                 Change::Put(value) => {
                     let converted = custom::stored_form(&place.resource, &value).await?;
@@ -297,6 +304,36 @@ impl Registry {
                 _ if at.is_none() => self.find_stored(place).await?,
                 _ => None,
             };
+        }
+    }
+
+    /// Deletes the object at `place` of which a write has left nothing that holds it: `value` is its last state.
+    /// As upstream, other writes in between neither make that a conflict nor a 404: of several clients that
+    /// remove the last finalizer concurrently each has removed it.
+    async fn finish(
+        &self,
+        place: &Place,
+        decided_on: &Current,
+        value: &Value,
+    ) -> Result<Written, ApiError> {
+        let store = self.store(&place.resource);
+        let uid = metadata::text(&decided_on.value, "uid");
+        let mut expect = decided_on.at;
+        loop {
+            match store.delete(&place.storage_key, expect).await? {
+                Outcome::Done(at) => {
+                    self.settled(&place.resource, at).await;
+                    allocation::bury(self, place, [value, &decided_on.value]).await;
+                    return Ok(Written::Deleted(self.unwritten(place, value, at)?));
+                }
+                Outcome::Refused(Some(now)) if stored_uid(&now).as_deref() == Some(uid) => {
+                    expect = now.mod_revision;
+                }
+                Outcome::Refused(_) => {
+                    let object = self.unwritten(place, value, decided_on.at)?;
+                    return Ok(Written::Deleted(object));
+                }
+            }
         }
     }
 
@@ -437,6 +474,12 @@ impl Registry {
         )?;
         custom::presented_one(&place.resource, Arc::new(object)).await
     }
+}
+
+/// Returns the uid of a stored object, which is the same in all versions.
+fn stored_uid(stored: &KeyValue) -> Option<String> {
+    let value = parse(&stored.value).ok()?;
+    Some(metadata::text(&value, "uid").to_owned())
 }
 
 /// What a write at `place` finds there.

@@ -68,7 +68,7 @@ impl<'a> Writing<'a> {
         custom::fill(resource, &mut object)?;
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
-            self.manage(None, &mut object);
+            self.manage(None, &mut object).await?;
         }
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
@@ -202,7 +202,7 @@ impl<'a> Writing<'a> {
         custom::fill(resource, &mut object)?;
         if fields == Fields::ToManage {
             strategy::prepare(resource, &mut object);
-            self.manage(Some(&current.value), &mut object);
+            self.manage(Some(&current.value), &mut object).await?;
         }
         let mut object = self
             .mutated(Operation::Update, object, Some(current))
@@ -248,7 +248,7 @@ impl<'a> Writing<'a> {
         }
         // An object that nothing holds any longer goes with the write that let go of it.
         if strategy::is_finished(resource, &object) && object != current.value {
-            return Ok(Change::Delete(object));
+            return Ok(Change::Finish(object));
         }
         Ok(Change::Put(object))
     }

@@ -13,7 +13,10 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::races::orphans_of_a_kind_that_was_defined_just_now_stay;
+use self::races::{
+    clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
+    orphans_of_a_kind_that_was_defined_just_now_stay,
+};
 use crate::harness::{Kubectl, PATIENCE, Server, on_both};
 use crate::storage::etcd::EtcdProcess;
 
@@ -26,6 +29,7 @@ on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     custom_resources_own_and_are_owned,
     orphans_of_a_kind_that_was_defined_just_now_stay,
     what_is_in_use_is_kept,
+    clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
 ]);
 
 async fn create(kubectl: &Kubectl, object: &Value) -> Value {

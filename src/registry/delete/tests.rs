@@ -77,7 +77,9 @@ fn the_policy_that_an_object_has_stays_without_another() {
     let object = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     let finalizers = |change: Change| match change {
         Change::Put(object) => object["metadata"]["finalizers"].clone(),
-        Change::Delete(object) => json!({"deleted with": object["metadata"]["finalizers"]}),
+        Change::Delete(object) | Change::Finish(object) => {
+            json!({"deleted with": object["metadata"]["finalizers"]})
+        }
     };
     let check = |before: Value, options: Value, after: Value| {
         let change = decided("deployments", &object(before), options);

@@ -96,10 +96,16 @@ async fn only_finalize_changes_the_finalizers_of_a_namespace() {
     let mut body = created;
     body["spec"]["finalizers"] = json!([]);
     body["metadata"]["resourceVersion"] = json!("");
-    body["metadata"]["labels"] = json!({});
+    body["metadata"]["labels"] = json!({"c": "d"});
+    body["status"]["phase"] = json!("Terminating");
     let n = fixture.update("namespaces/n/finalize", body).await;
     assert_eq!(n["spec"], json!({"finalizers": []}));
-    assert_eq!(n["metadata"]["labels"]["a"], "b");
+    // As upstream, the metadata is written with it, and the status is not.
+    assert_eq!(
+        n["metadata"]["labels"],
+        json!({"c": "d", "kubernetes.io/metadata.name": "n"})
+    );
+    assert_eq!(n["status"]["phase"], "Active");
     // Nothing holds it now: a delete is a delete.
     assert!(matches!(
         fixture.delete("namespaces/n").await,

@@ -215,6 +215,53 @@ async fn a_suggestion_cannot_fulfil_a_precondition() {
     assert!(fixture.stored(KEY).await.is_some());
 }
 
+/// A client that finalized a namespace met a 404 when another was faster by a moment, and a 409 when another
+/// only wrote to it: the write was decided again. Upstream then deletes what is there, and so each of several
+/// clients that finalize at the same time has its 200.
+#[tokio::test]
+async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
+    const KEY: &str = "/namespaces/n";
+    let fixture = fixture().await;
+    let relabeled = |namespace: &Value| {
+        let mut theirs = namespace.clone();
+        theirs["metadata"]["labels"]["theirs"] = json!("1");
+        Before::Put(KEY, theirs)
+    };
+    for deletes in [false, true] {
+        fixture.create("namespaces", named("n")).await;
+        fixture.delete("namespaces/n").await;
+        let mut body = fixture.get("namespaces/n").await;
+        let stored = fixture.stored(KEY).await.unwrap();
+        let mut before = vec![relabeled(&stored)];
+        before.extend(deletes.then_some(Before::Delete(KEY)));
+        for before in before {
+            fixture.storage.before_writes.lock().push_back(before);
+        }
+        body["spec"]["finalizers"] = json!([]);
+        let last = fixture.update("namespaces/n/finalize", body).await;
+        assert_eq!(last["spec"], json!({"finalizers": []}));
+        assert_eq!(fixture.stored(KEY).await, None);
+    }
+    // Another namespace of that name is not meant.
+    fixture.create("namespaces", named("n")).await;
+    fixture.delete("namespaces/n").await;
+    let mut body = fixture.get("namespaces/n").await;
+    let mut other = fixture.stored(KEY).await.unwrap();
+    other["metadata"]["uid"] = json!("another");
+    fixture
+        .storage
+        .before_writes
+        .lock()
+        .push_back(Before::Put(KEY, other));
+    body["spec"]["finalizers"] = json!([]);
+    fixture.update("namespaces/n/finalize", body.clone()).await;
+    let stored = fixture.stored(KEY).await.unwrap();
+    assert_eq!(stored["metadata"]["uid"], "another");
+    // What was changed before the request came is a conflict, as for every write.
+    let late = fixture.try_update("namespaces/n/finalize", body).await;
+    conflict(late.unwrap_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_always_loses_is_told_so_in_time() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();

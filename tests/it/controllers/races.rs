@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -12,8 +13,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{client, map};
-use crate::harness::{Kubectl, PATIENCE, Server};
+use super::{client, create, map};
+use crate::harness::{Kubectl, PATIENCE, Protocol, Server};
 use crate::storage::etcd::EtcdProcess;
 
 /// A server that is still emptying a namespace must not touch the next one of that name, which another
@@ -157,5 +158,52 @@ pub(super) async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Se
             );
             assert!(gadget.metadata.deletion_timestamp.is_none(), "{gadget:?}");
         }
+    }
+}
+
+/// Of several clients that removed the last finalizer concurrently, all but one could get a 404 for a namespace
+/// that they had found, or a 409. Upstream deletes what is there, if anything is.
+pub(super) async fn clients_that_finalize_a_namespace_concurrently_meet_no_conflict(
+    server: &Server,
+    kubectl: &Kubectl,
+) {
+    const CLIENTS: usize = 8;
+    let mut wires = Vec::new();
+    for _ in 0..CLIENTS {
+        wires.push(server.plain(Protocol::Http1).await);
+    }
+    for round in 0..10 {
+        let path = format!("/api/v1/namespaces/n{round}");
+        // This one is no controller's to remove.
+        let held = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("n{round}")},
+            "spec": {"finalizers": ["example.com/held"]}});
+        create(kubectl, &held).await;
+        let deleted = wires[0].send(Method::DELETE, &path, &[], "").await;
+        assert_eq!(deleted.status, 200);
+        let waiting = async {
+            loop {
+                let namespace = wires[0].get(&path).await.json();
+                if namespace["spec"]["finalizers"] == json!(["example.com/held"]) {
+                    return namespace;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waiting = tokio::time::timeout(PATIENCE, waiting).await;
+        let mut namespace = waiting.expect("the controller is done");
+        namespace["spec"]["finalizers"] = json!([]);
+        let (finalize, body) = (format!("{path}/finalize"), namespace.to_string());
+        let finalizing = wires
+            .iter_mut()
+            .map(|wire| wire.send(Method::PUT, &finalize, &[], &body));
+        let answers = futures_util::future::join_all(finalizing).await;
+        let codes: Vec<u16> = answers.iter().map(|a| a.status.as_u16()).collect();
+        assert!(codes.contains(&200), "{codes:?}");
+        // Who came when it was gone finds nothing.
+        assert!(
+            codes.iter().all(|code| [200, 404].contains(code)),
+            "{codes:?}"
+        );
+        assert_eq!(wires[0].get(&path).await.status, 404);
     }
 }
