@@ -17,7 +17,9 @@ use super::prune::prune;
 use super::reconcile::reconcile;
 use super::set::Set;
 use super::typed::Type;
-use super::update::{Touched, changes, entries_of, manager, restrict, take_entries, type_of};
+use super::update::{
+    Touched, changes, changes_at, convert, entries_of, manager, restrict, take_entries, type_of,
+};
 use super::validate::problems;
 use super::{Types, Writer};
 
@@ -101,7 +103,9 @@ pub fn apply(
     let ty = type_of(types, by.api_version).map_err(internal)?;
     check(config, ty)?;
     let mut base = match live {
-        Some(live) => types.convert(live, by.api_version).into_owned(),
+        Some(live) => convert(types, live, by.api_version)
+            .map_err(internal)?
+            .into_owned(),
         None => Value::Object(Map::new()),
     };
     let entries = match take_entries(&mut base) {
@@ -218,7 +222,7 @@ impl Apply<'_, '_> {
         let object = match last {
             Some(last) => {
                 let pruned = prune(merged, &last, &entries, self.types)?;
-                self.types.convert(&pruned, by.api_version).into_owned()
+                convert(self.types, &pruned, by.api_version)?.into_owned()
             }
             None => merged,
         };
@@ -268,9 +272,9 @@ impl Apply<'_, '_> {
             let changed = match changed_in.entry(&entry.api_version) {
                 Place::Occupied(known) => known.into_mut(),
                 Place::Vacant(place) => {
-                    let base = self.types.convert(self.base, &entry.api_version);
-                    let object = self.types.convert(object, &entry.api_version);
-                    place.insert(changes(&base, &object, ty, self.by)?.changed())
+                    let (states, version) = ((Some(self.base), object), &entry.api_version);
+                    let changes = changes_at(states, version, ty, self.by, self.types)?;
+                    place.insert(changes.changed())
                 }
             };
             let fields = entry.fields.read()?.intersection(changed);

@@ -82,10 +82,17 @@ pub trait Versions<'a> {
     /// dropped.
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'a>>;
 
-    /// The object in this version, which is served. Objects that are the same in all versions are returned
-    /// as they are.
-    fn convert<'o>(&self, object: &'o Value, _api_version: &str) -> Cow<'o, Value> {
-        Cow::Borrowed(object)
+    /// Returns these states of the object in this version, which is served. Objects that are the same in all
+    /// versions are returned as they are.
+    ///
+    /// # Errors
+    /// Why they cannot be converted.
+    fn convert<'o>(
+        &self,
+        objects: &[&'o Value],
+        _api_version: &str,
+    ) -> Result<Vec<Cow<'o, Value>>, String> {
+        Ok(objects.iter().copied().map(Cow::Borrowed).collect())
     }
 }
 

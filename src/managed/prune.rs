@@ -10,12 +10,13 @@ use super::fields_of::{fields_of, with_fields_above};
 use super::remove::remove;
 use super::set::Set;
 use super::typed::Type;
+use super::update::{convert, convert_both};
 
 /// `merged` without what the applier gave up, whose entry was `last`; `entries` are those of now. The result
 /// is in the version of `last`, or in that of `merged`.
 ///
 /// # Errors
-/// A list whose items cannot be told apart, though its type says how.
+/// A list whose items cannot be told apart, though its type says how; an object that cannot be converted.
 pub(super) fn prune(
     merged: Value,
     last: &Entry,
@@ -29,7 +30,7 @@ pub(super) fn prune(
     if gives_up_nothing(last, &last_fields, entries)? {
         return Ok(merged);
     }
-    let merged = types.convert(&merged, &last.api_version).into_owned();
+    let merged = convert(types, &merged, &last.api_version)?.into_owned();
     let last_fields = with_fields_above(&last_fields, ty);
     let mut pruned = merged.clone();
     remove(&mut pruned, &last_fields, ty)?;
@@ -37,15 +38,12 @@ pub(super) fn prune(
     // that was given up.
     for (version, fields) in by_version(&last.api_version, entries)? {
         if let Some(ty) = types.type_of(version).map(Type::Known) {
-            let (all, left) = (
-                types.convert(&merged, version),
-                types.convert(&pruned, version),
-            );
+            let [all, left] = convert_both(types, [&merged, &pruned], version)?;
             let kept = above(&left, ty)?.union(with_fields_above(&fields, ty));
             pruned = without(&all, &above(&all, ty)?.difference(&kept), ty)?;
         }
     }
-    let pruned = types.convert(&pruned, &last.api_version);
+    let pruned = convert(types, &pruned, &last.api_version)?;
     let gone = above(&merged, ty)?.difference(&above(&pruned, ty)?);
     without(&merged, &gone.intersection(&last_fields), ty)
 }

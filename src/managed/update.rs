@@ -109,11 +109,7 @@ fn after(
     types: &Types,
 ) -> Result<Entries, Malformed> {
     let ty = type_of(types, by.api_version)?;
-    let shown = types.convert(object, by.api_version);
-    let changes = match live {
-        Some(live) => changes(&types.convert(live, by.api_version), &shown, ty, by)?,
-        None => changes(&blank(ty), &shown, ty, by)?,
-    };
+    let changes = changes_at((live, object), by.api_version, ty, by, types)?;
     let own = changes.changed();
     let mut touched = Touched::new(by, types, changes);
     entries.change(
@@ -170,6 +166,53 @@ pub(super) fn changes(
     Ok(changes)
 }
 
+/// [`changes`] from `live`, or from nothing, to `object` as one version has them, whose type is `ty`.
+///
+/// # Errors
+/// An object that cannot be converted; those of [`compare`].
+pub(super) fn changes_at(
+    (live, object): (Option<&Value>, &Value),
+    api_version: &str,
+    ty: Type,
+    by: &Writer,
+    types: &Types,
+) -> Result<Comparison, Malformed> {
+    let Some(live) = live else {
+        let object = convert(types, object, api_version)?;
+        return changes(&blank(ty), &object, ty, by);
+    };
+    let [live, object] = convert_both(types, [live, object], api_version)?;
+    changes(&live, &object, ty, by)
+}
+
+/// One state of the object in another version.
+///
+/// # Errors
+/// It cannot be converted.
+pub(super) fn convert<'o>(
+    types: &Types,
+    object: &'o Value,
+    api_version: &str,
+) -> Result<Cow<'o, Value>, Malformed> {
+    let mut converted = types.convert(&[object], api_version).map_err(Malformed)?;
+    Ok(converted.pop().unwrap_or(Cow::Borrowed(object)))
+}
+
+/// Two states of the object in another version.
+///
+/// # Errors
+/// One of them cannot be converted.
+pub(super) fn convert_both<'o>(
+    types: &Types,
+    objects: [&'o Value; 2],
+    api_version: &str,
+) -> Result<[Cow<'o, Value>; 2], Malformed> {
+    let converted = types.convert(&objects, api_version).map_err(Malformed)?;
+    Ok(converted
+        .try_into()
+        .unwrap_or_else(|_| objects.map(Cow::Borrowed)))
+}
+
 /// What others lose, for each version in which there are entries.
 pub(super) struct Touched<'t, 'a> {
     by: &'t Writer<'t>,
@@ -202,13 +245,8 @@ impl<'t, 'a> Touched<'t, 'a> {
         let touched = match self.types.type_of(api_version) {
             None => None,
             Some(known) => {
-                let ty = Type::Known(known);
-                let live = match live {
-                    Some(live) => self.types.convert(live, api_version),
-                    None => Cow::Owned(blank(ty)),
-                };
-                let object = self.types.convert(object, api_version);
-                Some(changes(&live, &object, ty, self.by)?.touched())
+                let (states, ty) = ((live, object), Type::Known(known));
+                Some(changes_at(states, api_version, ty, self.by, self.types)?.touched())
             }
         };
         Ok(place.insert(touched).as_ref())

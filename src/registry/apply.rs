@@ -52,7 +52,7 @@ impl Decide for Applying<'_> {
         let Some(current) = current else {
             return self.create().await;
         };
-        let applied = self.writing.apply(Some(current), self.config)?;
+        let applied = self.writing.apply(Some(current), self.config).await?;
         update::check_uid(resource, name, Some(current), &applied)?;
         update::check_version(resource, name, current, &applied)?;
         self.writing.follow(current, applied).await
@@ -78,7 +78,7 @@ impl Applying<'_> {
         if subresource.is_some() {
             return Err(ApiError::not_found(resource, name));
         }
-        let applied = self.writing.apply(None, self.config)?;
+        let applied = self.writing.apply(None, self.config).await?;
         if let Some(uid) = applied["metadata"]["uid"]
             .as_str()
             .filter(|u| !u.is_empty())

@@ -286,9 +286,9 @@ async fn make(
     let shelf = registry.definitions.converted.clone();
     let types = registry.types().clone();
     let make = move || {
-        let new = || resources::versions(&definition, &names, &client, &tasks, &shelf);
+        let new = || resources::versions(&definition, &names, &types, &client, &tasks, &shelf);
         let versions = versions.unwrap_or_else(|| Arc::new(new()));
-        let all = resources::resources(&definition, &versions, &names, &types);
+        let all = resources::resources(&definition, &versions, &names);
         (all, versions, checks::violations(&definition))
     };
     let made = registry

@@ -42,7 +42,6 @@ use tokio::sync::watch;
 use self::columns::Printer;
 pub use self::definition::Scale;
 use self::schema::Schema;
-use self::versions::ConversionError;
 use self::writes::Writes;
 use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
@@ -54,7 +53,7 @@ use crate::schema::KindType;
 pub(super) use self::cleanup::begin as begin_deletion;
 pub(super) use self::definition::prepare_create as prepare_definition_create;
 pub(super) use self::definition::prepare_update as prepare_definition_update;
-pub(super) use self::versions::Versions;
+pub(super) use self::versions::{ConversionError, Versions};
 pub(super) use self::writes::UnderWay;
 
 /// How long a server that starts waits for the definitions that storage has; as long as a cache that
@@ -172,6 +171,23 @@ pub(super) async fn converted(
         }
         None => Ok(object),
     }
+}
+
+/// `objects`, which are of one of the versions of `custom`, as ones of `api_version`: all of them or none.
+///
+/// # Errors
+/// [`ApiError::NotServed`] when the definition says something else by now.
+pub(super) async fn converted_all(
+    custom: &Custom,
+    objects: Vec<Value>,
+    api_version: &str,
+) -> Result<Vec<Result<Value, ConversionError>>, ApiError> {
+    let (versions, count) = (&custom.versions, objects.len());
+    let converting = async { Ok(versions.convert(objects, api_version).await) };
+    Ok(match by_today(versions, converting).await? {
+        Ok(objects) => objects.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); count],
+    })
 }
 
 /// What of an object that a client of `resource` wrote is stored; none: what it wrote.

@@ -34,7 +34,6 @@ pub(super) fn resources(
     definition: &Definition,
     versions: &Arc<Versions>,
     names: &Names,
-    builtins: &Types,
 ) -> Vec<Arc<Resource>> {
     let spec = &definition.spec;
     let stored = definition.storage_version().map(|version| &version.name);
@@ -44,7 +43,7 @@ pub(super) fn resources(
         if version.served || stores {
             let custom = Custom {
                 stores,
-                ..custom(definition, versions, names, version, ordinal, builtins)
+                ..custom(definition, versions, names, version, ordinal)
             };
             all.push(Arc::new(resource(definition, names, version, custom)));
         }
@@ -56,11 +55,18 @@ pub(super) fn resources(
 pub(super) fn versions(
     definition: &Definition,
     names: &Names,
+    builtins: &Types,
     client: &WebhookClient,
     tasks: &Tasks,
     shelf: &Arc<Shelf>,
 ) -> Versions {
     let all = definition.spec.versions.iter();
+    let kinds = all.clone().map(|version| {
+        let schema = version.schema.open_api.clone().unwrap_or_default();
+        let types = Types::of_schema(&schema, builtins);
+        (version.name.clone(), KindType::custom(Arc::new(types)))
+    });
+    let kinds = kinds.collect();
     let mut compiler = Compiler::default();
     let schemas = all.map(|version| {
         let mut schema = compiler.version(version.schema.open_api.as_ref());
@@ -69,7 +75,8 @@ pub(super) fn versions(
         }
         (version.name.clone(), Arc::new(schema))
     });
-    Versions::new(definition, names, schemas.collect(), client, tasks, shelf)
+    let types = (schemas.collect(), kinds);
+    Versions::new(definition, names, types, client, tasks, shelf)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {
@@ -105,14 +112,13 @@ fn custom(
     names: &Names,
     version: &Version,
     ordinal: u32,
-    builtins: &Types,
 ) -> Custom {
     let group = &definition.spec.group;
     let (name, kind) = (&version.name, &names.kind);
     let mut stored = definition.status.stored_versions.iter();
     let deprecated = || format!("{group}/{name} {kind} is deprecated");
     let schema = version.schema.open_api.clone().unwrap_or_default();
-    let types = Types::of_schema(&schema, builtins);
+    let of_version = versions.kind(&format!("{group}/{name}"));
     Custom {
         terminating: definition.is_terminating(),
         deprecation: version.deprecated.then(|| {
@@ -127,7 +133,7 @@ fn custom(
         versions: versions.clone(),
         // Whoever is about to store another version may not have said so yet.
         converts: definition.spec.versions.len() > 1 || stored.any(|stored| stored != name),
-        kind: KindType::custom(Arc::new(types)),
+        kind: of_version.expect("each version has a type").clone(),
         structure: versions.schema(name).cloned().unwrap_or_default(),
         schema: Arc::new(schema),
         writes: Writes::default(),
@@ -284,11 +290,12 @@ mod tests {
         let versions = Arc::new(versions(
             &definition,
             names,
+            &Types::builtins(),
             &client,
             &tasks,
             &Arc::default(),
         ));
-        let all = resources(&definition, &versions, names, &Types::builtins());
+        let all = resources(&definition, &versions, names);
         let [v1, v2] = all.as_slice() else {
             panic!("{all:?}");
         };

@@ -24,6 +24,7 @@ use super::schema::Schema;
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
 use crate::cacher::{ReadError, Reading};
 use crate::registry::ApiError;
+use crate::schema::KindType;
 use crate::tasks::Tasks;
 
 /// How long a webhook may take for one review; upstream's number.
@@ -60,6 +61,8 @@ pub(in crate::registry) struct Versions {
     names: Names,
     /// By name.
     schemas: BTreeMap<String, Arc<Schema>>,
+    /// The types of the versions, served or not, by name.
+    kinds: BTreeMap<String, KindType>,
     /// The `apiVersion` that objects are stored with.
     stored_as: String,
     /// Who converts; where nobody does, names are all that differs.
@@ -78,12 +81,12 @@ struct Webhook {
 }
 
 impl Versions {
-    /// Those of `definition`, which has these names and schemas. Webhooks are called by `client`, in tasks of
+    /// Those of `definition`, which has these names, schemas and types. Webhooks are called by `client`, in tasks of
     /// `tasks`; what they make is kept on `shelf`.
     pub(super) fn new(
         definition: &Definition,
         names: &Names,
-        schemas: BTreeMap<String, Arc<Schema>>,
+        (schemas, kinds): (BTreeMap<String, Arc<Schema>>, BTreeMap<String, KindType>),
         client: &WebhookClient,
         tasks: &Tasks,
         shelf: &Arc<Shelf>,
@@ -103,6 +106,7 @@ impl Versions {
             group: spec.group.clone(),
             names: names.clone(),
             schemas,
+            kinds,
             webhook,
             tasks: tasks.clone(),
             converted: Converted::new(shelf),
@@ -118,6 +122,12 @@ impl Versions {
     /// The schema of a version by its name.
     pub(super) fn schema(&self, version: &str) -> Option<&Arc<Schema>> {
         self.schemas.get(version)
+    }
+
+    /// Returns the type of a version by its `apiVersion`; none if the definition does not have it.
+    pub(in crate::registry) fn kind(&self, api_version: &str) -> Option<&KindType> {
+        let version = api_version.strip_prefix(&self.group)?.strip_prefix('/')?;
+        self.kinds.get(version)
     }
 
     /// Cancelled when the definition says something else: who follows objects in what it said has to begin
@@ -157,7 +167,7 @@ impl Versions {
     }
 
     /// `object` under another name, as far as the version `to` knows what it says.
-    pub(super) fn renamed(&self, mut object: Value, to: &str) -> Value {
+    pub(in crate::registry) fn renamed(&self, mut object: Value, to: &str) -> Value {
         object["apiVersion"] = to.into();
         self.conform(&mut object);
         object

@@ -4,6 +4,7 @@
 mod conversions;
 mod hanging;
 mod lifecycle;
+mod managers;
 mod reading;
 mod schemas;
 mod showing;
@@ -96,6 +97,12 @@ on_both!(
         the_stored_version_can_change,
         a_long_list_keeps_nobody_waiting,
         services_and_admission,
+    ],
+    managers: [
+        fields_are_compared_in_the_version_of_each_manager,
+        what_a_manager_gives_up_in_another_version_is_removed,
+        managers_of_a_version_that_is_removed_are_dropped,
+        a_failed_conversion_fails_an_apply_and_keeps_the_managers_of_an_update,
     ],
     hanging: [
         a_namespace_goes_without_its_webhook,
