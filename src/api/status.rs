@@ -127,9 +127,18 @@ impl StatusCause {
 
     /// A field whose value is not one of a few.
     pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+        Self::not_among(field, &format!("{value:?}"), supported)
+    }
+
+    /// A list with a value that is none of those that there are: all of it is shown, as upstream does.
+    pub fn none_supported(field: &str, values: &[String], supported: &[&str]) -> Self {
+        Self::not_among(field, &serde_json::json!(values).to_string(), supported)
+    }
+
+    fn not_among(field: &str, shown: &str, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         let message = format!(
-            "Unsupported value: {value:?}: supported values: {}",
+            "Unsupported value: {shown}: supported values: {}",
             supported.join(", ")
         );
         Self::new("FieldValueNotSupported", field, message)

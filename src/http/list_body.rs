@@ -192,20 +192,23 @@ impl ChunkSource for YamlListSource {
 }
 
 fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
-    let mut metadata = format!(r#"{{"resourceVersion":"{}""#, list.resource_version);
+    let mut members = Vec::new();
+    // What is stored nowhere has no version, and upstream's metadata leaves out an empty one.
+    if !list.resource_version.is_zero() {
+        members.push(format!(r#""resourceVersion":"{}""#, list.resource_version));
+    }
     if let Some(token) = &list.continue_token {
         // A continue token is URL-safe base64: nothing in it needs escaping.
-        metadata.push_str(&format!(r#","continue":"{token}""#));
+        members.push(format!(r#""continue":"{token}""#));
     }
     if let Some(remaining) = list.remaining {
-        metadata.push_str(&format!(r#","remainingItemCount":{remaining}"#));
+        members.push(format!(r#""remainingItemCount":{remaining}"#));
     }
     if let Some(shard) = shard {
         // The canonical selector needs no escaping either.
-        metadata.push_str(&format!(r#","shardInfo":{{"selector":"{shard}"}}"#));
+        members.push(format!(r#""shardInfo":{{"selector":"{shard}"}}"#));
     }
-    metadata.push('}');
-    metadata
+    format!("{{{}}}", members.join(","))
 }
 
 impl ChunkSource for ListSource {

@@ -280,11 +280,7 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
 
 fn check_dry_run(values: &[String], causes: &mut Vec<StatusCause>) {
     if values.iter().any(|value| value != "All") {
-        causes.push(StatusCause::not_supported(
-            "dryRun",
-            &values.join(","),
-            &["All"],
-        ));
+        causes.push(StatusCause::none_supported("dryRun", values, &["All"]));
     }
 }
 

@@ -1,12 +1,15 @@
 //! Component statuses: whether the parts of a control plane are healthy, asked anew for each read and stored
 //! nowhere. Deprecated since Kubernetes 1.19, and still what `kubectl get componentstatuses` shows.
 
+mod probe;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+
+use self::probe::Health;
 
 use super::{ApiError, Registry, Resource, Target, subresources};
 use crate::api::{ListOptions, Object, ResourceVersion};
@@ -15,14 +18,17 @@ use crate::cacher::ObjectList;
 /// What reads are warned of.
 const DEPRECATION: &str = "v1 ComponentStatus is deprecated in v1.19+";
 
-/// The components that listen on this machine by default, in upstream's ports.
+/// The components of which upstream asks `/healthz` on this machine, by their default ports.
 const LISTENERS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
 
 /// What stores the objects, under the name that upstream has for it.
 const STORAGE: &str = "etcd-0";
 
-/// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a component may take to answer; upstream's number.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What upstream's 404 calls the resource.
+const SINGULAR: &str = "componentstatus";
 
 /// The resource: it can be read, and nothing else.
 pub(super) fn resource() -> Arc<Resource> {
@@ -31,7 +37,7 @@ pub(super) fn resource() -> Arc<Resource> {
         version: "v1".to_owned(),
         kind: "ComponentStatus".to_owned(),
         plural: "componentstatuses".to_owned(),
-        singular: "componentstatus".to_owned(),
+        singular: SINGULAR.to_owned(),
         short_names: vec!["cs".to_owned()],
         categories: Vec::new(),
         namespaced: false,
@@ -66,7 +72,12 @@ pub(super) async fn get(registry: &Registry, target: &Target) -> Result<Arc<Obje
     let condition = match listener {
         Some((_, port)) => listening(*port).await,
         None if target.name == STORAGE => storing(registry).await,
-        None => return Err(ApiError::not_found(resource, &target.name)),
+        None => {
+            return Err(ApiError::NotFound {
+                resource: SINGULAR.to_owned(),
+                name: target.name.clone(),
+            });
+        }
     };
     object(resource, &target.name, condition)
 }
@@ -112,32 +123,29 @@ fn object(resource: &Arc<Resource>, name: &str, condition: Value) -> Result<Arc<
     subresources::answer(&target, &status)
 }
 
-/// Whether a component accepts connections at its port of this machine.
+/// Asks a component at its port of this machine for its health.
 async fn listening(port: u16) -> Value {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let error = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => return healthy(),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            "connect: connection refused".to_owned()
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "i/o timeout".to_owned(),
-    };
-    let message = format!("Get \"https://{address}/healthz\": dial tcp {address}: {error}");
-    json!({"type": "Healthy", "status": "False", "message": message})
+    condition(probe::probe(address, PROBE_TIMEOUT).await)
 }
 
-/// Whether storage answers.
+/// The condition of a component, as upstream's.
+fn condition(health: Health) -> Value {
+    let (status, message) = match health {
+        Health::Healthy(message) => ("True", message),
+        Health::Unhealthy(message) => ("False", message),
+        Health::Unknown(message) => ("Unknown", message),
+    };
+    json!({"type": "Healthy", "status": status, "message": message})
+}
+
+/// Asks storage for its revision.
 async fn storing(registry: &Registry) -> Value {
-    let asked = tokio::time::timeout(PATIENCE, registry.storage.current_revision()).await;
+    let asked = tokio::time::timeout(PROBE_TIMEOUT, registry.storage.current_revision()).await;
     let error = match asked {
-        Ok(Ok(_)) => return healthy(),
+        Ok(Ok(_)) => return condition(Health::Healthy("ok".to_owned())),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "context deadline exceeded".to_owned(),
     };
     json!({"type": "Healthy", "status": "False", "error": error})
-}
-
-fn healthy() -> Value {
-    json!({"type": "Healthy", "status": "True", "message": "ok"})
 }

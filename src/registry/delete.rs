@@ -189,8 +189,9 @@ fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
             "orphanDependents and deletionPropagation cannot be both set",
         ));
     }
-    for value in options.dry_run.iter().filter(|v| *v != "All") {
-        causes.push(StatusCause::not_supported("dryRun", value, &["All"]));
+    if options.dry_run.iter().any(|value| value != "All") {
+        let cause = StatusCause::none_supported("dryRun", &options.dry_run, &["All"]);
+        causes.push(cause);
     }
     refuse(causes)
 }

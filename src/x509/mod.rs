@@ -8,6 +8,7 @@
 //! of a chain, and none that is trusted itself without being a CA. It does not look at the validity of a trusted
 //! certificate: those that are not valid now are left out of what it trusts.
 
+mod any;
 mod chain;
 mod client;
 mod der;
@@ -20,6 +21,7 @@ mod usages;
 #[cfg(test)]
 mod testing;
 
+pub use any::AnyCertificate;
 pub use chain::{Anchors, Purpose, verify};
 pub use client::{ClientVerifier, ClientVerifierError};
 pub use der::describe;

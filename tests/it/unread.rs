@@ -1,6 +1,7 @@
 //! Requests that are refused before their bodies were read: the client gets to see the response, whatever it was
 //! still sending, over HTTP/1.1 and HTTP/2, with and without TLS.
 
+use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
@@ -20,6 +21,12 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SMALL: usize = 64 << 10;
 /// What does not.
 const LARGE: usize = 2 << 20;
+
+/// What is larger than any body that is accepted.
+const HUGE: usize = 4 << 20;
+
+/// As many writes as may be in flight.
+const WRITES_MAX: usize = 200;
 
 /// A race is lost now and then only.
 const ROUNDS: usize = 24;
@@ -151,7 +158,7 @@ async fn every_early_refusal_arrives() {
         }
     }
     // Too large: refused by its announcement, and after the first part of it.
-    refused(&mut plain(&server).await, MAPS, "", 4 << 20, 413).await;
+    refused(&mut plain(&server).await, MAPS, "", HUGE, 413).await;
     server.stop().await;
 }
 
@@ -210,13 +217,14 @@ async fn curl_sees_every_response() {
         let file = directory.path().join(length.to_string());
         std::fs::write(&file, vec![b'x'; length]).unwrap();
         for protocol in PROTOCOLS {
-            for secure in [false, true] {
+            for client in [Client::Plain, Client::Admin] {
+                let request = (client, NO_POST, &[][..]);
                 for _ in 0..ROUNDS {
-                    let output = curl(&server, protocol, secure, &file).await;
+                    let output = curl(&server, protocol, request, &file).await;
                     let told = String::from_utf8_lossy(&output.stderr);
                     assert!(
                         output.status.success(),
-                        "{length} {protocol:?} {secure}: {told}"
+                        "{length} {protocol:?} {client:?}: {told}"
                     );
                     assert_eq!(String::from_utf8_lossy(&output.stdout), "405");
                 }
@@ -226,22 +234,135 @@ async fn curl_sees_every_response() {
     server.stop().await;
 }
 
-async fn curl(server: &Server, protocol: Protocol, secure: bool, file: &std::path::Path) -> Output {
+/// Refusals that depend on who asks, on how many others do, on what the server cannot do, and on the size.
+#[tokio::test]
+async fn curl_sees_refusals_of_every_kind() {
+    const PROXY: &str = "/api/v1/namespaces/default/pods/p/proxy";
+    let server = Server::start(&[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = |length: usize| {
+        let file = directory.path().join(length.to_string());
+        std::fs::write(&file, vec![b'x'; length]).unwrap();
+        file
+    };
+    let (small, large, huge) = (file(SMALL), file(LARGE), file(HUGE));
+    make_pod(&server).await;
+    let as_nobody: &[&str] = &["Impersonate-User: system:anonymous"];
+    let of_a_page: &[&str] = &["Origin: http://page.test"];
+    let refusals = [
+        (Client::Plain, MAPS, of_a_page, &small, "403"),
+        (Client::Plain, MAPS, of_a_page, &large, "403"),
+        (Client::Admin, MAPS, as_nobody, &small, "403"),
+        (Client::Admin, MAPS, as_nobody, &large, "403"),
+        (Client::Plain, PROXY, &[][..], &small, "501"),
+        (Client::Plain, PROXY, &[], &large, "501"),
+        (Client::Admin, PROXY, &[], &small, "501"),
+        (Client::Admin, PROXY, &[], &large, "501"),
+        (Client::Plain, MAPS, &[], &huge, "413"),
+        (Client::Admin, MAPS, &[], &huge, "413"),
+    ];
+    check_by_curl(&server, &refusals).await;
+    let seated = take_all_seats(&server).await;
+    let busy = [
+        (Client::Plain, MAPS, &[][..], &small, "429"),
+        (Client::Plain, MAPS, &[], &large, "429"),
+        (Client::Admin, MAPS, &[], &small, "429"),
+        (Client::Admin, MAPS, &[], &large, "429"),
+    ];
+    check_by_curl(&server, &busy).await;
+    drop(seated);
+    server.stop().await;
+}
+
+/// A request of curl, and the code of its response.
+type Refusal<'a> = (Client, &'a str, &'a [&'a str], &'a PathBuf, &'a str);
+
+async fn check_by_curl(server: &Server, refusals: &[Refusal<'_>]) {
+    for &(client, path, headers, file, code) in refusals {
+        for protocol in PROTOCOLS {
+            for _ in 0..ROUNDS / 4 {
+                let output = curl(server, protocol, (client, path, headers), file).await;
+                let (told, shown) = (&output.stderr, &output.stdout);
+                let told = String::from_utf8_lossy(told);
+                let what = format!("{code} {protocol:?} {client:?} {file:?}: {told}");
+                assert!(output.status.success(), "{what}");
+                assert_eq!(String::from_utf8_lossy(shown), code, "{what}");
+            }
+        }
+    }
+}
+
+/// Makes the pod `p`.
+async fn make_pod(server: &Server) {
+    let mut wire = server.plain(Protocol::Http1).await;
+    let namespace = "/api/v1/namespaces/default";
+    let account = format!("{namespace}/serviceaccounts/default");
+    let made = async {
+        while wire.get(&account).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, made).await.expect("an account");
+    let pod =
+        r#"{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}"#;
+    let pods = format!("{namespace}/pods");
+    let created = wire.send(Method::POST, &pods, &[], pod).await;
+    assert_eq!(created.status, 201, "{}", created.json());
+}
+
+/// Begins as many writes as may be in flight and never ends them. They stay until their connections are dropped.
+async fn take_all_seats(server: &Server) -> Vec<TcpStream> {
+    let mut seated = Vec::new();
+    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n");
+    for _ in 0..WRITES_MAX {
+        let mut stream = plain(server).await;
+        stream.write_all(head.as_bytes()).await.expect("it reads");
+        seated.push(stream);
+    }
+    let taken = async {
+        while post(&mut plain(server).await, MAPS, "", b"{}").await.code != 429 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, taken).await.expect("all seats are taken");
+    seated
+}
+
+/// How curl reaches the server.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    /// Without TLS.
+    Plain,
+    /// With the admin's certificate.
+    Admin,
+}
+
+/// Posts `file` by curl to a path, with these headers.
+async fn curl(
+    server: &Server,
+    protocol: Protocol,
+    (client, path, headers): (Client, &str, &[&str]),
+    file: &std::path::Path,
+) -> Output {
     let binary = std::env::var_os("WATCHET_TEST_CURL").unwrap_or_else(|| "curl".into());
     let pki = server.data_dir().join("pki");
     let mut command = Command::new(binary);
     command.args(["--silent", "--show-error", "--max-time", "30"]);
     command.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
-    command.arg(match (protocol, secure) {
+    command.arg(match (protocol, client) {
         (Protocol::Http1, _) => "--http1.1",
-        (Protocol::Http2, false) => "--http2-prior-knowledge",
-        (Protocol::Http2, true) => "--http2",
+        (Protocol::Http2, Client::Plain) => "--http2-prior-knowledge",
+        (Protocol::Http2, Client::Admin) => "--http2",
     });
+    for header in headers {
+        command.args(["--header", header]);
+    }
     command
         .arg("--data-binary")
         .arg(format!("@{}", file.display()));
-    match secure {
-        true => {
+    match client {
+        Client::Plain => drop(command.arg(format!("http://{}{path}", server.insecure()))),
+        Client::Admin => {
             for (option, name) in [
                 ("--cacert", "ca.crt"),
                 ("--cert", "admin.crt"),
@@ -249,9 +370,8 @@ async fn curl(server: &Server, protocol: Protocol, secure: bool, file: &std::pat
             ] {
                 command.arg(option).arg(pki.join(name));
             }
-            command.arg(format!("https://{}{NO_POST}", server.secure()));
+            command.arg(format!("https://{}{path}", server.secure()));
         }
-        false => drop(command.arg(format!("http://{}{NO_POST}", server.insecure()))),
     }
     command
         .output()

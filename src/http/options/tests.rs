@@ -165,7 +165,7 @@ fn invalid_write_options_are_rejected() {
     check(
         WriteFor::Create,
         "dryRun=Some",
-        r#"422 CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "Some": supported values: "All""#,
+        r#"422 CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All""#,
     );
     check(
         WriteFor::Update,

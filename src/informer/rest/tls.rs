@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::InvalidRestConfig;
 use super::config::RestConfig;
 use super::material::{Identity, Material, Sources};
+use crate::x509::AnyCertificate;
 
 impl RestConfig {
     /// How connections are encrypted that somebody else opens: whom they trust and what they show, from files
@@ -47,7 +47,7 @@ pub(super) fn client_config(insecure: bool, material: &Material) -> Result<Clien
         }
         true => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider))),
         false => builder.with_root_certificates(roots(material.authority.as_deref())?),
     };
     match &material.identity {
@@ -105,48 +105,6 @@ fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, String> {
         }
     }
     Ok(roots)
-}
-
-/// Takes any certificate. Signatures are verified all the same: who answers holds the key of the one
-/// that it shows.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

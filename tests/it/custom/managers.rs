@@ -128,7 +128,10 @@ pub(super) async fn what_a_manager_gives_up_in_another_version_is_removed(world:
     let (code, body) = world.apply("v2", "b", "", json!({})).await;
     assert_eq!(code, 200, "{body}");
     assert_eq!(body["spec"], json!({"color": "red"}));
-    let left = [manager("a", "v1", json!({"f:color": {}}))];
+    let left = [
+        manager("a", "v1", json!({"f:color": {}})),
+        manager("b", "v2", json!({})),
+    ];
     assert_eq!(managers(&body), left);
 }
 

@@ -37,7 +37,14 @@ pub(super) async fn component_statuses_can_be_read(cluster: &Cluster) {
     );
     let healthy = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
     assert_eq!(response.json()["conditions"], healthy);
-    assert_eq!(wire.get(&format!("{path}/none")).await.status, 404);
+    let list = wire.get(path).await.json();
+    assert_eq!(list["metadata"], json!({}), "its version was 0");
+    let none = wire.get(&format!("{path}/none")).await;
+    assert_eq!(none.status, 404);
+    assert_eq!(
+        none.json()["message"],
+        r#"componentstatus "none" not found"#
+    );
     assert_eq!(wire.get(&format!("{path}?watch=true")).await.status, 405);
     for (method, path) in [
         (Method::POST, path.to_owned()),
