@@ -2,6 +2,8 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
+# The commit that /version shows, of a source tree without .git: --build-arg WATCHET_GIT_COMMIT=$(git rev-parse HEAD).
+ARG WATCHET_GIT_COMMIT
 # The caches keep the protobuf compiler and the dependencies between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
