@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"watchet/tests/testserver"
 )
 
 func TestSeveralEnvironmentsAtOnce(t *testing.T) {
@@ -99,28 +101,10 @@ func TestStartAgain(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a buffer that a process may write to while the test reads.
-type lockedBuffer struct {
-	mutex  sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(bytes []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.buffer.Write(bytes)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.buffer.String()
-}
-
 func TestOutputIsAttached(t *testing.T) {
 	t.Parallel()
 	env := &envtest.Environment{AttachControlPlaneOutput: true}
-	server, etcd := &lockedBuffer{}, &lockedBuffer{}
+	server, etcd := &testserver.LockedBuffer{}, &testserver.LockedBuffer{}
 	env.ControlPlane.GetAPIServer().Err = server
 	env.ControlPlane.Etcd = &envtest.Etcd{Err: etcd}
 	start(t, env)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,7 +59,7 @@ type Server struct {
 	cmd  *exec.Cmd
 	// exited is closed when the process has ended and its output was read.
 	exited chan struct{}
-	log    *lockedBuffer
+	log    *LockedBuffer
 }
 
 // Start starts a server on a free port of 127.0.0.1 and returns when it is ready. Each of args is a flag
@@ -79,7 +80,7 @@ func StartOnEtcd(t testing.TB, endpoint string, args ...string) *Server {
 
 func start(t testing.TB, etcdEndpoint string, args []string) *Server {
 	t.Helper()
-	s := &Server{DataDir: filepath.Join(t.TempDir(), "data"), EtcdEndpoint: etcdEndpoint, t: t, log: &lockedBuffer{}}
+	s := &Server{DataDir: filepath.Join(t.TempDir(), "data"), EtcdEndpoint: etcdEndpoint, t: t, log: &LockedBuffer{}}
 	s.args = []string{"serve", "--data-dir=" + s.DataDir, fmt.Sprintf("--secure-port=%d", FreePort(t))}
 	s.args = append(s.args, args...)
 	t.Cleanup(func() {
@@ -111,6 +112,10 @@ func fromEnvironment(t testing.TB, name string) string {
 func (s *Server) launch() {
 	s.t.Helper()
 	s.cmd = exec.Command(Binary(s.t), s.args...)
+	// Those of the tests are no settings of the server, which logs each variable of its prefix that it does not know.
+	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "WATCHET_")
+	})
 	s.cmd.Stderr = s.log
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -199,7 +204,7 @@ func StartEtcd(t testing.TB) string {
 	t.Helper()
 	client := fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
 	peer := fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
-	log := &lockedBuffer{}
+	log := &LockedBuffer{}
 	cmd := exec.Command(fromEnvironment(t, "WATCHET_TEST_ETCD"),
 		"--data-dir="+filepath.Join(t.TempDir(), "etcd"),
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
@@ -275,19 +280,21 @@ func tail(text string, size int) string {
 	return text
 }
 
-// lockedBuffer is a bytes.Buffer that several goroutines may use.
-type lockedBuffer struct {
+// LockedBuffer is a bytes.Buffer that several goroutines may use, as a process that writes and a test that reads.
+type LockedBuffer struct {
 	mutex  sync.Mutex
 	buffer bytes.Buffer
 }
 
-func (b *lockedBuffer) Write(bytes []byte) (int, error) {
+// Write appends bytes.
+func (b *LockedBuffer) Write(bytes []byte) (int, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	return b.buffer.Write(bytes)
 }
 
-func (b *lockedBuffer) String() string {
+// String returns what was written so far.
+func (b *LockedBuffer) String() string {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	return b.buffer.String()
