@@ -1,6 +1,7 @@
 //! What admission has to know of the cluster beyond the write itself; told by whoever has it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -92,6 +93,53 @@ pub enum Freshness {
     Latest,
 }
 
+/// The cluster cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    /// It cannot be now; the client can try again.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The reason.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Why the cluster cannot be read or written now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Storage does not answer.
+    #[error("storage is unavailable: {0}")]
+    Storage(String),
+    /// The cache that was asked has no state yet.
+    #[error("storage is (re)initializing: {detail}")]
+    Initializing {
+        /// The last error.
+        detail: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Stopped,
+}
+
+impl ClusterError {
+    /// Returns the error of a plugin that cannot read what it needs: the one that `failed` makes of the reason,
+    /// unless the client can try again.
+    pub fn or_failed(self, failed: impl FnOnce(String) -> AdmissionError) -> AdmissionError {
+        match self {
+            Self::Unavailable(unavailable) => AdmissionError::Unavailable(unavailable),
+            Self::Failed(why) => failed(why),
+        }
+    }
+}
+
+impl From<ClusterError> for AdmissionError {
+    fn from(error: ClusterError) -> Self {
+        error.or_failed(Self::Internal)
+    }
+}
+
 /// The cluster.
 #[async_trait]
 pub trait Cluster: Send + Sync {
@@ -99,13 +147,13 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// It cannot be read.
-    async fn namespace(&self, name: &str) -> Result<Option<Value>, String>;
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError>;
 
     /// Returns the state of a namespace. Of one that this server has just deleted it is the latest.
     ///
     /// # Errors
     /// It cannot be read.
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError>;
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError>;
 
     /// Returns an object in the resource's preferred version. `namespace` is empty for cluster-scoped
     /// resources.
@@ -118,7 +166,7 @@ pub trait Cluster: Send + Sync {
         namespace: &str,
         name: &str,
         freshness: Freshness,
-    ) -> Result<Option<Value>, String>;
+    ) -> Result<Option<Value>, ClusterError>;
 
     /// Returns an object as the watch cache has it, or as storage has it if the cache does not know it yet.
     ///
@@ -129,7 +177,7 @@ pub trait Cluster: Send + Sync {
         resource: GroupResource<'_>,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, ClusterError> {
         let cached = self.object(resource, namespace, name, Freshness::Cached);
         if let Some(found) = cached.await? {
             return Ok(Some(found));
@@ -148,7 +196,7 @@ pub trait Cluster: Send + Sync {
         resource: GroupResource<'_>,
         namespace: &str,
         freshness: Freshness,
-    ) -> Result<Vec<Value>, String>;
+    ) -> Result<Vec<Value>, ClusterError>;
 
     /// Returns the resource of a kind, if it is served.
     fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping>;
@@ -162,7 +210,7 @@ pub trait Cluster: Send + Sync {
         &self,
         resource: GroupResource<'_>,
         object: &Value,
-    ) -> Result<bool, String>;
+    ) -> Result<bool, ClusterError>;
 
     /// Who decides what users may do, for expressions that ask.
     fn authorizer(&self) -> Arc<dyn Authorizer>;

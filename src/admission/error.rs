@@ -1,5 +1,6 @@
 //! Why a write was not admitted, and the `Status` that a client is told; in upstream's words.
 
+use super::cluster::Unavailable;
 use crate::api::{Status, StatusCause, StatusDetails};
 
 /// Why a write was not admitted.
@@ -47,9 +48,9 @@ pub enum AdmissionError {
         /// One entry a problem.
         causes: Vec<StatusCause>,
     },
-    /// 500 ServerTimeout: storage cannot be reached now; the client can try again.
-    #[error("storage is unavailable: {0}")]
-    Unavailable(String),
+    /// The cluster cannot be read now; the client can try again. Its status is that of any such read.
+    #[error(transparent)]
+    Unavailable(Unavailable),
     /// 500 without a reason: an error that upstream does not map to a status.
     #[error("{0}")]
     Failed(String),

@@ -130,8 +130,7 @@ impl Matcher {
         cluster: &dyn Cluster,
     ) -> Result<&Value, AdmissionError> {
         if self.namespace.is_none() {
-            let found = cluster.namespace(write.namespace).await;
-            let found = found.map_err(AdmissionError::Internal)?;
+            let found = cluster.namespace(write.namespace).await?;
             self.namespace = Some(found.ok_or_else(|| AdmissionError::NoNamespace {
                 namespace: write.namespace.to_owned(),
             })?);

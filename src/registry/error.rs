@@ -3,6 +3,7 @@
 
 use super::Resource;
 use crate::admission::AdmissionError;
+use crate::admission::cluster::{ClusterError, Unavailable};
 use crate::api::{DecodeError, StatusCause};
 use crate::cacher::ReadError;
 use crate::storage::StorageError;
@@ -176,9 +177,41 @@ impl From<AdmissionError> for ApiError {
                 resource: "namespaces".to_owned(),
                 name: namespace,
             },
-            AdmissionError::Unavailable(detail) => Self::Storage(StorageError::Unavailable(detail)),
+            AdmissionError::Unavailable(unavailable) => match unavailable {
+                Unavailable::Storage(detail) => Self::Storage(StorageError::Unavailable(detail)),
+                Unavailable::Initializing {
+                    detail,
+                    retry_after,
+                } => Self::Read(ReadError::NotReady {
+                    detail,
+                    retry_after,
+                }),
+                Unavailable::Stopped => Self::Read(ReadError::Stopped),
+            },
             other => Self::Admission(other),
         }
+    }
+}
+
+impl From<ApiError> for ClusterError {
+    /// What a plugin's read failed with.
+    fn from(error: ApiError) -> Self {
+        let unavailable = match error {
+            ApiError::Storage(StorageError::Unavailable(detail))
+            | ApiError::Read(ReadError::Storage(StorageError::Unavailable(detail))) => {
+                Unavailable::Storage(detail)
+            }
+            ApiError::Read(ReadError::NotReady {
+                detail,
+                retry_after,
+            }) => Unavailable::Initializing {
+                detail,
+                retry_after,
+            },
+            ApiError::Read(ReadError::Stopped) => Unavailable::Stopped,
+            error => return Self::Failed(error.to_string()),
+        };
+        Self::Unavailable(unavailable)
     }
 }
 

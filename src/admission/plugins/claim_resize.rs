@@ -40,9 +40,9 @@ impl AdmissionPlugin for PersistentVolumeClaimResize {
         }
         let name = class(new);
         if !name.is_empty() && name == class(old) {
-            let found = cluster.object_or_latest(CLASSES, "", name).await;
+            let found = cluster.object_or_latest(CLASSES, "", name).await?;
             let allows = |class: Value| class["allowVolumeExpansion"] == true;
-            if found.map_err(AdmissionError::Internal)?.is_some_and(allows) {
+            if found.is_some_and(allows) {
                 return Ok(());
             }
         }

@@ -69,7 +69,7 @@ impl AdmissionPlugin for DefaultClass {
             return Ok(());
         }
         let classes = cluster.objects(self.classes, "", Freshness::Cached).await;
-        let classes = classes.map_err(|error| attributes.forbidden(error))?;
+        let classes = classes.map_err(|error| error.or_failed(|why| attributes.forbidden(why)))?;
         let spec = attributes.object.to_mut();
         let spec = spec.get_mut("spec").and_then(Value::as_object_mut);
         if let (Some(class), Some(spec)) = (self.default_of(&classes), spec) {

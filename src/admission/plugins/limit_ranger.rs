@@ -82,15 +82,17 @@ async fn limit_ranges(
     let ranges = cluster.objects(resource, attributes.namespace, Freshness::Cached);
     ranges.await.map_err(|error| {
         tracing::warn!(
-            error,
+            %error,
             namespace = attributes.namespace,
             "cannot list limit ranges"
         );
-        attributes.forbidden(format!(
-            "unable to {} {} at this time because there was an error enforcing limit ranges",
-            attributes.operation.as_str(),
-            attributes.resource.qualified()
-        ))
+        error.or_failed(|_| {
+            attributes.forbidden(format!(
+                "unable to {} {} at this time because there was an error enforcing limit ranges",
+                attributes.operation.as_str(),
+                attributes.resource.qualified()
+            ))
+        })
     })
 }
 

@@ -146,7 +146,8 @@ async fn defaults(
 ) -> Result<Vec<Value>, AdmissionError> {
     let classes = cluster.objects(CLASSES, "", freshness).await;
     let mut classes = classes.map_err(|error| {
-        AdmissionError::Internal(format!("failed to get default priority class: {error}"))
+        let failed = |why| format!("failed to get default priority class: {why}");
+        error.or_failed(|why| AdmissionError::Internal(failed(why)))
     })?;
     classes.retain(|class| class["globalDefault"] == true);
     Ok(classes)
@@ -158,8 +159,8 @@ async fn find(cluster: &dyn Cluster, name: &str) -> Result<Option<Value>, Admiss
     }
     let found = cluster.object_or_latest(CLASSES, "", name).await;
     found.map_err(|error| {
-        let why = format!("failed to resolve PriorityClass with name {name}: {error}");
-        AdmissionError::Internal(why)
+        let failed = |why| format!("failed to resolve PriorityClass with name {name}: {why}");
+        error.or_failed(|why| AdmissionError::Internal(failed(why)))
     })
 }
 

@@ -74,8 +74,7 @@ async fn class_of(
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else {
         return Ok(None);
     };
-    let found = cluster.object_or_latest(CLASSES, "", name).await;
-    match found.map_err(AdmissionError::Internal)? {
+    match cluster.object_or_latest(CLASSES, "", name).await? {
         Some(class) => Ok(Some(class)),
         None => Err(attributes.forbidden(format!("pod rejected: RuntimeClass {name:?} not found"))),
     }

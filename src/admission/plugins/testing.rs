@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use super::super::authorizer::{Authorizer, Decision, Deed};
 use super::super::cluster::{
-    Cluster, Equivalent, Freshness, GroupResource, Mapping, NamespaceState, ParamError, ParamQuery,
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, NamespaceState,
+    ParamError, ParamQuery,
 };
 use super::super::error::AdmissionError;
 use super::super::testing::write;
@@ -157,25 +158,17 @@ impl Authorizer for Policy {
 
 #[async_trait]
 impl Cluster for FakeCluster {
-    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError> {
         let namespaces = GroupResource::new("", "namespaces");
         self.object(namespaces, "", name, Freshness::Cached).await
     }
 
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError> {
-        Ok(
-            match self
-                .namespace(name)
-                .await
-                .map_err(AdmissionError::Internal)?
-            {
-                None => NamespaceState::Absent,
-                Some(found) if found["status"]["phase"] == "Terminating" => {
-                    NamespaceState::Terminating
-                }
-                Some(_) => NamespaceState::Active,
-            },
-        )
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+        Ok(match self.namespace(name).await? {
+            None => NamespaceState::Absent,
+            Some(found) if found["status"]["phase"] == "Terminating" => NamespaceState::Terminating,
+            Some(_) => NamespaceState::Active,
+        })
     }
 
     async fn object(
@@ -184,7 +177,7 @@ impl Cluster for FakeCluster {
         namespace: &str,
         name: &str,
         freshness: Freshness,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, ClusterError> {
         let mut objects = self.objects(resource, namespace, freshness).await?;
         objects.retain(|object| name_of(object) == name);
         Ok(objects.pop())
@@ -195,7 +188,7 @@ impl Cluster for FakeCluster {
         resource: GroupResource<'_>,
         namespace: &str,
         _freshness: Freshness,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<Value>, ClusterError> {
         let is_meant = |group: &str, plural: &str, object: &Value| {
             let own = object["metadata"]["namespace"].as_str();
             (group, plural) == (resource.group, resource.resource)
@@ -223,7 +216,7 @@ impl Cluster for FakeCluster {
         &self,
         resource: GroupResource<'_>,
         object: &Value,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ClusterError> {
         // Others run between a read and the write that follows.
         tokio::task::yield_now().await;
         let mut objects = self.objects.lock();

@@ -48,7 +48,7 @@ impl AdmissionPlugin for PodTopologyLabels {
             return Ok(());
         };
         let found = cluster.object(NODES, "", node, Freshness::Cached).await;
-        let Some(node) = found.map_err(AdmissionError::Internal)? else {
+        let Some(node) = found? else {
             return Ok(());
         };
         for label in LABELS {

@@ -13,17 +13,16 @@ use super::super::{
     namespaces, read,
 };
 use super::{kind_of, resource_of};
-use crate::admission::AdmissionError;
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{
-    Cluster, Equivalent, Freshness, GroupResource, Mapping, NamespaceState, ParamError, ParamQuery,
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, NamespaceState,
+    ParamError, ParamQuery,
 };
 use crate::api::{
     GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
 };
 use crate::cacher::ReadError;
-use crate::storage::StorageError;
 
 /// The policy that requests are judged by, for expressions.
 struct Authorization;
@@ -43,11 +42,13 @@ impl Authorizer for Authorization {
 }
 
 impl Registry {
-    fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, String> {
+    fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
         let GroupResource { group, resource } = resource;
         let table = self.table.load();
         let found = table.preferred(group, resource).cloned();
-        found.ok_or_else(|| format!("{resource:?} of group {group:?} is not served"))
+        found.ok_or_else(|| {
+            ClusterError::Failed(format!("{resource:?} of group {group:?} is not served"))
+        })
     }
 
     /// The object as clients of `resource` see it.
@@ -75,29 +76,24 @@ fn version_for(freshness: Freshness) -> Option<ResourceVersion> {
 
 #[async_trait]
 impl Cluster for Registry {
-    async fn namespace(&self, name: &str) -> Result<Option<Value>, String> {
-        let place = Place::new(&self.namespaces, None, name).map_err(|e| e.to_string())?;
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError> {
+        let place = Place::new(&self.namespaces, None, name)?;
         if let Some(cached) = self.suggestion(&self.namespaces, &place.key) {
             let value = serde_json::from_slice(cached.body_slice());
-            return value.map(Some).map_err(|error| error.to_string());
+            return value
+                .map(Some)
+                .map_err(|error| ClusterError::Failed(error.to_string()));
         }
         // The cache may not know it yet.
         match self.read_stored(&place).await {
             Ok(current) => Ok(Some(current.value)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, AdmissionError> {
-        let state = namespaces::state(self, name).await;
-        state.map_err(|error| match error {
-            ApiError::Storage(StorageError::Unavailable(detail))
-            | ApiError::Read(ReadError::Storage(StorageError::Unavailable(detail))) => {
-                AdmissionError::Unavailable(detail)
-            }
-            error => AdmissionError::Internal(error.to_string()),
-        })
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+        Ok(namespaces::state(self, name).await?)
     }
 
     async fn object(
@@ -106,7 +102,7 @@ impl Cluster for Registry {
         namespace: &str,
         name: &str,
         freshness: Freshness,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, ClusterError> {
         let resource = self.preferred(resource)?;
         let options = GetOptions {
             resource_version: version_for(freshness),
@@ -122,7 +118,7 @@ impl Cluster for Registry {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         };
-        found.map_err(|error| error.to_string())
+        Ok(found?)
     }
 
     async fn objects(
@@ -130,19 +126,18 @@ impl Cluster for Registry {
         resource: GroupResource<'_>,
         namespace: &str,
         freshness: Freshness,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<Value>, ClusterError> {
         let resource = self.preferred(resource)?;
         let options = ListOptions {
             resource_version: version_for(freshness),
             ..ListOptions::default()
         };
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
-        let list = read::list(self, &resource, namespace, &options).await;
-        let list = list.map_err(|error| error.to_string())?;
+        let list = read::list(self, &resource, namespace, &options).await?;
         let objects = list.items.iter();
         let values = objects.map(|object| self.value_of(&resource, object));
-        let values = values.collect::<Result<_, _>>();
-        values.map_err(|error| error.to_string())
+        let values = values.collect::<Result<_, ApiError>>();
+        Ok(values?)
     }
 
     fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping> {
@@ -157,7 +152,7 @@ impl Cluster for Registry {
         &self,
         resource: GroupResource<'_>,
         object: &Value,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ClusterError> {
         let target = Target {
             resource: self.preferred(resource)?,
             namespace: Some(metadata::text(object, "namespace").to_owned()),
@@ -175,7 +170,7 @@ impl Cluster for Registry {
             Ok(_) => Ok(true),
             Err(ApiError::Conflict { .. }) => Ok(false),
             Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -178,6 +178,7 @@ pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: 
     assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
     let status = site.get(MAPS).await.failure(500, "ServerTimeout");
     assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
+    reads_of_admission_plugins_fail_alike(site).await;
     // What may be stale is still served, and open watches go on when storage is back.
     let list = site.get(&format!("{MAPS}?resourceVersion=0")).await.ok(200);
     assert_eq!(names(&list), ["a"]);
@@ -186,4 +187,22 @@ pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: 
     site.storage.set_down(false);
     site.make("b", json!({})).await;
     assert_eq!(watch.told(1).await, ["ADDED b"]);
+}
+
+/// A read that an admission plugin needs failed with 500 InternalError when storage was away, which clients do
+/// not try again, and not with the ServerTimeout of any other read.
+async fn reads_of_admission_plugins_fail_alike(site: &Site) {
+    let pods = MAPS.replace("configmaps", "pods");
+    // The cache does not have these classes, so storage is asked.
+    for (member, name) in [
+        ("priorityClassName", "high"),
+        ("runtimeClassName", "sandbox"),
+    ] {
+        let mut pod = json!({
+            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        pod["spec"][member] = json!(name);
+        let status = site.post(&pods, &pod).await.failure(500, "ServerTimeout");
+        assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
+    }
 }

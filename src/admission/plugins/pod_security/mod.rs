@@ -125,11 +125,13 @@ impl PodSecurity {
         }
         let namespace = attributes.namespace;
         let found = cluster.namespace(namespace).await;
-        let found = found.ok().flatten().ok_or_else(|| {
+        let failed = |_: String| {
             let why = format!("failed to lookup namespace {namespace:?}");
             annotate(attributes, "error", &why);
             AdmissionError::Internal(why)
-        })?;
+        };
+        let found = found.map_err(|error| error.or_failed(failed))?;
+        let found = found.ok_or_else(|| failed(String::new()))?;
         let (policy, problems) = self.policy(&found);
         if problems.is_empty() && policy.is_fully_privileged() {
             let privileged = LevelVersion::PRIVILEGED.to_string();
@@ -167,7 +169,7 @@ impl PodSecurity {
             Err(error) => {
                 tracing::warn!(
                     namespace,
-                    error,
+                    %error,
                     "cannot read a namespace to check a pod template"
                 );
                 let why = format!("failed to lookup namespace {namespace:?}: {error}");

@@ -36,7 +36,7 @@ pub(super) async fn warnings(
     {
         Ok(pods) => prioritized(pods.into_iter().filter(is_checked).collect()),
         Err(error) => {
-            tracing::warn!(namespace, error, "cannot list pods to check a new level");
+            tracing::warn!(namespace, %error, "cannot list pods to check a new level");
             let text = "failed to list pods while checking new PodSecurity enforce level";
             return vec![text.to_owned()];
         }

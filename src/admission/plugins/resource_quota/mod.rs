@@ -146,7 +146,7 @@ impl ResourceQuota {
                 let quota = &mut quotas[index];
                 quota["status"]["used"] = shown(&used);
                 let written = cluster.replace_status(QUOTAS, quota).await;
-                match written.map_err(AdmissionError::Internal)? {
+                match written? {
                     true => drop(done.insert(uid(quota).to_owned())),
                     false => lost = true,
                 }
@@ -166,7 +166,8 @@ async fn read(
     let quotas = cluster
         .objects(QUOTAS, attributes.namespace, freshness)
         .await;
-    quotas.map_err(|error| AdmissionError::Internal(format!("error resolving quota: {error}")))
+    let failed = |why| AdmissionError::Internal(format!("error resolving quota: {why}"));
+    quotas.map_err(|error| error.or_failed(failed))
 }
 
 fn uid(quota: &Value) -> &str {

@@ -145,7 +145,7 @@ async fn account_of(
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
         let found = cluster.object_or_latest(ACCOUNTS, namespace, name).await;
-        if let Some(account) = found.map_err(failed)? {
+        if let Some(account) = found.map_err(|error| error.or_failed(failed))? {
             return Ok(account);
         }
     }
