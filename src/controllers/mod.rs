@@ -70,6 +70,7 @@ impl Launcher<'_> {
         self.start(finished_jobs::FinishedJobs::new);
         self.start(protection::Claims::new);
         self.start(protection::Volumes::new);
+        self.start(protection::AttributesClasses::new);
         self.start(resource_quota::ResourceQuotas::new);
     }
 

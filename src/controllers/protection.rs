@@ -1,7 +1,10 @@
 //! The protection controllers: a persistent volume claim is not deleted before the pods that use
-//! it, a persistent volume not before its claim. Both are protected by a finalizer that new objects
+//! it, a persistent volume not before its claim, a volume attributes class not before the volumes and
+//! claims that name it. All are protected by a finalizer that new objects
 //! get at creation; these controllers add it to objects without it and remove it from objects that
 //! are no longer in use.
+
+mod attributes_classes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +12,7 @@ use std::time::Duration;
 use memchr::memmem;
 use serde_json::{Value, json};
 
+pub(super) use self::attributes_classes::AttributesClasses;
 use super::follower::{Follower, FollowerEvent};
 use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
@@ -18,6 +22,7 @@ use crate::registry::{ApiError, Registry, Resource, Target, protection_finalizer
 
 pub(super) const CLAIMS: &str = "persistentvolumeclaim-protection-controller";
 pub(super) const VOLUMES: &str = "persistentvolume-protection-controller";
+pub(super) const ATTRIBUTES_CLASSES: &str = "volumeattributesclass-protection-controller";
 
 const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(50),
@@ -32,20 +37,20 @@ const IN_USE: Duration = Duration::from_secs(30);
 struct Protector {
     registry: Arc<Registry>,
     queue: WorkQueue<ObjectKey>,
-    /// The resource, of the core group.
+    group: &'static str,
     plural: &'static str,
     /// The name of upstream's service account for the controller.
     account: &'static str,
 }
 
 impl Protector {
-    fn resource(&self, plural: &str) -> Arc<Resource> {
-        let resource = self.registry.resource("", "v1", plural);
+    fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
+        let resource = self.registry.resource(group, "v1", plural);
         resource.expect("the table of built-ins has it")
     }
 
-    fn follower(&self, plural: &str) -> Follower {
-        Follower::new(self.registry.clone(), self.resource(plural))
+    fn follower(&self, group: &str, plural: &str) -> Follower {
+        Follower::new(self.registry.clone(), self.resource(group, plural))
     }
 
     /// Queues objects that may need the finalizer added or removed.
@@ -54,7 +59,8 @@ impl Protector {
             if let FollowerEvent::Object(object) = event {
                 let says =
                     |word: &str| memmem::find(object.body_slice(), word.as_bytes()).is_some();
-                let has_finalizer = says(protection_finalizer("", self.plural).unwrap_or_default());
+                let has_finalizer =
+                    says(protection_finalizer(self.group, self.plural).unwrap_or_default());
                 if says("\"deletionTimestamp\"") || !has_finalizer {
                     self.queue.add(object.key().clone());
                 }
@@ -67,7 +73,7 @@ impl Protector {
         key: &ObjectKey,
         in_use: impl AsyncFnOnce(&Value) -> Result<bool, ApiError>,
     ) -> Result<Next, ApiError> {
-        let resource = self.resource(self.plural);
+        let resource = self.resource(self.group, self.plural);
         let target = Target {
             namespace: resource.namespaced.then(|| key.namespace().to_owned()),
             resource,
@@ -80,7 +86,8 @@ impl Protector {
             Err(error) => return Err(error),
         };
         let value = parse(&object);
-        let ours = protection_finalizer("", self.plural).expect("the resource is protected");
+        let ours =
+            protection_finalizer(self.group, self.plural).expect("the resource is protected");
         let metadata = &value["metadata"];
         let finalizers = metadata["finalizers"].as_array();
         let mut finalizers = finalizers.cloned().unwrap_or_default();
@@ -110,6 +117,7 @@ impl Claims {
         Self(Protector {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(CLAIMS)),
+            group: "",
             plural: "persistentvolumeclaims",
             account: "pvc-protection-controller",
         })
@@ -139,7 +147,7 @@ impl Claims {
     /// Returns whether a pod in the namespace uses `claim`, according to storage.
     async fn is_used(&self, namespace: &str, claim: &Value) -> Result<bool, ApiError> {
         let all = ListOptions::default();
-        let pods = self.0.resource("pods");
+        let pods = self.0.resource("", "pods");
         let pods = self.0.registry.list(&pods, Some(namespace), &all).await?;
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
         Ok(pods.items.iter().any(|pod| is_user(pod, name, claim)))
@@ -219,8 +227,8 @@ impl Controller for Claims {
     }
 
     async fn follow(&self) {
-        let mut claims = self.0.follower("persistentvolumeclaims");
-        let mut pods = self.0.follower("pods");
+        let mut claims = self.0.follower("", "persistentvolumeclaims");
+        let mut pods = self.0.follower("", "pods");
         loop {
             // Claims come first: they are fewer.
             tokio::select! {
@@ -246,6 +254,7 @@ impl Volumes {
         Self(Protector {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(VOLUMES)),
+            group: "",
             plural: "persistentvolumes",
             account: "pv-protection-controller",
         })
@@ -262,7 +271,7 @@ impl Controller for Volumes {
     }
 
     async fn follow(&self) {
-        let mut volumes = self.0.follower("persistentvolumes");
+        let mut volumes = self.0.follower("", "persistentvolumes");
         loop {
             self.0.handle_events(volumes.next().await);
         }

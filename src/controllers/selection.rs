@@ -26,6 +26,11 @@ const CONTROLLERS: &[ControllerNames] = &[
     names(super::finished_jobs::NAME, "ttl-after-finished"),
     names(super::protection::CLAIMS, "pvc-protection"),
     names(super::protection::VOLUMES, "pv-protection"),
+    // It has no other name.
+    names(
+        super::protection::ATTRIBUTES_CLASSES,
+        super::protection::ATTRIBUTES_CLASSES,
+    ),
     names(super::TOKEN_TRACKING, "legacy-token-tracking"),
     names(super::resource_quota::NAME, "resourcequota"),
 ];

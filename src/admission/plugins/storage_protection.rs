@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: new claims and volumes get the finalizer that holds their deletion back
+//! StorageObjectInUseProtection: new claims, volumes and attributes classes get the finalizer that holds their deletion back
 //! while they are in use. The controllers that remove it are in `controllers`.
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ pub fn protection_finalizer(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
         ("", "persistentvolumeclaims") => Some("kubernetes.io/pvc-protection"),
         ("", "persistentvolumes") => Some("kubernetes.io/pv-protection"),
+        ("storage.k8s.io", "volumeattributesclasses") => Some("kubernetes.io/vac-protection"),
         _ => None,
     }
 }
@@ -61,9 +62,13 @@ mod tests {
     use super::*;
 
     async fn check(plural: &str, finalizers: Value, expected: Value) {
+        check_of(("", plural), finalizers, expected).await;
+    }
+
+    async fn check_of(resource: (&str, &str), finalizers: Value, expected: Value) {
         let object = json!({"metadata": {"name": "x", "finalizers": finalizers}});
         let cluster = FakeCluster::default();
-        let created = cluster.create(&StorageObjectInUseProtection, plural, object);
+        let created = cluster.create_of(&StorageObjectInUseProtection, resource, object);
         let created = created.await.unwrap();
         assert_eq!(created["metadata"]["finalizers"], expected);
     }
@@ -77,6 +82,9 @@ mod tests {
         check("persistentvolumeclaims", Value::Null, json!([claim])).await;
         check("persistentvolumeclaims", json!([claim]), json!([claim])).await;
         check("persistentvolumes", json!(["a"]), json!(["a", volume])).await;
+        let class = json!(["kubernetes.io/vac-protection"]);
+        let classes = ("storage.k8s.io", "volumeattributesclasses");
+        check_of(classes, Value::Null, class).await;
         check("configmaps", Value::Null, Value::Null).await;
     }
 }

@@ -66,3 +66,49 @@ async fn a_finished_job_is_deleted_after_its_ttl() {
     let took = now.duration_until(jiff::Timestamp::now());
     assert!(took.as_millis() >= 900, "{took:?}");
 }
+
+#[tokio::test]
+async fn an_attributes_class_goes_after_the_volumes_and_claims_that_name_it() {
+    let fixture = started().await;
+    let class =
+        json!({"metadata": {"name": "gold"}, "driverName": "d", "parameters": {"iops": "1"}});
+    let class = fixture.create("volumeattributesclasses", class).await;
+    let finalizers = json!(["kubernetes.io/vac-protection"]);
+    assert_eq!(class["metadata"]["finalizers"], finalizers);
+    let mut claim = json!({
+        "metadata": {"name": "c"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "volumeAttributesClassName": "gold",
+        },
+    });
+    fixture
+        .create("persistentvolumeclaims", claim.clone())
+        .await;
+    claim["metadata"]["name"] = json!("d");
+    fixture.create("persistentvolumeclaims", claim).await;
+    let key = "/volumeattributesclasses/gold";
+    fixture.delete("volumeattributesclasses/gold").await;
+    fixture.delete("persistentvolumeclaims/c").await;
+    fixture
+        .wait_until_deleted("/persistentvolumeclaims/default/c")
+        .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(
+        fixture.stored(key).await.is_some(),
+        "another claim names it"
+    );
+    fixture.delete("persistentvolumeclaims/d").await;
+    fixture.wait_until_deleted(key).await;
+    // One without a finalizer gets it.
+    let class = json!({"metadata": {"name": "bare"}, "driverName": "d"});
+    fixture.create("volumeattributesclasses", class).await;
+    let bare = json!({"metadata": {"finalizers": null}});
+    fixture
+        .merge_patch("volumeattributesclasses/bare", bare)
+        .await;
+    let held = |class: &Value| class["metadata"]["finalizers"] == finalizers;
+    fixture
+        .wait_until("/volumeattributesclasses/bare", held)
+        .await;
+}

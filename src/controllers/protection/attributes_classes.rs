@@ -1,0 +1,142 @@
+//! The controller that keeps a VolumeAttributesClass as long as a volume or a claim names it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use memchr::memmem;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::super::follower::FollowerEvent;
+use super::super::framework::Controller;
+use super::super::queue::{Next, WorkQueue};
+use super::{ATTRIBUTES_CLASSES, PAUSES, Protector, parse};
+use crate::api::{ListOptions, Object, ObjectKey};
+use crate::metrics::Metrics;
+use crate::registry::{ApiError, Registry};
+
+/// Resources whose objects name attributes classes.
+const USERS: [&str; 2] = ["persistentvolumes", "persistentvolumeclaims"];
+
+/// Keeps the attributes classes that volumes and claims name.
+#[derive(Debug)]
+pub(in crate::controllers) struct AttributesClasses {
+    protector: Protector,
+    /// The classes that each volume and each claim names, of those that name one.
+    named: Mutex<HashMap<(&'static str, ObjectKey), BTreeSet<String>>>,
+}
+
+impl AttributesClasses {
+    pub(in crate::controllers) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
+        Self {
+            protector: Protector {
+                registry,
+                queue: WorkQueue::new(PAUSES, metrics.work_queue(ATTRIBUTES_CLASSES)),
+                group: "storage.k8s.io",
+                plural: "volumeattributesclasses",
+                account: "volumeattributesclass-protection-controller",
+            },
+            named: Mutex::default(),
+        }
+    }
+
+    /// Queues the classes that a volume or a claim named before and does not name now.
+    fn apply(&self, plural: &'static str, event: FollowerEvent) {
+        let (object, names) = match event {
+            FollowerEvent::Object(object) => {
+                let names = names(&object);
+                (object, names)
+            }
+            FollowerEvent::Deleted(object) => (object, BTreeSet::new()),
+            FollowerEvent::Begin => {
+                // Those that still exist follow.
+                let mut named = self.named.lock();
+                let gone = named.extract_if(|(of, _), _| *of == plural);
+                return gone.for_each(|(_, names)| self.queue(&names));
+            }
+            FollowerEvent::Complete => return,
+        };
+        let key = (plural, object.key().clone());
+        let mut named = self.named.lock();
+        let before = match names.is_empty() {
+            true => named.remove(&key),
+            false => named.insert(key, names.clone()),
+        };
+        self.queue(&(&before.unwrap_or_default() - &names));
+    }
+
+    fn queue(&self, names: &BTreeSet<String>) {
+        for name in names {
+            self.protector.queue.add(ObjectKey::new(None, name));
+        }
+    }
+
+    /// Returns true if a volume or a claim names the class, as storage has them.
+    async fn is_used(&self, class: &str) -> Result<bool, ApiError> {
+        let all = ListOptions::default();
+        for plural in USERS {
+            let resource = self.protector.resource("", plural);
+            let registry = &self.protector.registry;
+            let users = registry.list(&resource, None, &all).await?;
+            if users.items.iter().any(|user| names(user).contains(class)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Returns the classes that a volume or a claim has, had, or is to get.
+fn names(object: &Object) -> BTreeSet<String> {
+    // Most have none.
+    if memmem::find(object.body_slice(), b"olumeAttributesClassName\"").is_none() {
+        return BTreeSet::new();
+    }
+    let value = parse(object);
+    let names: [&Value; 3] = [
+        &value["spec"]["volumeAttributesClassName"],
+        &value["status"]["currentVolumeAttributesClassName"],
+        &value["status"]["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
+    ];
+    let names = names.into_iter().filter_map(Value::as_str);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+impl Controller for AttributesClasses {
+    type Key = ObjectKey;
+    const NAME: &'static str = ATTRIBUTES_CLASSES;
+    const WORKERS: usize = 1;
+
+    fn queue(&self) -> &WorkQueue<ObjectKey> {
+        &self.protector.queue
+    }
+
+    async fn follow(&self) {
+        let [volumes, claims] = USERS;
+        let protector = &self.protector;
+        let mut classes = protector.follower(protector.group, protector.plural);
+        let mut all_volumes = protector.follower("", volumes);
+        let mut all_claims = protector.follower("", claims);
+        loop {
+            // Classes come first: they are fewest.
+            tokio::select! {
+                biased;
+                events = classes.next() => protector.handle_events(events),
+                events = all_volumes.next() => {
+                    events.into_iter().for_each(|event| self.apply(volumes, event));
+                }
+                events = all_claims.next() => {
+                    events.into_iter().for_each(|event| self.apply(claims, event));
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
+        let in_use = async |_: &Value| self.is_used(key.name()).await;
+        self.protector.reconcile(key, in_use).await
+    }
+}
