@@ -18,7 +18,7 @@ use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, Object};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Patch, Registry, Resource, Target};
-use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages};
+use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages, to_pem};
 
 pub(super) const NAME: &str = "certificatesigningrequest-signing-controller";
 
@@ -117,7 +117,7 @@ impl Controller for CsrSigning {
             return Ok(Next::Done);
         };
         let status = match sign(&self.authority, signer, &request["spec"], Timestamp::now()) {
-            Ok(certificate) => json!({"certificate": STANDARD.encode(pem(&certificate))}),
+            Ok(certificate) => json!({"certificate": STANDARD.encode(to_pem(&certificate))}),
             Err((reason, message)) => {
                 tracing::info!(request = name, reason, message, "certificate not signed");
                 let conditions = request["status"]["conditions"].as_array();
@@ -205,17 +205,6 @@ fn validity(
     let not_before = now.checked_sub(BACKDATE).map_err(of_clock)?;
     let not_after = now.checked_add(counted).map_err(of_clock)?;
     Ok((not_before, not_after.min(last)))
-}
-
-/// Encodes a certificate as PEM, as Go does.
-fn pem(certificate: &[u8]) -> String {
-    let encoded = STANDARD.encode(certificate);
-    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in encoded.as_bytes().chunks(64) {
-        pem.extend(line.iter().map(|byte| char::from(*byte)));
-        pem.push('\n');
-    }
-    pem + "-----END CERTIFICATE-----\n"
 }
 
 fn parse(object: &Object) -> Value {

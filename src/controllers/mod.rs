@@ -13,6 +13,7 @@
 //! version of the object it was decided on as preconditions, so of two servers that do the same the
 //! second gets a conflict or finds the work done.
 
+mod cluster_authentication;
 mod csr_signers;
 mod csr_signing;
 mod finished_jobs;
@@ -28,6 +29,7 @@ mod selection;
 
 use std::sync::Arc;
 
+use rustls_pki_types::CertificateDer;
 pub use selection::{Selection, UnknownController};
 
 use self::framework::Controller;
@@ -55,6 +57,8 @@ pub struct Launcher<'a> {
     pub root_ca: &'a str,
     /// The CA that signs certificates.
     pub signer: &'a Arc<CertificateAuthority>,
+    /// The CAs of the client certificates that the server accepts.
+    pub client_cas: &'a [CertificateDer<'static>],
 }
 
 impl Launcher<'_> {
@@ -72,6 +76,9 @@ impl Launcher<'_> {
         self.start(protection::Volumes::new);
         self.start(protection::AttributesClasses::new);
         self.start(resource_quota::ResourceQuotas::new);
+        self.start(|registry, metrics| {
+            cluster_authentication::ClusterAuthentication::new(registry, metrics, self.client_cas)
+        });
     }
 
     fn start<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {

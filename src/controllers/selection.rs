@@ -31,6 +31,10 @@ const CONTROLLERS: &[ControllerNames] = &[
         super::protection::ATTRIBUTES_CLASSES,
         super::protection::ATTRIBUTES_CLASSES,
     ),
+    names(
+        super::cluster_authentication::NAME,
+        "cluster-authentication-trust",
+    ),
     names(super::TOKEN_TRACKING, "legacy-token-tracking"),
     names(super::resource_quota::NAME, "resourcequota"),
 ];
@@ -57,6 +61,11 @@ impl Selection {
     /// Returns no controllers.
     pub fn none() -> Self {
         Self(BTreeSet::new())
+    }
+
+    /// Returns the controllers that kube-apiserver itself runs upstream.
+    pub fn of_api_server() -> Self {
+        Self(BTreeSet::from([super::cluster_authentication::NAME]))
     }
 
     /// Parses a comma-separated list: `foo` enables, `-foo` disables, `*` enables all that are not

@@ -66,6 +66,7 @@ fn start(registry: &Arc<Registry>, tasks: &Tasks) {
         metrics: &Metrics::new(),
         root_ca: "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n",
         signer: &Arc::new(super::csr_signing::tests::authority()),
+        client_cas: &[],
     };
     launcher.start_all();
 }

@@ -18,7 +18,7 @@ use super::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use super::kubeconfig::{self, ServerTrust};
 use super::listen::{self, BindError};
 use super::open_storage::{self, OpenError};
-use super::pki::{self, Pki, PkiError};
+use super::pki::{self, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_config::{TokenKeys, TokenKeysError};
@@ -44,6 +44,8 @@ pub(super) struct Server {
     pub(super) root_ca: String,
     /// What signs certificates by requests.
     pub(super) signer: Arc<CertificateAuthority>,
+    /// The CAs of the client certificates that are accepted.
+    pub(super) client_cas: Vec<CertificateDer<'static>>,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
     /// Held until the process ends.
@@ -138,8 +140,9 @@ impl Server {
         let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let issuer = config.tokens.issuer(material.token_keys, &pki, &pki_dir)?;
         let credentials = Arc::new(Credentials::new(material.tokens, issuer));
-        let cas = material.client_cas;
-        let authenticator = authenticator(&provider, &pki, cas, credentials.clone())?;
+        let mut client_cas = material.client_cas;
+        client_cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?);
+        let authenticator = authenticator(&provider, client_cas.clone(), credentials.clone())?;
         let metrics = Metrics::new();
         let interval = config.compaction_interval;
         let storage =
@@ -191,6 +194,7 @@ impl Server {
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
             signer: Arc::new(pki.signer),
+            client_cas,
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,
@@ -244,11 +248,9 @@ impl Material {
 
 fn authenticator(
     provider: &Arc<rustls::crypto::CryptoProvider>,
-    pki: &Pki,
-    mut cas: Vec<CertificateDer<'static>>,
+    cas: Vec<CertificateDer<'static>>,
     credentials: Arc<Credentials>,
 ) -> Result<Authenticator, TlsError> {
-    cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes())?);
     Ok(Authenticator::new(
         tls::client_verifier(provider, cas)?,
         credentials,

@@ -10,6 +10,7 @@ use serde_json::json;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pki::{ADMIN_USER, Credential, subject_names};
+use crate::x509;
 
 /// The name of its cluster and context.
 const NAME: &str = "watchet";
@@ -35,18 +36,11 @@ impl ServerTrust {
     /// Trust in a given chain, as far as it was given: the last certificate is the CA or the
     /// nearest thing to it. The kubeconfig is written at each start, so it follows a renewal.
     pub(super) fn given(chain: &[CertificateDer<'_>], host: IpAddr) -> Self {
-        let pem = |der: &CertificateDer<'_>| {
-            let lines: Vec<String> = BASE64_STANDARD
-                .encode(der)
-                .as_bytes()
-                .chunks(64)
-                .map(|line| String::from_utf8_lossy(line).into_owned())
-                .collect();
-            let body = lines.join("\n");
-            format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
-        };
         Self {
-            certificate_authority: chain.last().map(pem).unwrap_or_default(),
+            certificate_authority: chain
+                .last()
+                .map(|last| x509::to_pem(last))
+                .unwrap_or_default(),
             server_name: chain.first().and_then(|leaf| name_instead_of(leaf, host)),
         }
     }

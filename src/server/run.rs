@@ -84,6 +84,7 @@ impl Server {
             metrics: &self.metrics,
             root_ca: &self.root_ca,
             signer: &self.signer,
+            client_cas: &self.client_cas,
         };
         launcher.start_all();
 

@@ -1,5 +1,8 @@
 //! Reads certificates, and writes the elements of DER. It decides nothing.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use rustls::CertificateError;
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
@@ -15,6 +18,23 @@ pub(super) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
         true => Ok(certificate),
         false => Err(bad),
     }
+}
+
+/// Returns until when a certificate is valid, if it can be parsed.
+pub fn not_after(der: &[u8]) -> Option<Timestamp> {
+    let certificate = parse(der).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+/// Returns a certificate in PEM, as Go writes it.
+pub fn to_pem(der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in encoded.as_bytes().chunks(64) {
+        pem.extend(line.iter().map(|byte| char::from(*byte)));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
 }
 
 /// The subject and the issuer of a certificate, for log messages.

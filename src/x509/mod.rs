@@ -24,7 +24,7 @@ mod testing;
 pub use any::AnyCertificate;
 pub use chain::{Anchors, Purpose, verify};
 pub use client::{ClientVerifier, ClientVerifierError};
-pub use der::describe;
+pub use der::{describe, not_after, to_pem};
 pub use issue::{CertificateAuthority, Profile};
 pub use request::{AlternativeName, CertificateRequest, check_request};
 pub use server::ServerVerifier;

@@ -11,6 +11,7 @@ mod admission;
 mod bench;
 mod builtin;
 mod certificates;
+mod cluster_authentication;
 mod compose;
 mod conformance;
 mod controllers;

@@ -190,7 +190,7 @@ fn certificates_are_pem() {
     let spec = json!({"request": jane, "usages": ["client auth"]});
     let now = at("2026-01-01T00:00:00Z");
     let der = sign(&authority(), Signer::ApiServerClient, &spec, now).unwrap();
-    let pem = pem(&der);
+    let pem = to_pem(&der);
     let block = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes())
         .next()
         .unwrap()

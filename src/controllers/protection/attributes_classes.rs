@@ -48,13 +48,13 @@ impl AttributesClasses {
                 (object, names)
             }
             FollowerEvent::Deleted(object) => (object, BTreeSet::new()),
-            FollowerEvent::Begin => {
+            FollowerEvent::SyncStarted => {
                 // Those that still exist follow.
                 let mut named = self.named.lock();
                 let gone = named.extract_if(|(of, _), _| *of == plural);
                 return gone.for_each(|(_, names)| self.queue(&names));
             }
-            FollowerEvent::Complete => return,
+            FollowerEvent::SyncComplete => return,
         };
         let key = (plural, object.key().clone());
         let mut named = self.named.lock();

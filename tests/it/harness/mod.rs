@@ -54,7 +54,7 @@ impl Server {
             "--insecure-port=auto",
             "--watch-cache-consistency-check-interval=2s",
             // Many cases count config maps.
-            "--controllers=*,-root-ca-cert-publisher,-legacy-token-tracking",
+            "--controllers=*,-root-ca-cert-publisher,-legacy-token-tracking,-cluster-authentication-trust",
         ];
         Self::start_exactly(directory, &[&ours[..], args].concat()).await
     }
