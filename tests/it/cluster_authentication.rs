@@ -49,6 +49,7 @@ async fn check(storage: &[&str]) {
     std::fs::write(&file, &given).expect("it can be written");
     let with_file = format!("--client-ca-file={}", file.display());
     let data = directory.path().join("data");
+    std::fs::create_dir(&data).expect("a directory");
 
     let server = Server::start_in(&data, &[storage, &[ONLY]].concat()).await;
     let kubectl = Kubectl::new(&server.kubeconfig());

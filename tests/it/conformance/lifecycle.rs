@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::site::{MAPS, Site, names, version};
@@ -172,6 +172,12 @@ pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_
 pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.get(MAPS).await.ok(200);
+    // The caches that plugins read have their state, or they would say so.
+    site.post(&MAPS.replace("configmaps", "pods"), &pod("before"))
+        .await
+        .ok(201);
+    let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+    site.get(classes).await.ok(200);
     site.storage.set_down(true);
     let body = json!({"metadata": {"name": "b"}});
     let status = site.post(MAPS, &body).await.failure(500, "ServerTimeout");
@@ -198,11 +204,13 @@ async fn reads_of_admission_plugins_fail_alike(site: &Site) {
         ("priorityClassName", "high"),
         ("runtimeClassName", "sandbox"),
     ] {
-        let mut pod = json!({
-            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
-        });
+        let mut pod = pod("p");
         pod["spec"][member] = json!(name);
         let status = site.post(&pods, &pod).await.failure(500, "ServerTimeout");
         assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
     }
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
