@@ -41,6 +41,7 @@ func TestErrors(t *testing.T) {
 		{"ClientSideTimeout", clientSideTimeout},
 		{"Unauthorized", unauthorized},
 		{"BodyLimit", bodyLimit},
+		{"TypedBodyLimit", typedBodyLimit},
 		{"ObjectLimit", objectLimit},
 	})
 }
@@ -340,6 +341,28 @@ func bodyLimit(t *testing.T, c *cluster) {
 	patch := append([]byte(`{"data":{}}`), bytes.Repeat([]byte(" "), limit)...)
 	_, err := c.client.CoreV1().ConfigMaps(c.namespace).Patch(c.ctx, "at-limit", types.MergePatchType, patch, metav1.PatchOptions{})
 	mustBe(t, "RequestEntityTooLarge", apierrors.IsRequestEntityTooLargeError, err)
+}
+
+// typedBodyLimit creates pods of nearly 3 MiB and of more by the typed client. They are dry runs: etcd stores half as
+// much.
+func typedBodyLimit(t *testing.T, c *cluster) {
+	const limit = 3 * 1024 * 1024
+	create := func(size int) (*corev1.Pod, error) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "large"}}
+		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i",
+			Env: []corev1.EnvVar{{Name: "V", Value: strings.Repeat("x", size)}}}}
+		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		return c.client.CoreV1().Pods(c.namespace).Create(c.ctx, pod, options)
+	}
+	const below = limit - 4096
+	created, err := create(below)
+	must(t, err)
+	if size := len(created.Spec.Containers[0].Env[0].Value); size != below {
+		t.Errorf("the pod came back with %d bytes, not %d", size, below)
+	}
+	_, err = create(limit)
+	mustBe(t, "RequestEntityTooLarge", apierrors.IsRequestEntityTooLargeError, err)
+	checkMessage(t, err, fmt.Sprintf("Request entity too large: limit is %d", limit))
 }
 
 // objectLimit writes config maps around the 1 MiB that their data may have.
