@@ -3,6 +3,9 @@
 //! read backwards, since clients come back with versions from just before; what was read is kept
 //! when time is over, and let go after the history window, when every client has come back. What is
 //! still as it was written is in the cache already, and is shared with it.
+//!
+//! Values that cannot be read count for nothing, as in `replay`: an object that was overwritten with one is as it
+//! was before. Where a part begins behind such a value, what the object was before is read at an older revision.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -17,9 +20,9 @@ use super::replay::{History, RETRY_PAUSE};
 use super::snapshot::{ObjectMap, Snapshot, TooOld};
 use super::source::Unreadable;
 use super::{CachedResource, CacherConfig};
-use crate::api::{Object, ObjectKey, ResourceVersion};
+use crate::api::{Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::reflector::Change;
-use crate::storage::{Storage, StorageError, StorageEvent};
+use crate::storage::{ListRequest, Storage, StorageError, StorageEvent};
 
 /// How many revisions are read first: some seconds of a busy store, in some milliseconds. They are all
 /// of the store's, since it has one sequence for every resource.
@@ -225,7 +228,51 @@ impl Source<'_> {
             _ => self.resource.change(event),
         }
     }
+
+    /// Returns what the object at `key` was before `version`: the last value that can be read.
+    async fn earlier(
+        &self,
+        key: &StorageKey,
+        version: ResourceVersion,
+    ) -> Result<Earlier, StorageError> {
+        let prefix = &self.resource.prefix;
+        let start = prefix.strip(key.as_str()).unwrap_or_default();
+        let mut before = version;
+        loop {
+            let request = ListRequest {
+                prefix: prefix.clone(),
+                start: start.to_owned(),
+                at: Some(ResourceVersion::new(before.get() - 1)),
+                limit: 1,
+                count: false,
+            };
+            let page = match self.storage.list(request).await {
+                Err(StorageError::Compacted { .. }) => return Ok(Earlier::Forgotten),
+                page => page?,
+            };
+            let Some(item) = page.items.into_iter().find(|item| item.key == *key) else {
+                return Ok(Earlier::Nothing);
+            };
+            if let Ok(object) = self.resource.decode(&item) {
+                return Ok(Earlier::Object(object));
+            }
+            before = item.mod_revision;
+        }
+    }
 }
+
+/// What an object was before an event whose previous value cannot be read.
+#[derive(Debug)]
+enum Earlier {
+    Object(Arc<Object>),
+    /// There was none that could be read.
+    Nothing,
+    /// Storage no longer knows.
+    Forgotten,
+}
+
+/// What objects were before the events at these revisions.
+type EarlierObjects = HashMap<(StorageKey, ResourceVersion), Earlier>;
 
 /// Reads the history after `from` and up to `to`, or as much of its end as there is.
 async fn read_part(
@@ -234,10 +281,20 @@ async fn read_part(
     to: ResourceVersion,
     bytes_max: usize,
 ) -> Result<Part, StorageError> {
+    let mut earlier = EarlierObjects::default();
     let mut part = Part::new(from, bytes_max);
     loop {
-        match fill(&mut part, source, to).await {
-            Ok(()) => return Ok(part),
+        let filled = match fill(&mut part, source, to, &earlier).await {
+            Ok(()) if part.missing.is_empty() => return Ok(part),
+            Ok(()) => {
+                let found = find_earlier(source, &part.missing, &mut earlier).await;
+                part = Part::new(from, bytes_max);
+                found
+            }
+            Err(error) => Err(error),
+        };
+        match filled {
+            Ok(()) => {}
             // Compaction may go on meanwhile; each round begins later.
             Err(StorageError::Compacted { compacted, .. }) if compacted > part.after => {
                 part.begin_after(compacted.min(to));
@@ -257,11 +314,25 @@ async fn read_part(
     }
 }
 
+/// Adds to `earlier` what the objects of the `missing` events were before them.
+async fn find_earlier(
+    source: Source<'_>,
+    missing: &[(StorageKey, ResourceVersion)],
+    earlier: &mut EarlierObjects,
+) -> Result<(), StorageError> {
+    for (key, version) in missing {
+        let found = source.earlier(key, *version).await?;
+        earlier.insert((key.clone(), *version), found);
+    }
+    Ok(())
+}
+
 /// Follows a watch from where the part begins up to `to`.
 async fn fill(
     part: &mut Part,
     source: Source<'_>,
     to: ResourceVersion,
+    earlier: &EarlierObjects,
 ) -> Result<(), StorageError> {
     let resource = source.resource;
     let history = History {
@@ -270,7 +341,7 @@ async fn fill(
     };
     let from = part.after;
     let each = |event: &StorageEvent| {
-        if let Err(error) = part.push(&source, event) {
+        if let Err(error) = part.push(&source, event, earlier) {
             tracing::warn!(resource = %resource.name, %error, "history begins after it");
             part.begin_after(event.revision);
         }
@@ -288,6 +359,8 @@ struct Part {
     bytes: usize,
     bytes_max: usize,
     known: HashMap<ObjectKey, Arc<Object>>,
+    /// The events of which it is not known what their objects were before.
+    missing: Vec<(StorageKey, ResourceVersion)>,
 }
 
 impl Part {
@@ -299,6 +372,7 @@ impl Part {
             bytes: 0,
             bytes_max,
             known: HashMap::new(),
+            missing: Vec::new(),
         }
     }
 
@@ -310,28 +384,37 @@ impl Part {
         };
     }
 
-    fn push(&mut self, source: &Source<'_>, event: &StorageEvent) -> Result<(), Unreadable> {
+    /// Adds an event, unless nothing of it can be read.
+    ///
+    /// # Errors
+    /// Storage no longer knows what the object was before.
+    fn push(
+        &mut self,
+        source: &Source<'_>,
+        event: &StorageEvent,
+        earlier: &EarlierObjects,
+    ) -> Result<(), Unreadable> {
         let received = Instant::now();
-        // Only read when the part has not told it itself.
-        let before = || {
-            let value = event.previous.as_ref();
-            value
-                .map(|value| source.resource.previous(event, value))
-                .transpose()
+        let Ok(key) = source.resource.key_of(&event.key) else {
+            return Ok(());
         };
-        let event = match source.change(event)? {
-            Change::Added(object) | Change::Modified(object) => {
-                let known = self.known.insert(object.key().clone(), object.clone());
-                let previous = match known {
-                    Some(known) => Some(known),
-                    None => before()?,
-                };
+        let change = source.change(event);
+        let event = match change {
+            Ok(Change::Added(object) | Change::Modified(object)) => {
+                let previous = self.before(source, (&key, event), earlier)?;
+                self.known.insert(key, object.clone());
                 CacheEvent::put(object, previous, received)
             }
-            Change::Deleted(object) => {
-                let previous = match self.known.remove(object.key()) {
-                    Some(known) => known,
-                    None => before()?.expect("without a value before it, it is no `Deleted`"),
+            Err(_) if event.value.is_some() => return Ok(()),
+            deleted => {
+                let previous = self.before(source, (&key, event), earlier)?;
+                self.known.remove(&key);
+                let Some(previous) = previous else {
+                    return Ok(());
+                };
+                let object = match deleted {
+                    Ok(Change::Deleted(object)) => object,
+                    _ => previous.deleted_at(event.revision),
                 };
                 CacheEvent::delete(object, previous, received)
             }
@@ -347,6 +430,36 @@ impl Part {
             self.nothing_before = true;
         }
         Ok(())
+    }
+
+    /// Returns what the object was before `event`: what the part or the event says, or else what is known of
+    /// `earlier`. Takes note of it when nothing is.
+    fn before(
+        &mut self,
+        source: &Source<'_>,
+        (key, event): (&ObjectKey, &StorageEvent),
+        earlier: &EarlierObjects,
+    ) -> Result<Option<Arc<Object>>, Unreadable> {
+        if let Some(known) = self.known.get(key) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(value) = &event.previous else {
+            return Ok(None);
+        };
+        let unreadable = match source.resource.previous(event, value) {
+            Ok(previous) => return Ok(Some(previous)),
+            Err(unreadable) => unreadable,
+        };
+        let at = (event.key.clone(), event.revision);
+        match earlier.get(&at) {
+            Some(Earlier::Object(object)) => Ok(Some(object.clone())),
+            Some(Earlier::Nothing) => Ok(None),
+            Some(Earlier::Forgotten) => Err(unreadable),
+            None => {
+                self.missing.push(at);
+                Ok(None)
+            }
+        }
     }
 }
 

@@ -104,8 +104,15 @@ async fn parts_join_up_and_know_what_was_before() {
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
-    // What follows on what cannot be read has no state before it, so that it cannot be told either.
-    let cases = [(150, None, 150), (100, Some(260), 261), (300, None, 300)];
+    // What cannot be read counts for nothing. What follows on it and what is left of history has no state before
+    // it, so that it is unknown too.
+    let cases = [
+        (150, None, 150),
+        (100, Some(260), 100),
+        (100, Some(281), 100),
+        (281, Some(281), 282),
+        (300, None, 300),
+    ];
     for (compacted, garbage_at, expect) in cases {
         let storage = FakeStorage::new();
         for n in 2..=300 {
@@ -125,8 +132,34 @@ async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
         let before = backfill.events_after(rv(expect - 1), 0, rv(300));
         assert_eq!(versions(before), Err(expect));
         let all = backfill.events_after(rv(expect), 0, rv(300));
-        assert_eq!(versions(all), Ok((expect + 1..=300).collect()));
+        let readable = (expect + 1..=300).filter(|at| Some(*at) != garbage_at);
+        assert_eq!(versions(all), Ok(readable.collect()));
     }
+}
+
+/// Where a part begins behind an unreadable value, what the object was before comes from an older revision: the
+/// 279th. Up to it there was no history after a restart.
+#[tokio::test(start_paused = true)]
+async fn what_was_before_an_unreadable_value_is_found() {
+    let storage = FakeStorage::new();
+    for n in 2..=300 {
+        let value = match n {
+            280..=281 => garbage(),
+            _ => Some(pod("ns/a", "web", "n1", n)),
+        };
+        storage.write("/pods/ns/a", value);
+    }
+    let (backfill, run) = read(storage);
+    tokio::select! {
+        biased;
+        () = run => unreachable!("it is kept for a while"),
+        () = backfill.settled_for(rv(200)) => {}
+    }
+    let (events, _) = backfill.events_after(rv(281), 0, rv(300)).unwrap();
+    let first = events.iter().next().unwrap();
+    assert_eq!(first.resource_version(), rv(282));
+    let previous = first.previous().expect("it was not created then");
+    assert_eq!(previous.resource_version(), rv(279));
 }
 
 /// A watch that waits for older history must not hold up the server's end.

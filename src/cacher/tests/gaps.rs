@@ -13,6 +13,19 @@ fn exactly(version: ResourceVersion) -> ListOptions {
     }
 }
 
+/// Waits until the cache has listed again after its storage was repaired.
+async fn repaired(f: &Fixture) {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(f.cacher.readiness(), Ok(()));
+}
+
+/// Checks that a new watch from `after` is refused, because history begins after `oldest`.
+async fn is_refused(f: &Fixture, after: ResourceVersion, oldest: ResourceVersion) {
+    let mut watch = f.watch(everything(), from(after)).await;
+    let expected = format!("ERROR too old resource version: {after} ({oldest})");
+    assert_eq!(said(&mut watch).await, [&*expected, "END"]);
+}
+
 /// While an unreadable value lay in storage and was then deleted, a watch that resumed from just before the
 /// gap got only the last of five changes of another object, without a 410.
 #[tokio::test(start_paused = true)]
@@ -28,8 +41,7 @@ async fn what_happened_beside_an_unreadable_value_is_replayed() {
     let mut stuck = f.watch(everything(), from(first)).await;
     assert!(said(&mut stuck).await.is_empty());
     f.storage.write("/pods/ns/bad", None);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(f.cacher.readiness(), Ok(()));
+    repaired(&f).await;
     let told: Vec<String> = (4..=8).map(|at| format!("MODIFIED ns/a@{at}")).collect();
     assert_eq!(said(&mut stuck).await, told);
     for after in 2..=8 {
@@ -51,7 +63,7 @@ async fn an_object_that_became_unreadable_ends_with_its_deletion() {
     f.storage.write("/pods/ns/b", garbage());
     f.storage.write("/pods/ns/a", None);
     f.put("ns/b", "db", "n1");
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    repaired(&f).await;
     let mut watch = f.watch(everything(), from(last)).await;
     assert_eq!(
         said(&mut watch).await,
@@ -71,12 +83,9 @@ async fn a_gap_that_storage_has_forgotten_is_a_410() {
     }
     let last = f.storage.write("/pods/ns/bad", None);
     f.storage.compact_to(last);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(f.cacher.readiness(), Ok(()));
+    repaired(&f).await;
     for after in [1, first.get(), 3, last.get() - 1] {
-        let mut watch = f.watch(everything(), from(rv(after))).await;
-        let expected = format!("ERROR too old resource version: {after} ({last})");
-        assert_eq!(said(&mut watch).await, [&*expected, "END"]);
+        is_refused(&f, rv(after), last).await;
     }
     let mut watch = f.watch(everything(), from(last)).await;
     assert!(said(&mut watch).await.is_empty());
@@ -97,10 +106,8 @@ async fn what_takes_too_much_memory_is_a_gap() {
         f.put("ns/a", "web", "n1");
     }
     let last = f.storage.write("/pods/ns/bad", None);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    let mut watch = f.watch(everything(), from(first)).await;
-    let expected = format!("ERROR too old resource version: {first} ({last})");
-    assert_eq!(said(&mut watch).await, [&*expected, "END"]);
+    repaired(&f).await;
+    is_refused(&f, first, last).await;
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
 }
 
@@ -155,7 +162,9 @@ impl Log {
     }
 }
 
-/// Random writes, readable and not, and cuts; then a watch from every version there was.
+/// Random writes, readable and not, and cuts; then a watch from every version there was, also of a cache that
+/// begins only then: its history from before, up to an unreadable value, once was none. Returns how many watches
+/// were refused, and of how many.
 async fn run(seed: u64) -> (usize, usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let f = Fixture::start();
@@ -186,9 +195,26 @@ async fn run(seed: u64) -> (usize, usize) {
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(f.cacher.readiness(), Ok(()), "seed {seed}");
+    let config = CacherConfig {
+        // As long as the watches below take.
+        history_window: Duration::from_secs(3600),
+        ..CacherConfig::default()
+    };
+    let restarted = Fixture::over(f.storage.clone(), config);
+    let refused = [
+        refused(&f, &log, seed).await,
+        refused(&restarted, &log, seed).await,
+    ];
+    (
+        refused.iter().sum(),
+        2 * f.storage.revision().get() as usize,
+    )
+}
+
+/// Watches from every version there was. Returns how many of them are refused.
+async fn refused(f: &Fixture, log: &Log, seed: u64) -> usize {
     let mut refused = 0;
-    let last = f.storage.revision().get();
-    for after in 1..=last {
+    for after in 1..=f.storage.revision().get() {
         let mut watch = f.watch(everything(), from(rv(after))).await;
         let words = said(&mut watch).await;
         if words.last().is_some_and(|word| word == "END") {
@@ -199,7 +225,7 @@ async fn run(seed: u64) -> (usize, usize) {
         }
         assert_eq!(words, log.after(rv(after)), "seed {seed}, after {after}");
     }
-    (refused, last as usize)
+    refused
 }
 
 #[tokio::test(start_paused = true)]
