@@ -20,13 +20,13 @@ use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use rustls_pki_types::UnixTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinError;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::auth::{Authenticator, PeerCertificate, Unauthorized};
+use super::handshakes::HandshakePermit;
 use super::socket::Socket;
 use super::unread::{self, Lingering, Lingers};
 use super::{http2, impersonation, local, overdue, protocol_token};
@@ -88,24 +88,43 @@ pub(super) async fn serve(
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,
-    handshake_permit: Option<OwnedSemaphorePermit>,
+    handshake_permit: Option<HandshakePermit>,
     tasks: Tasks,
 ) {
     let stop = tasks.token();
-    let begun = Box::pin(begin(stream, peer, tls, service, tasks));
+    let begun = begin(stream, peer, tls, service, tasks);
+    let begun = Box::pin(in_time(begun, handshake_permit));
     // Stopping comes first: who has not asked anything yet loses nothing.
     let serving = tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        begun = tokio::time::timeout(HANDSHAKE_TIMEOUT, begun) => match begun {
-            Ok(Ok(serving)) => serving,
-            Ok(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
-            Err(_elapsed) => return tracing::debug!(%peer, "handshake took too long"),
+        begun = begun => match begun {
+            Some(Ok(serving)) => serving,
+            Some(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
+            None => return tracing::debug!(%peer, "handshake took too long"),
         },
     };
-    drop((stop, handshake_permit));
+    drop(stop);
     if let Err(error) = serving.await {
         tracing::debug!(%peer, %error, "connection broke");
+    }
+}
+
+/// Waits for a handshake. Returns nothing if it takes too long, or if it is slow and another connection needs its
+/// permit.
+async fn in_time<F: Future>(handshake: F, permit: Option<HandshakePermit>) -> Option<F::Output> {
+    let needed = async {
+        match &permit {
+            Some(permit) => permit.is_needed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // A handshake that has ended is not given up.
+        biased;
+        output = handshake => Some(output),
+        () = needed => None,
+        () = tokio::time::sleep(HANDSHAKE_TIMEOUT) => None,
     }
 }
 

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{self, Service};
+use super::handshakes::Handshakes;
 use crate::tasks::Tasks;
 
 /// Connections that the kernel completes while none is accepted: thousands of clients reconnect at
 /// once after a restart. The system's own limit may be lower.
 const BACKLOG: u32 = 4096;
 
-/// Connections whose protocol is not known yet: TLS handshakes going on cost CPU and memory before
-/// anybody is authenticated. More wait in the backlog.
-const HANDSHAKES_MAX: usize = 512;
+/// TLS handshakes in progress: they cost memory before a client is authenticated. More connections wait in the
+/// backlog.
+const HANDSHAKES_MAX: usize = 2048;
 
 /// How long to pause after accepting failed, most likely for want of file descriptors: those that
 /// are in use must get the time to be closed.
@@ -91,14 +91,16 @@ pub(super) async fn accept(
     tasks: Tasks,
 ) {
     let stop = tasks.token();
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let handshakes = Handshakes::new(HANDSHAKES_MAX);
     loop {
         let next = async {
-            let permit = Arc::clone(&handshakes)
-                .acquire_owned()
-                .await
-                .expect("the semaphore is never closed");
-            (listener.accept().await, permit)
+            let accepted = listener.accept().await;
+            // Without TLS there is no handshake that would cost anything.
+            let permit = match (&accepted, &tls) {
+                (Ok(_), Some(_)) => Some(handshakes.permit().await),
+                _ => None,
+            };
+            (accepted, permit)
         };
         // Stopping comes first: a flood of connections must not keep the server alive.
         let (accepted, permit) = tokio::select! {
@@ -109,8 +111,6 @@ pub(super) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 prepare(&stream);
-                // Without TLS there is no handshake that would cost anything.
-                let permit = tls.is_some().then_some(permit);
                 let connection = connection::serve(
                     stream,
                     peer,

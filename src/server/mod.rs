@@ -42,6 +42,7 @@ mod envtest;
 
 mod connection;
 mod corked;
+mod handshakes;
 mod http2;
 mod listen;
 mod local;
