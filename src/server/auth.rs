@@ -138,11 +138,11 @@ impl Authenticator {
     }
 }
 
-/// Common name: user; organizations: groups.
+/// Common name: user; organizations: groups. Of several common names the last counts, as in Go.
 fn user_of(leaf: &CertificateDer<'_>) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
     if name.is_empty() {
         return None;
     }

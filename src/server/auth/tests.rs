@@ -77,6 +77,20 @@ fn a_certificate_names_user_and_groups() {
     assert_eq!(user.groups, ["dev", "system:authenticated"]);
 }
 
+/// A certificate whose signer had checked the last common name, which is what Go's libraries read, was accepted
+/// under the first.
+#[test]
+fn the_last_common_name_is_the_user() {
+    let ca = ca();
+    let authenticator = authenticator(&ca, "");
+    let another = DnType::CustomDnType(vec![2, 5, 4, 3]);
+    let subject = [(DnType::CommonName, "admin"), (another, "system:node:n")];
+    let leaf = client(&ca, &subject, 2030);
+    let peer = authenticator.peer_certificate(Some(&[leaf]), now());
+    let told = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    assert_eq!(known(told).unwrap().name, "system:node:n");
+}
+
 #[test]
 fn a_certificate_is_worth_nothing_after_its_end_even_on_an_open_connection() {
     let ca = ca();
