@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use memchr::memchr2;
 
 use super::labels::Marks;
 use super::scan::scan;
@@ -135,7 +136,14 @@ impl Object {
         stored: &[u8],
         columns: &ColumnSet,
     ) -> Result<Self, serde_json::Error> {
+        let stored = stored.trim_ascii();
         let scanned = scan(stored, columns)?;
+        if memchr2(b'\n', b'\r', stored).is_some() {
+            // Clients read a watch line by line, and line breaks in JSON are only white space.
+            let is_in_line = |byte: &&u8| !matches!(byte, b'\n' | b'\r');
+            let line: Vec<u8> = stored.iter().filter(is_in_line).copied().collect();
+            return Self::read(key, at, event_type, &line, columns);
+        }
         if scanned.has_version {
             // Not ours: everything written here has it blanked. Tolerated, at a price.
             let blanked = without_resource_version(stored)?;

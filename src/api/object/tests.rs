@@ -67,6 +67,22 @@ fn an_empty_metadata_and_a_foreign_version_are_handled() {
     );
 }
 
+/// kube-apiserver ends the custom resources that it stores with a line break, and other writers of a shared etcd may
+/// indent. Clients that read a watch line by line saw half of an event.
+#[test]
+fn an_event_is_one_line() {
+    let body = r#"{"metadata":{"resourceVersion":"7","name":"a"},"data":{"b":"\n"}}"#;
+    for stored in [
+        "{\"metadata\":{\"name\":\"a\"},\"data\":{\"b\":\"\\n\"}}\n",
+        "\r\n{\"metadata\":{\r\n\"name\":\"a\"\n},\n\"data\":{\"b\":\n\"\\n\"}\n}\n\n",
+    ] {
+        let object = decode(stored).unwrap();
+        assert_eq!(object.body(), body, "{stored:?}");
+        let frame = format!("{{\"type\":\"MODIFIED\",\"object\":{body}}}\n");
+        assert_eq!(object.json_frame(EventType::Modified), frame, "{stored:?}");
+    }
+}
+
 #[test]
 fn a_version_of_null_is_a_version_too() {
     let stored = r#"{"metadata":{"resourceVersion":null,"name":"a"}}"#;
