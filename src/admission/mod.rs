@@ -23,5 +23,5 @@ mod testing;
 pub use check::{client_problems, problems, types};
 pub use error::AdmissionError;
 pub use gate::{ConfigurationKind, Gate};
-pub(crate) use plugins::QuotaUsage;
 pub use plugins::{AdmissionChain, EnabledPlugins, InvalidConfiguration, PluginConfigurations};
+pub(crate) use plugins::{QuotaUsage, ResourceList, parse_resources};

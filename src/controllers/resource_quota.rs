@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::follower::{Follower, FollowerEvent};
@@ -18,7 +19,7 @@ use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey};
 use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource};
+use crate::registry::{ApiError, QuotaBaseline, Registry, Resource};
 
 pub(super) const NAME: &str = "resourcequota-controller";
 
@@ -60,6 +61,8 @@ struct WatchState {
 pub(super) struct ResourceQuotas {
     registry: Arc<Registry>,
     queue: WorkQueue<ObjectKey>,
+    /// Of quotas that are to be counted again.
+    baselines: Mutex<HashMap<ObjectKey, QuotaBaseline>>,
 }
 
 fn name_of(resource: &Resource) -> Name {
@@ -75,6 +78,7 @@ impl ResourceQuotas {
         Self {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
+            baselines: Mutex::default(),
         }
     }
 
@@ -257,7 +261,14 @@ impl Controller for ResourceQuotas {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
         let options = framework::write_options(ACCOUNT);
-        self.registry.count_quota(key, &options).await?;
-        Ok(Next::Done)
+        let mut baseline = self.baselines.lock().remove(key);
+        let counted = self
+            .registry
+            .count_quota(key, &mut baseline, &options)
+            .await;
+        if let Some(baseline) = baseline {
+            self.baselines.lock().insert(key.clone(), baseline);
+        }
+        Ok(counted?.map_or(Next::Done, Next::After))
     }
 }

@@ -72,6 +72,7 @@ pub use allocation::ServiceRanges;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
 pub(crate) use names::path_segment_problems;
+pub(crate) use quotas::QuotaBaseline;
 pub(crate) use read::StoredName;
 pub use resource::Resource;
 pub use service_accounts::{

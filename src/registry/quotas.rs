@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{ApiError, Registry, Resource, Target, metadata, read, update};
-use crate::admission::QuotaUsage;
+use crate::admission::{QuotaUsage, ResourceList, parse_resources};
 use crate::api::{GetOptions, ListOptions, Object, ObjectKey, WriteOptions};
 use crate::cacher::ReadError;
 
@@ -17,6 +18,32 @@ const COUNTS_MAX: usize = 10;
 
 /// How long it takes at most, as a rule, to store an object after it was charged.
 const IN_FLIGHT: Duration = Duration::from_millis(200);
+
+/// What the status of a quota said at a time. What is charged later is more than that.
+#[derive(Debug, Clone)]
+pub(crate) struct QuotaBaseline {
+    uid: String,
+    used: ResourceList,
+    at: Instant,
+}
+
+impl QuotaBaseline {
+    fn of(quota: &Value, at: Instant) -> Self {
+        Self {
+            uid: metadata::text(quota, "uid").to_owned(),
+            used: parse_resources(&quota["status"]["used"]),
+            at,
+        }
+    }
+
+    /// Returns true if `quota` is the same one, of which nothing was written that is less.
+    fn is_before(&self, quota: &Value) -> bool {
+        let now = parse_resources(&quota["status"]["used"]);
+        let mut used = self.used.iter();
+        let is_less = |(limit, used): (&String, _)| now.get(limit).is_some_and(|now| now < used);
+        metadata::text(quota, "uid") == self.uid && !used.any(is_less)
+    }
+}
 
 impl Registry {
     /// Returns the resources whose objects the limits of a quota are about.
@@ -57,18 +84,20 @@ impl Registry {
         Some(hasher.finish())
     }
 
-    /// Counts the objects that a quota is about, and writes what they use into its status.
+    /// Counts the objects that a quota is about, and writes what they use into its status. Returns when to count
+    /// again if the status says more than was counted.
     ///
-    /// What a request is charged for is not stored yet at that moment, and is not counted. So if less is used than
-    /// the status says, that is believed only after the status has not changed for a while.
+    /// What a request is charged for is not stored yet at that moment, and is not counted. So the status is
+    /// lowered only by what it said already [`IN_FLIGHT`] ago, which `baseline` keeps from one call to the next.
     ///
     /// # Errors
     /// Something cannot be read, or the status cannot be written: 409 if the quota is charged all the time.
     pub(crate) async fn count_quota(
         &self,
         key: &ObjectKey,
+        baseline: &mut Option<QuotaBaseline>,
         options: &WriteOptions,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<Duration>, ApiError> {
         let resource = self.resource("", "v1", "resourcequotas");
         let target = |subresource: Option<&str>| Target {
             resource: resource.clone().expect("the table of built-ins has it"),
@@ -77,33 +106,44 @@ impl Registry {
             subresource: subresource.map(str::to_owned),
         };
         let (quota, status) = (target(None), target(Some("status")));
-        let mut quiet_at = None;
         for _ in 0..COUNTS_MAX {
-            let found = match read::get(self, &quota, GetOptions::default()).await {
-                Ok(found) => found,
-                Err(error) if error.is_not_found() => return Ok(()),
-                Err(error) => return Err(error),
+            let Some(mut value) = self.quota(&quota).await? else {
+                *baseline = None;
+                return Ok(None);
             };
-            let mut value = value_of(&found)?;
-            let usage = self.usage_of_quota(&value).await?;
-            if usage.is_status_of(&value) {
-                return Ok(());
+            baseline.take_if(|before| !before.is_before(&value));
+            let now = Instant::now();
+            let before = baseline.get_or_insert_with(|| QuotaBaseline::of(&value, now));
+            let is_settled = now.duration_since(before.at) >= IN_FLIGHT;
+            let mut usage = self.usage_of_quota(&value).await?;
+            let is_more = usage.keep_charged(&value, is_settled.then_some(&before.used));
+            if !usage.is_status_of(&value) {
+                value["status"] = usage.status();
+                match update::update(self, &status, value.clone(), options).await {
+                    Ok(_) => {}
+                    Err(error) if error.is_not_found() => continue,
+                    Err(ApiError::Conflict { .. }) => continue,
+                    Err(error) => return Err(error),
+                }
             }
-            let version = Some(found.resource_version());
-            if usage.is_less_than(&value) && quiet_at != version {
-                quiet_at = version;
-                tokio::time::sleep(IN_FLIGHT).await;
-                continue;
+            if !is_more {
+                *baseline = None;
+                return Ok(None);
             }
-            value["status"] = usage.status();
-            match update::update(self, &status, value, options).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_not_found() => return Ok(()),
-                Err(ApiError::Conflict { .. }) => {}
-                Err(error) => return Err(error),
+            if is_settled {
+                *baseline = Some(QuotaBaseline::of(&value, now));
             }
+            return Ok(Some(IN_FLIGHT));
         }
         Err(update::modified(&quota.resource, &quota.name))
+    }
+
+    async fn quota(&self, target: &Target) -> Result<Option<Value>, ApiError> {
+        match read::get(self, target, GetOptions::default()).await {
+            Ok(found) => value_of(&found).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn usage_of_quota(&self, quota: &Value) -> Result<QuotaUsage, ApiError> {

@@ -38,6 +38,7 @@ use async_trait::async_trait;
 pub use config::{EnabledPlugins, InvalidPlugins};
 pub use configuration::{InvalidConfiguration, PluginConfigurations};
 pub(crate) use resource_quota::QuotaUsage;
+pub(crate) use resources::{ResourceList, parse as parse_resources};
 use serde_json::Value;
 pub use storage_protection::protection_finalizer;
 

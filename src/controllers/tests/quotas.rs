@@ -76,3 +76,34 @@ async fn custom_resources_are_counted() {
     fixture.wait_until(QUOTA, uses(json!({&limit: "1"}))).await;
     fixture.create("widgets", named("c")).await;
 }
+
+/// What deletions freed was given back only once nothing had been charged to the quota for a while, so that a
+/// workload that creates objects all the time kept the others of its namespace from creating any.
+#[tokio::test]
+async fn a_quota_that_is_charged_all_the_time_is_counted() {
+    let fixture = started().await;
+    let hard = json!({"count/configmaps": "100000", "count/secrets": "1"});
+    fixture.create("resourcequotas", quota(hard)).await;
+    let of_secrets = |expected: &'static str| {
+        move |quota: &Value| quota["status"]["used"]["count/secrets"] == expected
+    };
+    fixture.until(QUOTA, of_secrets("0")).await;
+    let busy = async {
+        for number in 0.. {
+            let map = named(&format!("c{number}"));
+            fixture.create("configmaps", map).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let freed = async {
+        fixture.create("secrets", named("a")).await;
+        fixture.try_create("secrets", named("b")).await.unwrap_err();
+        fixture.delete("secrets/a").await;
+        fixture.until(QUOTA, of_secrets("0")).await;
+        fixture.create("secrets", named("b")).await;
+    };
+    tokio::select! {
+        () = busy => unreachable!("it goes on for ever"),
+        () = freed => {}
+    }
+}

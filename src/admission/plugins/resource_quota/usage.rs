@@ -88,11 +88,26 @@ impl QuotaUsage {
         serde_json::json!({"hard": shown(&self.hard), "used": shown(&self.used)})
     }
 
-    /// Returns true if less of a limit is used than the status of `quota` says.
-    pub(crate) fn is_less_than(&self, quota: &Value) -> bool {
+    /// Counts what may be charged and not stored yet as used: what the status of `quota` says more than was counted,
+    /// as far as it was charged `since` the status said that. Returns true if there is any.
+    pub(crate) fn keep_charged(&mut self, quota: &Value, since: Option<&ResourceList>) -> bool {
         let said = parse(&quota["status"]["used"]);
-        let mut used = self.used.iter();
-        used.any(|(limit, amount)| said.get(limit).is_some_and(|said| amount < said))
+        let mut is_any = false;
+        for (limit, used) in &mut self.used {
+            let Some(said) = said.get(limit).filter(|said| *used < **said) else {
+                continue;
+            };
+            let before = since.and_then(|since| since.get(limit));
+            let most = match before {
+                Some(before) if before == said => used.clone(),
+                Some(before) => used.clone() + (said.clone() - before.clone()),
+                None => said.clone(),
+            };
+            let most = if most < *said { most } else { said.clone() };
+            is_any |= *used < most;
+            *used = most;
+        }
+        is_any
     }
 
     /// Returns true if the status of `quota` says the same.
