@@ -160,20 +160,6 @@ pub(super) fn access_modes(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-pub(super) fn quota(quota: &Fields, causes: &mut Causes) {
-    let at = Path::Top("spec");
-    let at = at.member("hard");
-    let hard = object(quota, "spec").and_then(|spec| object(spec, "hard"));
-    for (hard, name) in hard
-        .iter()
-        .flat_map(|hard| hard.keys().map(move |name| (hard, name)))
-    {
-        let at = at.key(name);
-        causes.invalid_each(&at, name, rules::qualified(name));
-        resources::amount(hard, name, &at, causes);
-    }
-}
-
 pub(super) fn limit_range(range: &Fields, causes: &mut Causes) {
     let at = Path::Top("spec");
     let at = at.member("limits");

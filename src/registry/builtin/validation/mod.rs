@@ -11,8 +11,10 @@ mod flows;
 mod network;
 mod nodes;
 mod path;
+mod pod_annotations;
 mod pods;
 mod policies;
+mod quotas;
 mod resources;
 mod scheduling;
 mod security;
@@ -114,7 +116,7 @@ fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut 
         "secrets" => core::secret(object, causes),
         "nodes" => nodes::node(object, causes),
         "endpoints" => network::endpoints(object, causes),
-        "resourcequotas" => core::quota(object, causes),
+        "resourcequotas" => quotas::quota(object, causes),
         "limitranges" => core::limit_range(object, causes),
         "events" if old.is_none() => core::event(object, causes),
         _ => {}

@@ -10,7 +10,8 @@ use super::containers::{self, objects};
 use super::path::Path;
 use super::text as rules;
 use super::{
-    nullable_range, one_of, required_one_of, resources, scheduling, security, selectors, volumes,
+    nullable_range, one_of, pod_annotations, required_one_of, resources, scheduling, security,
+    selectors, volumes,
 };
 
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
@@ -22,6 +23,7 @@ const ID_MAX: i64 = i32::MAX as i64;
 
 /// A pod's own spec.
 pub(super) fn pod(pod: &Fields, causes: &mut Causes) {
+    pod_annotations::of_pod(pod, causes);
     if let Some(spec) = object(pod, "spec") {
         spec_of(spec, true, &Path::Top("spec"), causes);
     }

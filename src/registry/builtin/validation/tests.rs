@@ -2,6 +2,7 @@
 
 mod cluster;
 mod pods;
+mod quotas;
 
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use super::super::fields::{Fields, flag, is_unset, object, text};
 use super::Causes;
 use super::path::Path;
 use super::text::IMMUTABLE;
-use super::{batch, nodes, pods, resources, services, storage};
+use super::{batch, nodes, pod_annotations, pods, quotas, resources, services, storage};
 use crate::schema::Quantity;
 
 /// How a change of a field that does not change is told.
@@ -77,11 +77,15 @@ pub(super) fn update(resource: &Resource, old: &Fields, new: &Fields, causes: &m
         }
     }
     match (&*resource.group, &*resource.plural) {
-        ("", "pods") => pods::update(old, new, causes),
+        ("", "pods") => {
+            pod_annotations::update(old, new, causes);
+            pods::update(old, new, causes);
+        }
         ("", "services") => services::update(old, new, causes),
         ("", "nodes") => nodes::update(old, new, causes),
         ("", "configmaps") => sealed(&["data", "binaryData"], old, new, causes),
         ("", "secrets") => sealed(&["data"], old, new, causes),
+        ("", "resourcequotas") => quotas::update(old, new, causes),
         ("", "persistentvolumes") => volume(old, new, causes),
         ("", "persistentvolumeclaims") => claim(old, new, causes),
         ("apps", "statefulsets") => stateful_set(old, new, causes),

@@ -233,3 +233,53 @@ fn names_of_sysctls() {
         ],
     );
 }
+
+/// Any user could turn off the AppArmor profile of a pod that admission had checked, or mark a pod as one that a
+/// kubelet runs by itself, which admission treats differently.
+#[test]
+fn annotations_that_kubelets_obey_do_not_change() {
+    const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/c";
+    const MIRROR: &str = "kubernetes.io/config.mirror";
+    let annotated = |annotations: Value| {
+        let mut pod = pod(json!({"containers": [container()]}));
+        pod["metadata"]["annotations"] = annotations;
+        pod
+    };
+    let patch = |name: &str, value: Value| json!({"metadata": {"annotations": {name: value}}});
+    let at = |name: &str| format!("metadata.annotations[{name}]: Forbidden: may not");
+    let old = annotated(json!({APP_ARMOR: "localhost/p", "other": "a"}));
+    let same = patch("other", json!("b"));
+    check_update("pods", old.clone(), same, &[]);
+    for value in [json!("unconfined"), json!(null)] {
+        let wanted = format!("{} remove or update AppArmor annotations", at(APP_ARMOR));
+        check_update("pods", old.clone(), patch(APP_ARMOR, value), &[&wanted]);
+    }
+    let wanted = format!("{} add AppArmor annotations", at(APP_ARMOR));
+    let old = annotated(json!({}));
+    let added = patch(APP_ARMOR, json!("unconfined"));
+    check_update("pods", old.clone(), added, &[&wanted]);
+    let at = |name: &str| format!("metadata.annotations[{name}]: Invalid value:");
+    let unplaced = format!(
+        "{} \"x\": must set spec.nodeName if mirror pod annotation is set",
+        at(MIRROR)
+    );
+    check("pods", annotated(json!({MIRROR: "x"})), &[&unplaced]);
+    let other = APP_ARMOR.replace("/c", "/d");
+    let unknown = format!("{} \"d\": container not found", at(&other));
+    check(
+        "pods",
+        annotated(json!({&other: "unconfined"})),
+        &[&unknown],
+    );
+    let odd = format!(
+        "{} \"odd\": invalid AppArmor profile name: \"odd\"",
+        at(APP_ARMOR)
+    );
+    check("pods", annotated(json!({APP_ARMOR: "odd"})), &[&odd]);
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    check("pods", annotated(json!({COST: "-7"})), &[]);
+    for cost in ["+7", "07", "", "7000000000"] {
+        let wanted = format!("{} \"{cost}\": must be a 32bit integer", at(COST));
+        check("pods", annotated(json!({COST: cost})), &[&wanted]);
+    }
+}

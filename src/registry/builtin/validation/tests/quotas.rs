@@ -1,0 +1,128 @@
+//! ResourceQuotas.
+
+use super::*;
+
+fn quota(spec: Value) -> Value {
+    json!({"metadata": {"name": "q"}, "spec": spec})
+}
+
+fn check_spec(spec: Value, wanted: &[&str]) {
+    check("resourcequotas", quota(spec), wanted);
+}
+
+/// A quota with a limit that nobody counts was stored, and looked as if it were enforced.
+#[test]
+fn limits_are_of_what_is_counted() {
+    for name in [
+        "pods",
+        "requests.storage",
+        "hugepages-2Mi",
+        "requests.hugepages-2Mi",
+        "requests.example.com/gpu",
+        "count/widgets.example.com",
+        "gold.storageclass.storage.k8s.io/requests.storage",
+    ] {
+        check_spec(json!({"hard": {name: "2"}}), &[]);
+    }
+    let at = |name: &str| format!("spec.hard[{name}]: Invalid value: ");
+    let unknown = "must be a standard resource for quota";
+    check_spec(
+        json!({"hard": {"pod": "2"}}),
+        &[
+            &format!(
+                "{}\"pod\": must be a standard resource type or fully qualified",
+                at("pod")
+            ),
+            &format!("{}\"pod\": {unknown}", at("pod")),
+        ],
+    );
+    check_spec(
+        json!({"hard": {"storage": "2"}}),
+        &[&format!("{}\"storage\": {unknown}", at("storage"))],
+    );
+    check_spec(json!({"hard": {"cpu": "1500m"}}), &[]);
+    for name in ["services", "count/pods", "example.com/gpu"] {
+        let wanted = format!("{}\"1500m\": must be an integer", at(name));
+        check_spec(json!({"hard": {name: "1500m"}}), &[&wanted]);
+    }
+}
+
+#[test]
+fn scopes_are_those_of_the_limited_objects() {
+    let pods = |scopes: Value| json!({"hard": {"pods": "1"}, "scopes": scopes});
+    check_spec(pods(json!(["BestEffort", "Terminating"])), &[]);
+    let at = "spec.scopes: Invalid value: ";
+    for (spec, wanted) in [
+        (pods(json!(["Best"])), r#"["Best"]: unsupported scope"#),
+        (
+            pods(json!(["Terminating", "NotTerminating"])),
+            r#"["Terminating","NotTerminating"]: conflicting scopes"#,
+        ),
+        (
+            json!({"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}),
+            r#"["BestEffort"]: unsupported scope applied to resource"#,
+        ),
+        (
+            json!({"hard": {"secrets": "1"}, "scopes": ["Terminating"]}),
+            r#"["Terminating"]: unsupported scope applied to resource"#,
+        ),
+    ] {
+        check_spec(spec, &[&format!("{at}{wanted}")]);
+    }
+}
+
+#[test]
+fn scope_selectors_are_complete() {
+    let select = |expression: Value| json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [expression]}});
+    let expression = |scope: &str, operator: &str, values: Value| json!({"scopeName": scope, "operator": operator, "values": values});
+    let good = expression("PriorityClass", "In", json!(["high"]));
+    check_spec(select(good), &[]);
+    let at = "spec.scopeSelector.matchExpressions";
+    for (scope, operator, values, wanted) in [
+        (
+            "PriorityClass",
+            "In",
+            json!([]),
+            "values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for \
+             scope selector",
+        ),
+        (
+            "PriorityClass",
+            "Exists",
+            json!(["high"]),
+            r#"values: Invalid value: ["high"]: must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"#,
+        ),
+        (
+            "BestEffort",
+            "DoesNotExist",
+            json!([]),
+            r#"operator: Invalid value: "DoesNotExist": must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"#,
+        ),
+        (
+            "PriorityClass",
+            "Is",
+            json!([]),
+            r#"operator: Invalid value: "Is": not a valid selector operator"#,
+        ),
+        (
+            "Best",
+            "Exists",
+            json!([]),
+            r#"scopeName: Invalid value: "Best": unsupported scope"#,
+        ),
+    ] {
+        let expression = expression(scope, operator, values);
+        check_spec(select(expression), &[&format!("{at}.{wanted}")]);
+    }
+}
+
+/// A namespace's user who may update its quotas took objects out of one by another scope.
+#[test]
+fn scopes_do_not_change() {
+    let old = quota(json!({"hard": {"pods": "1"}, "scopes": ["BestEffort", "Terminating"]}));
+    let same = json!({"spec": {"scopes": ["Terminating", "BestEffort"]}});
+    check_update("resourcequotas", old.clone(), same, &[]);
+    let other = json!({"spec": {"scopes": ["BestEffort"]}});
+    let wanted = r#"spec.scopes: Invalid value: ["BestEffort"]: field is immutable"#;
+    check_update("resourcequotas", old, other, &[wanted]);
+}
