@@ -16,7 +16,14 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Upstream compares by thousandths up to here, and by whole units beyond.
 const MILLI_VALUE_MAX: i64 = i64::MAX / 1000;
 
-/// See the module.
+/// How much is filled into a pod. The annotation that names it cannot be longer.
+const DEFAULTS_BYTES_MAX: usize = 256 << 10;
+
+/// Of more problems than this with one LimitRange, only some are reported.
+const PROBLEMS_MAX: usize = 100;
+
+/// See the module. A pod can have thousands of containers, and a namespace thousands of LimitRanges, so that
+/// others run between two of them.
 #[derive(Debug)]
 pub(super) struct LimitRanger;
 
@@ -45,8 +52,15 @@ impl AdmissionPlugin for LimitRanger {
         cluster: &dyn Cluster,
         attributes: &mut Attributes<'_>,
     ) -> Result<(), AdmissionError> {
+        let mut bytes_left = DEFAULTS_BYTES_MAX;
         for range in limit_ranges(cluster, attributes).await? {
-            set_defaults(&range, attributes.object.to_mut());
+            let pod = attributes.object.to_mut();
+            if set_defaults(&range, pod, &mut bytes_left).is_none() {
+                return Err(attributes.forbidden(format!(
+                    "the defaults of its limit ranges take more than {DEFAULTS_BYTES_MAX} bytes"
+                )));
+            }
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -56,15 +70,18 @@ impl AdmissionPlugin for LimitRanger {
         cluster: &dyn Cluster,
         attributes: &Attributes<'_>,
     ) -> Result<(), AdmissionError> {
-        let problems = match &*attributes.resource.resource {
-            "pods" => pod_problems,
-            _ => claim_problems,
-        };
+        let object = &*attributes.object;
+        let is_pod = attributes.resource.resource == "pods";
+        let amounts = is_pod.then(|| PodAmounts::of(&object["spec"]));
         for range in limit_ranges(cluster, attributes).await? {
-            let problems = problems(&range, &attributes.object);
+            let problems = match &amounts {
+                Some(amounts) => pod_problems(&range, amounts),
+                None => claim_problems(&range, object),
+            };
             if !problems.is_empty() {
                 return Err(attributes.forbidden(aggregate(problems)));
             }
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -104,8 +121,9 @@ fn limits<'a>(range: &'a Value, kind: &str) -> impl Iterator<Item = &'a Value> {
     items(&range["spec"]["limits"]).filter(move |limit| limit["type"] == kind)
 }
 
-/// Fills in what the containers of a pod do not say, and notes that in an annotation.
-fn set_defaults(range: &Value, pod: &mut Value) {
+/// Fills in what the containers of a pod do not say, and notes that in an annotation. Returns nothing if there are
+/// too few `bytes_left` for it.
+fn set_defaults(range: &Value, pod: &mut Value, bytes_left: &mut usize) -> Option<()> {
     let mut changes = Vec::new();
     for (member, noun) in [
         ("containers", "container"),
@@ -118,7 +136,7 @@ fn set_defaults(range: &Value, pod: &mut Value) {
                 ("requests", "defaultRequest", "request"),
                 ("limits", "default", "limit"),
             ] {
-                let names = fill(range, default, container, bound);
+                let names = fill(range, default, container, bound, bytes_left)?;
                 if !names.is_empty() {
                     let names = names.join(", ");
                     changes.push(format!("{names} {word} for {noun} {name}"));
@@ -130,36 +148,65 @@ fn set_defaults(range: &Value, pod: &mut Value) {
         let text = format!("LimitRanger plugin set: {}", changes.join("; "));
         pod["metadata"]["annotations"][ANNOTATION] = text.into();
     }
+    Some(())
 }
 
 /// Fills in one list of a container's resources, and returns what it lacked.
-fn fill(range: &Value, default: &str, container: &mut Value, bound: &str) -> Vec<String> {
+fn fill(
+    range: &Value,
+    default: &str,
+    container: &mut Value,
+    bound: &str,
+    bytes_left: &mut usize,
+) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let defaults = limits(range, "Container").filter_map(|limit| limit[default].as_object());
     for (name, amount) in defaults.flatten() {
         let lacks = container["resources"][bound][name].is_null();
         if lacks {
+            let bytes = name.len() + amount.as_str().map_or(0, str::len);
+            *bytes_left = bytes_left.checked_sub(bytes)?;
             container["resources"][bound][name] = amount.clone();
             names.push(name.clone());
         }
     }
     names.sort();
-    names
+    Some(names)
+}
+
+/// Requests and limits.
+type Amounts = [ResourceList; 2];
+
+/// What the bounds of pods and containers are compared with.
+struct PodAmounts {
+    containers: Vec<Amounts>,
+    total: Amounts,
+}
+
+impl PodAmounts {
+    fn of(spec: &Value) -> Self {
+        let bounds = [Bound::Requests, Bound::Limits];
+        let containers = items(&spec["containers"]).chain(items(&spec["initContainers"]));
+        Self {
+            containers: containers
+                .map(|container| bounds.map(|bound| bound.of(container)))
+                .collect(),
+            total: bounds.map(|bound| of_pod(spec, bound)),
+        }
+    }
 }
 
 /// What is wrong with a pod by one LimitRange.
-fn pod_problems(range: &Value, pod: &Value) -> Vec<String> {
+fn pod_problems(range: &Value, amounts: &PodAmounts) -> Vec<String> {
     let mut problems = Vec::new();
-    let spec = &pod["spec"];
     for limit in limits(range, "Container") {
-        for container in items(&spec["containers"]).chain(items(&spec["initContainers"])) {
-            let bounds = [Bound::Requests, Bound::Limits].map(|bound| bound.of(container));
-            check(limit, "Container", bounds, &mut problems);
+        let bounds = Bounds::of(limit);
+        for amounts in &amounts.containers {
+            bounds.check("Container", amounts, &mut problems);
         }
     }
     for limit in limits(range, "Pod") {
-        let bounds = [Bound::Requests, Bound::Limits].map(|bound| of_pod(spec, bound));
-        check(limit, "Pod", bounds, &mut problems);
+        Bounds::of(limit).check("Pod", &amounts.total, &mut problems);
     }
     problems
 }
@@ -191,22 +238,38 @@ fn claim_problems(range: &Value, claim: &Value) -> Vec<String> {
     problems
 }
 
-fn check(
-    limit: &Value,
-    kind: &str,
-    [requests, limits]: [ResourceList; 2],
-    problems: &mut Vec<String>,
-) {
-    type Check = fn(&Checked<'_>) -> Option<String>;
-    let checks: [(&str, Check); 3] = [
-        ("min", |checked| checked.below_minimum()),
-        ("max", |checked| checked.above_maximum()),
-        ("maxLimitRequestRatio", |checked| checked.above_ratio()),
-    ];
-    for (member, check) in checks {
-        for (name, bound) in parse(&limit[member]) {
-            let (request, limit) = (requests.get(&name), limits.get(&name));
-            problems.extend(check(&Checked::new(kind, &name, &bound, request, limit)));
+/// The bounds of one kind of objects.
+struct Bounds {
+    min: ResourceList,
+    max: ResourceList,
+    ratio: ResourceList,
+}
+
+impl Bounds {
+    fn of(limit: &Value) -> Self {
+        Self {
+            min: parse(&limit["min"]),
+            max: parse(&limit["max"]),
+            ratio: parse(&limit["maxLimitRequestRatio"]),
+        }
+    }
+
+    fn check(&self, kind: &str, [requests, limits]: &Amounts, problems: &mut Vec<String>) {
+        type Check = fn(&Checked<'_>) -> Option<String>;
+        let checks: [(&ResourceList, Check); 3] = [
+            (&self.min, |checked| checked.below_minimum()),
+            (&self.max, |checked| checked.above_maximum()),
+            (&self.ratio, |checked| checked.above_ratio()),
+        ];
+        for (bounds, check) in checks {
+            for (name, bound) in bounds {
+                if problems.len() >= PROBLEMS_MAX {
+                    return;
+                }
+                let (request, limit) = (requests.get(name), limits.get(name));
+                let problem = check(&Checked::new(kind, name, bound, request, limit));
+                problems.extend(problem.filter(|problem| !problems.contains(problem)));
+            }
         }
     }
 }

@@ -184,3 +184,31 @@ async fn what_is_being_deleted_is_let_go() {
     let update = attributes(Operation::Update, claims, &claim, &claim);
     cluster.validate(&LimitRanger, update).await.unwrap();
 }
+
+/// A LimitRange of 1 MiB and a pod of 1 MiB made one of many gigabytes, until the server was out of memory.
+#[tokio::test]
+async fn defaults_do_not_make_a_pod_huge() {
+    let resources = |count: usize| -> Value {
+        let names = (0..count).map(|number| (format!("example.com/r{number}"), json!("1")));
+        names.collect::<serde_json::Map<_, _>>().into()
+    };
+    let containers = |count: usize| {
+        let containers = (0..count).map(|number| json!({"name": format!("c{number}")}));
+        pod(json!({"containers": containers.collect::<Vec<_>>()}))
+    };
+    let wide = cluster(&[json!({"type": "Container", "default": resources(10_000)})]);
+    let refused = wide.create(&LimitRanger, "pods", containers(5_000)).await;
+    assert_eq!(
+        refusal(refused),
+        "pods \"p\" is forbidden: the defaults of its limit ranges take more than 262144 bytes"
+    );
+    wide.create(&LimitRanger, "pods", containers(1))
+        .await
+        .unwrap();
+    let wide = cluster(&[json!({"type": "Container", "max": resources(10_000)})]);
+    let refused = wide.validate_create(&LimitRanger, ("", "pods"), containers(5_000));
+    let problems = refusal(refused.await)
+        .matches(".  No limit is specified")
+        .count();
+    assert_eq!(problems, PROBLEMS_MAX);
+}
