@@ -11,6 +11,9 @@ use crate::schema::Quantity;
 
 const CLASSES: GroupResource<'static> = GroupResource::new("node.k8s.io", "runtimeclasses");
 
+/// How many tolerations are compared with all others before other tasks run.
+const TOLERATIONS_PER_TURN: usize = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RuntimeClass;
@@ -42,7 +45,7 @@ impl AdmissionPlugin for RuntimeClass {
         let own = list(&attributes.object["spec"]["tolerations"]);
         let more = list(&class["scheduling"]["tolerations"]);
         if !more.is_empty() {
-            let merged = merged_tolerations(&[own, more].concat());
+            let merged = merged_tolerations(&[own, more].concat()).await;
             attributes.object.to_mut()["spec"]["tolerations"] = merged.into();
         }
         Ok(())
@@ -146,7 +149,9 @@ fn list(value: &Value) -> Vec<Value> {
 }
 
 /// The tolerations without those that another one includes; of equal ones the first.
-fn merged_tolerations(all: &[Value]) -> Vec<Value> {
+///
+/// Each is compared with each, and there can be a hundred thousand: other tasks run meanwhile.
+async fn merged_tolerations(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (index, toleration) in all.iter().enumerate() {
         let mut later = all[index + 1..].iter();
@@ -154,6 +159,9 @@ fn merged_tolerations(all: &[Value]) -> Vec<Value> {
             || later.any(|other| other != toleration && includes(other, toleration));
         if !is_redundant {
             merged.push(toleration.clone());
+        }
+        if index % TOLERATIONS_PER_TURN == TOLERATIONS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
         }
     }
     merged
@@ -281,8 +289,8 @@ mod tests {
             .unwrap();
     }
 
-    #[test]
-    fn tolerations_are_merged() {
+    #[tokio::test]
+    async fn tolerations_are_merged() {
         let all = json!({"operator": "Exists"});
         let exists = json!({"key": "a", "operator": "Exists"});
         let equal = json!({"key": "a", "operator": "Equal", "value": "1"});
@@ -301,7 +309,17 @@ mod tests {
         ] {
             let given: Vec<Value> = given.into_iter().cloned().collect();
             let expected: Vec<Value> = expected.into_iter().cloned().collect();
-            assert_eq!(merged_tolerations(&given), expected);
+            assert_eq!(merged_tolerations(&given).await, expected);
         }
+    }
+
+    /// One pod with very many tolerations kept the server from doing anything else for minutes.
+    #[tokio::test]
+    async fn other_tasks_run_while_tolerations_are_merged() {
+        let all: Vec<Value> = (0..TOLERATIONS_PER_TURN * 3)
+            .map(|number| json!({"key": format!("k{number}"), "operator": "Exists"}))
+            .collect();
+        let merging = std::pin::pin!(merged_tolerations(&all));
+        assert!(futures::poll!(merging).is_pending());
     }
 }
