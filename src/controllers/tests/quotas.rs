@@ -87,7 +87,7 @@ async fn a_quota_that_is_charged_all_the_time_is_counted() {
     let of_secrets = |expected: &'static str| {
         move |quota: &Value| quota["status"]["used"]["count/secrets"] == expected
     };
-    fixture.until(QUOTA, of_secrets("0")).await;
+    fixture.wait_until(QUOTA, of_secrets("0")).await;
     let busy = async {
         for number in 0.. {
             let map = named(&format!("c{number}"));
@@ -99,7 +99,7 @@ async fn a_quota_that_is_charged_all_the_time_is_counted() {
         fixture.create("secrets", named("a")).await;
         fixture.try_create("secrets", named("b")).await.unwrap_err();
         fixture.delete("secrets/a").await;
-        fixture.until(QUOTA, of_secrets("0")).await;
+        fixture.wait_until(QUOTA, of_secrets("0")).await;
         fixture.create("secrets", named("b")).await;
     };
     tokio::select! {
