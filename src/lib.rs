@@ -1,7 +1,6 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
-// In reading order: the words, the types, the shared heart, the truth, the cache, the resources, what is
-// done about them, the wire, the load on it, the client's half, the process, one within a test.
+// In reading order.
 pub mod api;
 pub mod schema;
 

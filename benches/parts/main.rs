@@ -240,7 +240,7 @@ mod ring {
 /// What it costs a write of a pod to say who manages its fields.
 mod managers {
     use serde_json::Value;
-    use watchet::managed::{Scope, Writer, apply, update};
+    use watchet::managed::{Scope, WriteContext, apply, update};
     use watchet::schema::Types;
 
     use super::*;
@@ -249,8 +249,8 @@ mod managers {
         serde_json::from_slice(&pods::json(7, changes)).expect("it is JSON")
     }
 
-    fn by(name: &str) -> Writer<'_> {
-        Writer {
+    fn by(name: &str) -> WriteContext<'_> {
+        WriteContext {
             name,
             api_version: "v1",
             subresource: None,

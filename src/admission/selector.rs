@@ -10,7 +10,7 @@ use crate::api::LabelSelector;
 /// # Errors
 /// What is wrong with it, for people.
 pub(super) fn read(written: Option<&Written>) -> Result<LabelSelector, String> {
-    written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::of_written)
+    written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::from_meta)
 }
 
 /// Whether `selector` selects the labels of `object`.

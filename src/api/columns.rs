@@ -1,5 +1,5 @@
-//! Columns: the few fields of a resource that selectors may name, and how to read them from JSON
-//! in one pass that builds nothing else. What each resource's columns are is the registry's table.
+//! Field columns: the fields of a resource that a field selector may name, and their extraction
+//! from JSON in one pass. The registry defines the columns of each resource.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,18 +14,17 @@ pub struct FieldColumn {
     pub label: Box<str>,
     /// Another accepted name for it: `spec.host`.
     pub alias: Option<Box<str>>,
-    /// Where the value is in the object's JSON. Strings are taken as they are; numbers and
-    /// booleans as their text; anything else, or nothing, reads as `default`. An empty path is
-    /// nowhere.
+    /// The path of the value in the object's JSON. A string reads as itself, a number or a boolean
+    /// as its text, anything else as `default`. An empty path matches nothing.
     pub path: Box<[Box<str>]>,
-    /// The value of an object that has none (usually empty; `false` for a boolean field).
+    /// The value if the object has none (usually empty; `false` for a boolean field).
     pub default: Box<str>,
-    /// The label of the column whose value is taken when this one's is empty.
+    /// The label of the column that provides the value if this one is empty.
     pub fallback: Option<Box<str>>,
 }
 
 impl FieldColumn {
-    /// A column whose label is also its path, with an empty default.
+    /// Returns a column whose label is also its path, with an empty default.
     pub fn new(label: &str) -> Self {
         Self {
             label: label.into(),
@@ -37,7 +36,7 @@ impl FieldColumn {
     }
 }
 
-/// What a field selector's label refers to.
+/// The field that a selector's label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldRef {
     /// `metadata.name`
@@ -48,7 +47,7 @@ pub enum FieldRef {
     Column(usize),
 }
 
-/// The field label is not one of the resource's.
+/// The resource has no selectable field with this label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("field label not supported: {0}")]
 pub struct UnknownField(pub String);
@@ -58,14 +57,14 @@ pub struct UnknownField(pub String);
 pub struct ColumnSet {
     fields: Box<[FieldColumn]>,
     tree: Node,
-    /// Columns that are empty take the value of another: which, and of which.
+    /// Pairs of column indexes: if the first is empty it takes the value of the second.
     fallbacks: Box<[(usize, usize)]>,
-    /// A few cluster-scoped resources do not know `metadata.namespace`; the others take it.
+    /// A few cluster-scoped resources do not support `metadata.namespace` in selectors.
     without_namespace: bool,
 }
 
 impl ColumnSet {
-    /// The set of these fields; the order fixes their indexes.
+    /// Returns the set of these fields; their order fixes their indexes.
     pub fn new(fields: Vec<FieldColumn>) -> Self {
         let mut tree = Node::default();
         let mut fallbacks = Vec::new();
@@ -84,18 +83,18 @@ impl ColumnSet {
         }
     }
 
-    /// The same, without `metadata.namespace`.
+    /// Returns the set without `metadata.namespace`.
     pub fn without_namespace(mut self) -> Self {
         self.without_namespace = true;
         self
     }
 
-    /// The fields, in index order.
+    /// Returns the fields in index order.
     pub fn fields(&self) -> &[FieldColumn] {
         &self.fields
     }
 
-    /// Which field `label` names.
+    /// Returns the field that `label` names.
     ///
     /// # Errors
     /// [`UnknownField`] when the resource has no such selectable field.
@@ -114,7 +113,7 @@ impl ColumnSet {
         }
     }
 
-    /// The values of an object of which nothing was read yet.
+    /// Returns the default values; `member` replaces them while the object is read.
     pub(super) fn values(&self) -> Values<'_> {
         let defaults = self.fields.iter().map(|f| Cow::Borrowed(&*f.default));
         Values {
@@ -131,7 +130,7 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// What reads the value of the object's member `name`, if a column is in there.
+    /// Returns the visitor for the object's member `name` if it contains a column.
     pub(super) fn member(&mut self, name: &str) -> Option<Extract<'a, '_>> {
         Some(Extract {
             node: self.set.tree.child(name)?,
@@ -139,7 +138,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// By index of the column.
+    /// Returns the values by column index.
     pub(super) fn finish(mut self) -> Vec<Cow<'a, str>> {
         for (empty, source) in &self.set.fallbacks {
             if self.texts[*empty].is_empty() {
@@ -181,7 +180,7 @@ impl Node {
     }
 }
 
-/// Walks one JSON value beside one node of the tree, filling in the values it meets.
+/// Visits one JSON value together with its node of the path tree and stores column values.
 pub(super) struct Extract<'a, 'v> {
     node: &'a Node,
     values: &'v mut Vec<Cow<'a, str>>,
@@ -265,7 +264,7 @@ impl<'a> Visitor<'a> for Extract<'a, '_> {
     }
 }
 
-/// Reads an object's member name and finds the node of that name, without keeping the name.
+/// Deserializes a member name and finds its node without allocating the name.
 struct FindChild<'a>(&'a Node);
 
 impl<'de, 'a> DeserializeSeed<'de> for FindChild<'a> {

@@ -1,5 +1,5 @@
-//! Continue tokens (KEP-365): where a paged list goes on, and at which revision. The text is
-//! upstream's form, so that a token outlives a restart and works on another replica.
+//! Continue tokens (KEP-365): the start key of the next page and the resourceVersion of the list.
+//! The encoding is upstream's, so a token works after a restart and on another replica.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,16 +9,17 @@ use super::ResourceVersion;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// A place in a list: everything from `start` on, as of `resource_version`.
+/// The position of a list's next page: everything from `start` on, at `resource_version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision of the first page; `None` goes on at the latest one (a token's `rv: -1`).
+    /// The resourceVersion of the first page; `None` continues at the latest one (`rv: -1` in the
+    /// token).
     pub resource_version: Option<ResourceVersion>,
-    /// The first key of the next page, relative to the list's prefix, not inclusive of what was
-    /// sent: the last key sent and a NUL.
+    /// The first key of the next page, relative to the list's prefix: the last key sent and a NUL
+    /// byte.
     pub start: String,
-    /// How many objects of the list come from there on, when that is known: so that no page has to
-    /// count them again.
+    /// The number of remaining objects from `start` on, if known, so that later pages need not
+    /// count them.
     pub remaining: Option<u64>,
 }
 
@@ -34,13 +35,13 @@ struct Wire {
     rv: i64,
     #[serde(default)]
     start: String,
-    /// Upstream's name for it, in its newest versions; older ones pass over it.
+    /// The remaining count. Newer upstream versions write it under this name, older ones ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rc: Option<u64>,
 }
 
 impl ContinueToken {
-    /// The token's text: unpadded URL-safe base64 of its JSON.
+    /// Returns the unpadded URL-safe base64 of the token's JSON.
     pub fn encode(&self) -> String {
         let rv = self.resource_version.map_or(-1, |rv| rv.get() as i64);
         let wire = Wire {
@@ -53,12 +54,12 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(json)
     }
 
-    /// Reads a token.
+    /// Decodes a token.
     ///
     /// # Errors
-    /// [`InvalidContinueToken`]: not base64, not JSON, another version, a zero revision, an empty
-    /// start or one that is no clean path and so might lead out of the prefix. One leading slash is
-    /// no part of it.
+    /// [`InvalidContinueToken`] if the text is not base64 or JSON, has another version, a zero
+    /// revision, an empty start key, or a start key with an empty, `.` or `..` segment, which could
+    /// leave the prefix. One leading slash is removed.
     pub fn decode(text: &str) -> Result<Self, InvalidContinueToken> {
         let json = URL_SAFE_NO_PAD
             .decode(text)
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trip_and_refusals() {
+    fn round_trip_and_invalid_tokens() {
         for rv in [None, Some(ResourceVersion::new(7))] {
             let token = ContinueToken {
                 resource_version: rv,
@@ -117,13 +118,13 @@ mod tests {
             encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a/"}"#),
         ] {
             let error = ContinueToken::decode(&bad).unwrap_err().to_string();
-            let words = "invalid continue token: continue key is not valid: ";
-            assert!(error.starts_with(words), "{bad}: {error}");
+            let prefix = "invalid continue token: continue key is not valid: ";
+            assert!(error.starts_with(prefix), "{bad}: {error}");
         }
     }
 
     #[test]
-    fn the_text_is_upstreams() {
+    fn encoding_equals_upstream() {
         let token = ContinueToken {
             resource_version: Some(ResourceVersion::new(7)),
             start: "a\0".to_owned(),

@@ -1,9 +1,9 @@
-//! Durations as Go writes them (`5m0s`, `1h30m`, `250ms`), because that is what upstream's flags and
-//! query parameters take. It parses text; what a duration is for, and its bounds, is told elsewhere.
+//! Parses Go durations (`5m0s`, `1h30m`, `250ms`), the format of upstream's flags and query
+//! parameters.
 
 use std::time::Duration;
 
-/// Units, longest spelling first among those that share a beginning; with their nanoseconds.
+/// Units in nanoseconds; of units with a common prefix the longest is first.
 const UNITS: [(&str, f64); 8] = [
     ("ns", 1.0),
     ("us", 1e3),
@@ -15,7 +15,7 @@ const UNITS: [(&str, f64); 8] = [
     ("h", 3600e9),
 ];
 
-/// Parses a Go duration that is not negative. `None` when it is none, or longer than Go's can be
+/// Parses a non-negative Go duration. Returns `None` if the text is not one or exceeds Go's maximum
 /// (about 292 years).
 pub fn parse_go_duration(text: &str) -> Option<Duration> {
     let text = text.strip_prefix('+').unwrap_or(text);

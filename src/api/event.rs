@@ -1,6 +1,5 @@
-//! Watch events as a client sees them: a type and an object at a version. An event also holds its
-//! encoded frame, so that it is encoded once however many clients watch; how a frame reaches a
-//! socket is the business of `http`.
+//! Watch events: an event type and an object at a resourceVersion. An event caches its encoded
+//! frames, so that each encoding is computed once for all watchers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,12 +15,12 @@ pub enum EventType {
     Added,
     /// The object changed and still matches.
     Modified,
-    /// The object is gone, or matches no longer; the body is its last matching state.
+    /// The object was deleted or no longer matches; the event carries its last matching state.
     Deleted,
 }
 
 impl EventType {
-    /// The wire's word.
+    /// Returns the value of `type` in the watch event.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -31,18 +30,18 @@ impl EventType {
     }
 }
 
-/// One change as told to every watcher that sees it the same way.
+/// One watch event, shared by all watchers that receive it with this type.
 #[derive(Debug)]
 pub struct WatchEvent {
     event_type: EventType,
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
     frame: OnceLock<Bytes>,
-    /// Frames in other representations, few and rarely any, so that an event stays small.
+    /// Frames in encodings other than JSON.
     other_frames: Mutex<Vec<SharedFrame>>,
 }
 
-/// A frame in the representation `format`, good while `stamp` is the one asked for.
+/// A cached frame in the encoding `format`, valid for requests with the same `stamp`.
 #[derive(Debug)]
 struct SharedFrame {
     format: u32,
@@ -51,7 +50,7 @@ struct SharedFrame {
 }
 
 impl WatchEvent {
-    /// The event `event_type` about `object`, whose resource version is the event's.
+    /// Returns the event `event_type` for `object`, whose resourceVersion is the event's.
     pub fn new(event_type: EventType, object: Arc<Object>) -> Self {
         Self {
             event_type,
@@ -62,50 +61,52 @@ impl WatchEvent {
         }
     }
 
-    /// The same of an object that was `previous` before.
+    /// Sets the object's state before the change.
     pub fn after(self, previous: Option<Arc<Object>>) -> Self {
         Self { previous, ..self }
     }
 
-    /// The object before the change, where that is known.
+    /// Returns the object's state before the change, if known.
     pub fn previous(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()
     }
 
-    /// What happened.
+    /// Returns the event's type.
     pub fn event_type(&self) -> EventType {
         self.event_type
     }
 
-    /// The object after the change; for `Deleted` its last state, at the version of the deletion.
+    /// Returns the object after the change; for `Deleted` its last state at the resourceVersion of
+    /// the deletion.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// The version of the event.
+    /// Returns the event's resourceVersion.
     pub fn resource_version(&self) -> ResourceVersion {
         self.object.resource_version()
     }
 
-    /// The JSON frame `{"type":…,"object":…}` and a newline, made once and shared.
+    /// Returns the JSON frame `{"type":…,"object":…}` and a newline; all callers share the bytes.
     pub fn json_frame(&self) -> Bytes {
         self.frame
             .get_or_init(|| self.object.json_frame(self.event_type))
             .clone()
     }
 
-    /// The frame in another representation, shared by all who ask with the same `format` and
-    /// `stamp`. The numbers are the caller's: a format is a representation, and a stamp says what
-    /// else the bytes depend on (the second in which ages were told; 0 when nothing). A frame of an
-    /// older stamp is forgotten. `make` runs under the event's lock, so that it runs once.
+    /// Returns the frame in another encoding, shared by all callers with the same `format` and
+    /// `stamp`. The caller defines both numbers: a format is an encoding, and a stamp stands for
+    /// other input of the bytes (the second in which a Table's ages were computed; 0 if none). A
+    /// frame with a newer stamp replaces the older one. `encode` runs under the event's lock, so that
+    /// it runs once.
     ///
     /// # Errors
-    /// Those of `make`; nothing is kept then.
+    /// Returns the error of `encode`; nothing is cached then.
     pub fn frame_as<E>(
         &self,
         format: u32,
         stamp: i64,
-        make: impl FnOnce() -> Result<Bytes, E>,
+        encode: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
         let mut frames = self.other_frames.lock();
         let place = frames.iter().position(|frame| frame.format == format);
@@ -117,7 +118,7 @@ impl WatchEvent {
         let frame = SharedFrame {
             format,
             stamp,
-            bytes: make()?,
+            bytes: encode()?,
         };
         let bytes = frame.bytes.clone();
         match place {
@@ -127,7 +128,7 @@ impl WatchEvent {
         Ok(bytes)
     }
 
-    /// Lets go of the frames that [`Self::frame_as`] keeps; the next who asks makes them again.
+    /// Drops the frames that [`Self::frame_as`] caches.
     pub fn forget_frames(&self) {
         *self.other_frames.lock() = Vec::new();
     }
@@ -139,7 +140,7 @@ mod tests {
     use crate::api::{ColumnSet, ObjectKey};
 
     #[test]
-    fn wc_197_a_frame_of_a_format_is_made_once_per_stamp() {
+    fn wc_197_frame_is_encoded_once_per_format_and_stamp() {
         let object = Object::decode(
             ObjectKey::from("a"),
             ResourceVersion::new(1),
@@ -148,21 +149,21 @@ mod tests {
             &ColumnSet::default(),
         );
         let event = WatchEvent::new(EventType::Added, Arc::new(object.unwrap()));
-        let mut made = 0;
-        let mut ask = |format, stamp| {
-            let make = || {
-                made += 1;
+        let mut encoded = 0;
+        let mut frame = |format, stamp| {
+            let encode = || {
+                encoded += 1;
                 Ok::<_, ()>(Bytes::from(format!("{format} {stamp}")))
             };
-            event.frame_as(format, stamp, make).unwrap()
+            event.frame_as(format, stamp, encode).unwrap()
         };
-        assert_eq!(ask(1, 10), "1 10");
-        assert_eq!(ask(1, 10), "1 10");
-        assert_eq!(ask(2, 10), "2 10");
-        assert_eq!(ask(1, 11), "1 11");
+        assert_eq!(frame(1, 10), "1 10");
+        assert_eq!(frame(1, 10), "1 10");
+        assert_eq!(frame(2, 10), "2 10");
+        assert_eq!(frame(1, 11), "1 11");
         event.forget_frames();
-        assert_eq!(ask(2, 10), "2 10");
-        assert_eq!(made, 4);
+        assert_eq!(frame(2, 10), "2 10");
+        assert_eq!(encoded, 4);
         assert_eq!(event.frame_as(3, 0, || Err("no")), Err("no"));
     }
 }

@@ -1,9 +1,9 @@
-//! Field selectors: the grammar of `fieldSelector=`. Which labels a resource knows, and the verdict
-//! on an object, are in `columns` and `predicate`.
+//! Parses `fieldSelector=`. `columns` resolves the labels for a resource, and `predicate` matches
+//! objects.
 
 use std::fmt;
 
-/// A conjunction of terms as written, not yet checked against a resource.
+/// A conjunction of parsed terms, not yet resolved for a resource.
 ///
 /// ```
 /// use watchet::api::FieldSelector;
@@ -12,7 +12,7 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
-    /// The terms, in the order written.
+    /// The terms in the order of the text.
     pub terms: Vec<FieldTerm>,
 }
 
@@ -21,7 +21,7 @@ pub struct FieldSelector {
 pub struct FieldTerm {
     /// The field's label.
     pub field: Box<str>,
-    /// How it compares.
+    /// The comparison.
     pub operator: FieldOperator,
     /// The value, unescaped.
     pub value: Box<str>,
@@ -47,12 +47,12 @@ pub struct InvalidFieldSelector {
 }
 
 impl FieldSelector {
-    /// Whether it has no terms.
+    /// Returns true if there are no terms.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The value that the selector pins `field` to with `=`, if it does.
+    /// Returns the value that the selector requires of `field` with `=`, if any.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let pins = |t: &&FieldTerm| &*t.field == field && t.operator == FieldOperator::Equals;
         self.terms.iter().find(pins).map(|t| &*t.value)
@@ -93,7 +93,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash precedes.
+/// Splits at unescaped commas.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -1,5 +1,5 @@
-//! Keys: where an object lives. `ObjectKey` names it inside its resource (`ns/name` or `name`);
-//! `StorageKey` names it in the whole store (`/pods/ns/name`). Neither knows which resource it is.
+//! Object keys and storage keys. `ObjectKey` (`ns/name` or `name`) identifies an object within its
+//! resource; `StorageKey` (`/pods/ns/name`) identifies it in storage.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// `<namespace>/<name>`, or `<name>` for a cluster-scoped object. Cheap to clone.
 ///
-/// Keys order as their text does, which is also the order of the storage keys they came from.
+/// Keys are ordered by their text, as storage keys are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// The key of `name` in `namespace` (`None` for a cluster-scoped object).
+    /// Returns the key of `name` in `namespace` (`None` for a cluster-scoped object).
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             Some(namespace) => Self(format!("{namespace}/{name}").into()),
@@ -20,17 +20,17 @@ impl ObjectKey {
         }
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name: what follows the last `/`.
+    /// Returns the name: the text after the last `/`.
     pub fn name(&self) -> &str {
         self.0.rsplit_once('/').map_or(&self.0, |(_, name)| name)
     }
 
-    /// The namespace, empty for a cluster-scoped object.
+    /// Returns the namespace, or an empty string for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.0
             .rsplit_once('/')
@@ -62,12 +62,12 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// A key, or a prefix ending in `/`, in the store: begins with `/`, has no empty, `.` or `..`
-/// segment. The store's own root (`/registry`) is not part of it: each back end adds its own.
+/// A key, or a prefix that ends in `/`. It begins with `/` and has no empty, `.` or `..` segment.
+/// The root of the store (`/registry`) is not part of it: the back end adds it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StorageKey(Arc<str>);
 
-/// Why a text is not a [`StorageKey`].
+/// The text is not a [`StorageKey`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// `""` or `"/"`.
@@ -79,10 +79,10 @@ pub enum InvalidKey {
 }
 
 impl StorageKey {
-    /// Checks `text`, which may end in `/` when it is meant as a prefix.
+    /// Validates `text`, which ends in `/` if it is a prefix.
     ///
     /// # Errors
-    /// [`InvalidKey`] by the rules of the type.
+    /// Returns [`InvalidKey`] for the reasons that its variants list.
     pub fn new(text: &str) -> Result<Self, InvalidKey> {
         if text.is_empty() || text == "/" {
             return Err(InvalidKey::Empty);
@@ -99,17 +99,17 @@ impl StorageKey {
         Ok(Self(text.into()))
     }
 
-    /// The key as text, with its leading `/`.
+    /// Returns the key as text, with its leading `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this names a range (`/pods/`) and not one object.
+    /// Returns true if this is a prefix (`/pods/`), not the key of one object.
     pub fn is_prefix(&self) -> bool {
         self.0.ends_with('/')
     }
 
-    /// Whether `key` lies under this prefix (or is this key, when it is no prefix).
+    /// Returns true if `key` has this prefix, or equals this key if this is not a prefix.
     pub fn covers(&self, key: &str) -> bool {
         if self.is_prefix() {
             key.starts_with(&*self.0)
@@ -118,7 +118,7 @@ impl StorageKey {
         }
     }
 
-    /// The rest of `key` below this prefix: `/pods/` and `/pods/ns/a` give `ns/a`.
+    /// Returns the part of `key` after this prefix: `/pods/` and `/pods/ns/a` give `ns/a`.
     pub fn strip<'a>(&self, key: &'a str) -> Option<&'a str> {
         if self.is_prefix() {
             key.strip_prefix(&*self.0)
@@ -127,10 +127,10 @@ impl StorageKey {
         }
     }
 
-    /// The key of `rest` below this prefix.
+    /// Appends `rest` to this prefix.
     ///
     /// # Errors
-    /// [`InvalidKey`] when `rest` has a bad segment.
+    /// Returns [`InvalidKey`] if `rest` has an invalid segment.
     pub fn join(&self, rest: &str) -> Result<Self, InvalidKey> {
         Self::new(&format!("{}/{rest}", self.0.trim_end_matches('/')))
     }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storage_keys_refuse_bad_segments() {
+    fn storage_keys_reject_invalid_segments() {
         for good in [
             "/pods/",
             "/pods/default/a",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_never_covers_a_longer_name() {
+    fn prefix_does_not_cover_longer_name() {
         let foo = StorageKey::new("/pods/foo/").unwrap();
         assert!(foo.covers("/pods/foo/a"));
         assert!(!foo.covers("/pods/foobar/a"));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn object_keys_split() {
+    fn object_keys_split_into_namespace_and_name() {
         let key = ObjectKey::new(Some("ns"), "a");
         assert_eq!((key.namespace(), key.name()), ("ns", "a"));
         let key = ObjectKey::new(None, "node-1");

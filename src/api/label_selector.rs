@@ -1,12 +1,12 @@
-//! Label selectors: the grammar of `labelSelector=` and its verdict on a set of labels. What else
-//! narrows a list (fields, namespace, name) is put together in `predicate`.
+//! Parses `labelSelector=` and matches label sets. `predicate` combines it with the other selectors
+//! of a request.
 
 use std::fmt;
 
-use super::labels::Marks;
+use super::labels::LabelFilter;
 use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_label_text};
 
-/// A conjunction of requirements; the empty one matches everything.
+/// A conjunction of requirements. The empty selector matches everything.
 ///
 /// ```
 /// use watchet::api::LabelSelector;
@@ -17,8 +17,8 @@ use super::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_subdomain, is_
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
-    /// Of what every set of labels that it selects must have.
-    marks: Marks,
+    /// Bits that every matching label set has.
+    filter: LabelFilter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,9 +33,9 @@ enum Operator {
     DoesNotExist,
     Equals(Box<str>),
     NotEquals(Box<str>),
-    /// In order, each once.
+    /// Sorted and unique.
     In(Vec<Box<str>>),
-    /// The same.
+    /// Sorted and unique.
     NotIn(Vec<Box<str>>),
     GreaterThan(i64),
     LessThan(i64),
@@ -52,28 +52,29 @@ pub struct InvalidLabelSelector {
 }
 
 impl LabelSelector {
-    /// Whether it matches everything.
+    /// Returns true if the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether every requirement holds for the labels that `value_of` looks up.
+    /// Returns true if every requirement holds for the labels that `value_of` looks up.
     pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
             .iter()
             .all(|r| r.operator.holds(value_of(&r.key)))
     }
 
-    /// The same of labels with these marks; most that are not selected cost no look at them.
+    /// Like [`Self::matches`], but first compares `filter`, which rejects most objects without
+    /// reading labels.
     pub(super) fn selects<'a>(
         &self,
-        marks: Marks,
+        filter: LabelFilter,
         value_of: impl Fn(&str) -> Option<&'a str>,
     ) -> bool {
-        marks.may_have(self.marks) && self.matches(value_of)
+        filter.may_contain(self.filter) && self.matches(value_of)
     }
 
-    /// The value that the selector pins `key` to with `=`, if it does.
+    /// Returns the value that the selector requires of `key` with `=`, if any.
     pub fn exact(&self, key: &str) -> Option<&str> {
         self.requirements.iter().find_map(|r| match &r.operator {
             Operator::Equals(value) if &*r.key == key => Some(&**value),
@@ -83,17 +84,19 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    /// Of what labels must have for it to hold.
-    fn marks(&self) -> Marks {
-        let key = Marks::of_key(&self.key);
+    /// Returns the bits that every matching label set has.
+    fn filter(&self) -> LabelFilter {
+        let key = LabelFilter::of_key(&self.key);
         match &self.operator {
             Operator::Exists | Operator::GreaterThan(_) | Operator::LessThan(_) => key,
-            Operator::Equals(value) => key.with(Marks::of(&self.key, value)),
+            Operator::Equals(value) => key.with(LabelFilter::of(&self.key, value)),
             Operator::In(values) => {
-                let pairs = values.iter().map(|value| Marks::of(&self.key, value));
-                key.with(pairs.fold(Marks::ALL, Marks::shared))
+                let pairs = values.iter().map(|value| LabelFilter::of(&self.key, value));
+                key.with(pairs.fold(LabelFilter::ALL, LabelFilter::shared))
             }
-            Operator::DoesNotExist | Operator::NotEquals(_) | Operator::NotIn(_) => Marks::NONE,
+            Operator::DoesNotExist | Operator::NotEquals(_) | Operator::NotIn(_) => {
+                LabelFilter::NONE
+            }
         }
     }
 }
@@ -106,18 +109,18 @@ impl Operator {
             Self::DoesNotExist => value.is_none(),
             Self::Equals(want) => value == Some(want),
             Self::NotEquals(want) => value != Some(want),
-            Self::In(wants) => value.is_some_and(|v| is_among(wants, v)),
-            Self::NotIn(wants) => !value.is_some_and(|v| is_among(wants, v)),
+            Self::In(values) => value.is_some_and(|v| is_among(values, v)),
+            Self::NotIn(values) => !value.is_some_and(|v| is_among(values, v)),
             Self::GreaterThan(bound) => number().is_some_and(|n| n > *bound),
             Self::LessThan(bound) => number().is_some_and(|n| n < *bound),
         }
     }
 }
 
-/// Whether `value` is one of `wants`, which are in order: a request can name thousands, and is held
-/// against every object.
-fn is_among(wants: &[Box<str>], value: &str) -> bool {
-    wants.binary_search_by(|want| (**want).cmp(value)).is_ok()
+/// Returns true if `values`, which is sorted, contains `value`. A binary search: a request can list
+/// thousands of values, and each object is compared with them.
+fn is_among(values: &[Box<str>], value: &str) -> bool {
+    values.binary_search_by(|want| (**want).cmp(value)).is_ok()
 }
 
 impl fmt::Display for LabelSelector {
@@ -150,9 +153,9 @@ impl std::str::FromStr for LabelSelector {
         parser
             .selector()
             .map(|requirements| Self {
-                marks: requirements
+                filter: requirements
                     .iter()
-                    .fold(Marks::NONE, |marks, r| marks.with(r.marks())),
+                    .fold(LabelFilter::NONE, |filter, r| filter.with(r.filter())),
                 requirements,
             })
             .map_err(|problem| InvalidLabelSelector {
@@ -262,7 +265,7 @@ impl<'a> Parser<'a> {
             .map_err(|_| format!("{word:?}: for '>' and '<' the value must be an integer"))
     }
 
-    /// The longest run without white space or a character of the grammar; may be empty.
+    /// Returns the longest run without white space or characters of the grammar; may be empty.
     fn word(&mut self) -> &'a str {
         let end = self
             .rest
@@ -298,7 +301,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A label key: `[dns-subdomain/]name`, the name at most 63 characters.
+/// Validates a label key: `[dns-subdomain/]name`, the name at most 63 characters.
 pub(super) fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -319,7 +322,7 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A label value, which may be empty.
+/// Validates a label value, which may be empty.
 pub(super) fn check_value(value: &str) -> Result<(), String> {
     if value.is_empty() || (is_label_text(value) && value.len() <= LABEL_LENGTH_MAX) {
         return Ok(());
@@ -335,8 +338,8 @@ mod tests {
 
     fn check(selector: &str, labels: &[(&str, &str)], expect: bool) {
         let parsed: LabelSelector = selector.parse().unwrap();
-        let verdict = parsed.matches(|k| labels.iter().find(|(l, _)| *l == k).map(|(_, v)| *v));
-        assert_eq!(verdict, expect, "{selector} on {labels:?}");
+        let matched = parsed.matches(|k| labels.iter().find(|(l, _)| *l == k).map(|(_, v)| *v));
+        assert_eq!(matched, expect, "{selector} on {labels:?}");
         let canonical = parsed.to_string();
         assert_eq!(
             canonical.parse::<LabelSelector>().unwrap(),
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_say_why() {
+    fn invalid_selectors_return_the_reason() {
         for bad in [
             "=",
             "a b",

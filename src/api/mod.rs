@@ -1,5 +1,5 @@
-//! The words every room speaks: objects, keys, resource versions, watch events, selectors, options
-//! and the wire's `Status`. It is plain data and parsing; it knows no storage, no cache, no HTTP.
+//! Data types of the API: objects, keys, resourceVersions, watch events, selectors, request options
+//! and `Status`. Plain data and parsing, without storage, cache or HTTP.
 
 mod audit;
 mod columns;
@@ -10,6 +10,7 @@ mod field_selector;
 mod key;
 mod label_selector;
 mod labels;
+mod meta_selector;
 pub mod names;
 mod object;
 mod options;
@@ -20,7 +21,6 @@ mod shard_selector;
 mod status;
 mod user;
 mod warnings;
-mod written_selector;
 
 pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};

@@ -1,31 +1,31 @@
-//! The characters of names: DNS labels and subdomains, the names and values of labels; and how a name is
-//! made from `generateName`. What a name may be of is checked in `registry`.
+//! Syntax of names (DNS labels, DNS subdomains, label keys and values) and name generation from
+//! `generateName`. The rules of each resource are in `registry`.
 
 /// The longest DNS label, and the longest name or value of a label.
 pub const LABEL_LENGTH_MAX: usize = 63;
 /// The longest DNS subdomain.
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 
-/// How much of `generateName` is kept: a label's length less the suffix.
+/// Maximum number of bytes taken from `generateName`: a label's length less the suffix.
 const GENERATED_BASE_MAX: usize = LABEL_LENGTH_MAX - SUFFIX_LENGTH;
 const SUFFIX_LENGTH: usize = 5;
-/// No vowels, and nothing that reads as one: no words, and no taking one letter for another.
+/// Has no vowels and no characters that resemble one another, as upstream's alphabet.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Whether `text` is made as a DNS label is, whatever its length: lower-case letters, digits and `-`,
-/// with a letter or digit at both ends.
+/// Returns true if `text` has the syntax of a DNS label, regardless of length: lower-case letters,
+/// digits and `-`, with a letter or digit at both ends.
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// Whether `text` is DNS labels with dots between, whatever its length.
+/// Returns true if `text` consists of DNS labels separated by dots, regardless of length.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.split('.').all(is_dns_label)
 }
 
-/// Whether `text` is made as a label's name or value is, whatever its length: letters, digits, `-`, `_`
-/// and `.`, with a letter or digit at both ends.
+/// Returns true if `text` has the syntax of a label's name or value, regardless of length: letters,
+/// digits, `-`, `_` and `.`, with a letter or digit at both ends.
 pub fn is_label_text(text: &str) -> bool {
     let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
     text.bytes()
@@ -34,7 +34,7 @@ pub fn is_label_text(text: &str) -> bool {
         && end(text.bytes().last())
 }
 
-/// A name that begins with `base`, of at most 63 bytes (§1.4).
+/// Returns a name of at most 63 bytes: `base`, truncated, and a random suffix of five characters.
 pub fn generate(base: &str) -> String {
     let mut end = base.len().min(GENERATED_BASE_MAX);
     while !base.is_char_boundary(end) {
@@ -44,7 +44,8 @@ pub fn generate(base: &str) -> String {
 }
 
 fn suffix() -> String {
-    // Bytes above the largest multiple of the alphabet's length would make some letters likelier.
+    // Bytes above the largest multiple of the alphabet's length are skipped: they would bias the
+    // result.
     let fair = (256 / SUFFIX_ALPHABET.len() * SUFFIX_ALPHABET.len()) as u16;
     let mut suffix = String::with_capacity(SUFFIX_LENGTH);
     loop {
@@ -68,7 +69,7 @@ mod tests {
 
     /// WC-011
     #[test]
-    fn a_generated_name_is_base_and_five_letters() {
+    fn generated_name_is_base_and_five_characters() {
         let name = generate("web-");
         assert_eq!((name.len(), &name[..4]), (9, "web-"));
         assert!(name[4..].bytes().all(|b| SUFFIX_ALPHABET.contains(&b)));

@@ -1,9 +1,9 @@
-//! `Object`: one version of one object as the cache holds it, which is its JSON bytes, once, plus
-//! the few columns that selection needs. It is never parsed again on a read.
+//! `Object`: one version of one object as the cache stores it: its JSON bytes and the columns that
+//! selectors need. Reads never parse it.
 //!
 //! # Layout
 //!
-//! The bytes begin with a whole watch frame, because a frame is what they are most often sent as:
+//! The bytes start with a complete watch frame, the most frequent encoding:
 //!
 //! ```text
 //! {"type":"MODIFIED","object":{"apiVersion":…,"metadata":{"resourceVersion":"7",…},…}}\n…    …
@@ -11,10 +11,11 @@
 //!                                                                                    ^ aside
 //! ```
 //!
-//! so a list takes a slice of the middle, and the usual event takes the frame; neither copies. A column
-//! is a place in those bytes, and so costs eight more: most of their texts stand in the body. Those that
-//! do not (escaped ones, defaults) are set aside after the frame. The columns are the uid, key and value
-//! of each label, sorted by key, and the fields, by index of the resource's [`ColumnSet`].
+//! A list copies a slice of the middle and the usual event sends the frame; neither re-encodes. A
+//! column is an offset and a length in those bytes and takes eight bytes at the end; most column
+//! texts are part of the body, the others (escaped texts, defaults) follow the frame (`aside`). The
+//! columns are the uid, key and value of each label, sorted by key, and the fields, in the order of
+//! the resource's [`ColumnSet`].
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memchr2;
 
-use super::labels::Marks;
+use super::labels::LabelFilter;
 use super::scan::scan;
 use super::{ColumnSet, EventType, FieldRef, LabelSelector, ObjectKey, ResourceVersion};
 
@@ -44,17 +45,17 @@ pub struct Object {
     resource_version: ResourceVersion,
     bytes: Bytes,
     frame_len: u32,
-    /// Where the columns begin.
+    /// Offset of the first column.
     columns_at: u32,
-    /// The type that the frame tells.
+    /// The event type in the frame.
     event_type: EventType,
-    /// The member that was spliced in, empty at zero.
+    /// The spliced `resourceVersion` member; empty if the version is zero.
     version: Span,
-    marks: Marks,
+    label_filter: LabelFilter,
     label_count: u32,
 }
 
-/// A place in an object's bytes.
+/// A range of an object's bytes.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     at: u32,
@@ -88,7 +89,7 @@ impl Span {
         at..at + self.len as usize
     }
 
-    /// The same text after what is before it has changed.
+    /// Returns the span of the same text after the bytes before it changed.
     fn moved(self, to: impl Fn(usize) -> usize) -> Self {
         let Range { start, end } = self.range();
         let moved = to(start);
@@ -96,7 +97,7 @@ impl Span {
     }
 }
 
-/// Of bytes of one object, which are far fewer than 4 GiB: no back end takes so many.
+/// Converts a length of one object's bytes, which is far below 4 GiB in every back end.
 fn narrow(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("an object is smaller than 4 GiB")
 }
@@ -105,19 +106,19 @@ fn narrow(bytes: usize) -> u32 {
 #[derive(Debug, thiserror::Error)]
 #[error("undecodable object {key}: {source}")]
 pub struct DecodeError {
-    /// Which object.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// What is wrong with it.
+    /// The JSON error.
     #[source]
     pub source: serde_json::Error,
 }
 
 impl Object {
-    /// The object that storage holds as `stored` at revision `at`, about which `event_type` is told.
-    /// At zero it is stored nowhere (a dry run's) and its body names no version.
+    /// Decodes the value `stored` at revision `at`, with the frame of an `event_type` event. If
+    /// `at` is zero (a dry run) the body has no resourceVersion.
     ///
     /// # Errors
-    /// [`DecodeError`] when `stored` is not a JSON object with an object `metadata`.
+    /// Returns [`DecodeError`] if `stored` is not a JSON object with an object `metadata`.
     pub fn decode(
         key: ObjectKey,
         at: ResourceVersion,
@@ -145,7 +146,7 @@ impl Object {
             return Self::read(key, at, event_type, &line, columns);
         }
         if scanned.has_version {
-            // Not ours: everything written here has it blanked. Tolerated, at a price.
+            // Another API server wrote it: this server never stores the member.
             let blanked = without_resource_version(stored)?;
             return Self::read(key, at, event_type, &blanked, columns);
         }
@@ -159,14 +160,16 @@ impl Object {
             }
         };
         let mut texts = vec![place(&scanned.uid)];
-        let mut marks = Marks::NONE;
+        let mut label_filter = LabelFilter::NONE;
         for (name, value) in &scanned.labels {
             texts.extend([place(name), place(value)]);
-            marks = marks.with(Marks::of_key(name)).with(Marks::of(name, value));
+            label_filter = label_filter
+                .with(LabelFilter::of_key(name))
+                .with(LabelFilter::of(name, value));
         }
         texts.extend(scanned.fields.iter().map(|field| place(field)));
 
-        let metadata = offset_within(stored, scanned.metadata).expect("it is a part of it");
+        let metadata = offset_within(stored, scanned.metadata).expect("it is a slice");
         let (before, after) = stored.split_at(metadata + 1);
         let splice = Splice::new(event_type, before, at, after);
         let (version, frame_len) = (splice.version(), splice.frame_len());
@@ -182,31 +185,31 @@ impl Object {
             event_type,
             frame_len: narrow(frame_len),
             columns_at: narrow(frame_len + aside.len()),
-            marks,
+            label_filter,
             label_count: narrow(scanned.labels.len()),
             bytes: splice.with(&aside, texts),
             version: Span::new(version),
         })
     }
 
-    /// Where the object is inside its resource.
+    /// Returns the object's key within its resource.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// The version of these bytes.
+    /// Returns the object's resourceVersion.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// `metadata.uid`, empty when there is none.
+    /// Returns `metadata.uid`, or an empty string.
     pub fn uid(&self) -> &str {
         self.text(0)
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        // They are in the order of their names. Most have few, but nothing bounds them.
+        // Labels are sorted. Their number is unbounded, hence a binary search.
         let (mut from, mut to) = (0, self.label_count as usize);
         while from < to {
             let middle = from.midpoint(to);
@@ -220,12 +223,12 @@ impl Object {
         None
     }
 
-    /// Whether the selector selects its labels.
+    /// Returns true if the selector matches the object's labels.
     pub fn is_selected_by(&self, selector: &LabelSelector) -> bool {
-        selector.selects(self.marks, |key| self.label(key))
+        selector.selects(self.label_filter, |key| self.label(key))
     }
 
-    /// The value of a selectable field; one that the object lacks reads as its default.
+    /// Returns the value of a selectable field, or the column's default.
     pub fn field(&self, field: FieldRef) -> &str {
         match field {
             FieldRef::Name => self.key.name(),
@@ -246,15 +249,15 @@ impl Object {
 
     fn text(&self, number: usize) -> &str {
         let text = &self.bytes[self.column(number).range()];
-        std::str::from_utf8(text).expect("a text was found or put there")
+        std::str::from_utf8(text).expect("columns are UTF-8")
     }
 
-    /// The JSON of the object, `metadata.resourceVersion` included. Shares the cached bytes.
+    /// Returns the object's JSON with `metadata.resourceVersion`. Shares the cached bytes.
     pub fn body(&self) -> Bytes {
         self.bytes.slice(self.body_range())
     }
 
-    /// The JSON of the object, borrowed.
+    /// Returns the object's JSON with `metadata.resourceVersion`, borrowed.
     pub fn body_slice(&self) -> &[u8] {
         &self.bytes[self.body_range()]
     }
@@ -263,8 +266,8 @@ impl Object {
         frame_head(self.event_type).len()..self.frame_len as usize - FRAME_TAIL.len()
     }
 
-    /// The watch frame that tells `event_type` about this object; shared bytes when the object was
-    /// decoded from just such an event, else a copy.
+    /// Returns the watch frame of an `event_type` event for this object. Shares the cached bytes if
+    /// the object was decoded with this type, and copies them otherwise.
     pub fn json_frame(&self, event_type: EventType) -> Bytes {
         if event_type == self.event_type {
             self.bytes.slice(..self.frame_len as usize)
@@ -273,20 +276,20 @@ impl Object {
         }
     }
 
-    /// Appends the frame that tells `event_type` about this object.
+    /// Appends the watch frame of an `event_type` event for this object.
     pub fn write_json_frame(&self, event_type: EventType, out: &mut BytesMut) {
         out.put_slice(frame_head(event_type));
         out.put_slice(self.body_slice());
         out.put_slice(FRAME_TAIL);
     }
 
-    /// How much memory the object holds, in bytes, within a few words.
+    /// Returns the approximate memory use in bytes.
     pub fn memory(&self) -> usize {
         let key = 2 * size_of::<usize>() + self.key.as_str().len();
         size_of::<Self>() + self.bytes.len() + key
     }
 
-    /// The same object as the deletion at `at` tells it: its last state under the new version.
+    /// Returns the object of the DELETED event at `at`: this state with the new resourceVersion.
     pub fn deleted_at(&self, at: ResourceVersion) -> Arc<Self> {
         let (body, old, event_type) = (self.body_range(), self.version.range(), EventType::Deleted);
         let aside = &self.bytes[self.frame_len as usize..self.columns_at as usize];
@@ -294,7 +297,7 @@ impl Object {
         let after = &self.bytes[old.end..body.end];
         let splice = Splice::new(event_type, before, at, after);
         let (version, frame_len) = (splice.version(), splice.frame_len());
-        // Nothing is in the version itself.
+        // No column lies inside the version member.
         let moved = |at| match at < old.end {
             true => at - body.start + splice.head.len(),
             false => at - old.end + version.end,
@@ -313,7 +316,7 @@ impl Object {
     }
 }
 
-/// Where `part` begins when it is a slice of `whole`, wherever when it is empty.
+/// Returns the offset of `part` if it is a slice of `whole`; any offset if `part` is empty.
 fn offset_within(whole: &[u8], part: &str) -> Option<usize> {
     if part.is_empty() {
         return Some(0);
@@ -330,8 +333,8 @@ fn frame(head: &[u8], body: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The frame of the body `before` and `after`, between which `metadata` begins, with the version as the
-/// first member of that.
+/// Builds the frame of a body, given as the bytes `before` and `after` the start of `metadata`,
+/// with `resourceVersion` as the first member of `metadata`.
 struct Splice<'a> {
     head: &'static [u8],
     before: &'a [u8],
@@ -363,7 +366,7 @@ impl<'a> Splice<'a> {
         self.version().end + self.after.len() + FRAME_TAIL.len()
     }
 
-    /// An object's bytes. The buffer is sized exactly: what the cache keeps has no slack.
+    /// Returns the object's bytes in a buffer of exactly their size, because the cache retains it.
     fn with(&self, aside: &[u8], columns: impl Iterator<Item = Span>) -> Bytes {
         let columns: Vec<u8> = columns.flat_map(Span::to_bytes).collect();
         let version = self.version.as_bytes();
@@ -378,7 +381,7 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// Removes `metadata.resourceVersion` by way of a parsed tree.
+/// Removes `metadata.resourceVersion` by parsing and re-encoding the object.
 fn without_resource_version(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let mut value: serde_json::Value = serde_json::from_slice(json)?;
     if let Some(metadata) = value.get_mut("metadata").and_then(|m| m.as_object_mut()) {

@@ -1,5 +1,5 @@
-//! Options of the verbs, typed. Reading them from a query or a body, and refusing bad ones, is the
-//! business of `http`; what they mean is told by `cacher` (reads) and `registry` (writes).
+//! Typed options of the verbs. `http` parses and validates them; `cacher` (reads) and `registry`
+//! (writes) apply them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{
     Warnings,
 };
 
-/// How a list's `resourceVersion` is meant (KEP-2523).
+/// `resourceVersionMatch` (KEP-2523).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
     /// At least as new.
@@ -27,21 +27,21 @@ pub struct GetOptions {
     pub resource_version: Option<ResourceVersion>,
 }
 
-/// Options of a list, a watch and a collection delete, already validated by §7.1 of the contract
-/// that `http` checks (so `match` never comes without a version, and so on).
+/// Options of list, watch and deletecollection. `http` has validated their combination, for example
+/// that `resource_version_match` requires `resource_version`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// `None` is `""`: the latest. Zero is `"0"`: any.
     pub resource_version: Option<ResourceVersion>,
     /// `resourceVersionMatch`
     pub resource_version_match: Option<ResourceVersionMatch>,
-    /// `limit`; 0 is none.
+    /// `limit`; 0 means no limit.
     pub limit: usize,
-    /// `continue`, as it came.
+    /// `continue`, not decoded.
     pub continue_token: Option<String>,
     /// `labelSelector`
     pub labels: LabelSelector,
-    /// `fieldSelector`, as it came; the registry resolves it.
+    /// `fieldSelector`, unresolved; the registry resolves it.
     pub fields: FieldSelector,
     /// `shardSelector` (KEP-5866)
     pub shard: Option<ShardSelector>,
@@ -53,84 +53,85 @@ pub struct ListOptions {
     pub timeout: Option<Duration>,
 }
 
-/// What becomes of fields that a kind does not have, and of fields that are given twice (KEP-2885).
+/// `fieldValidation`: the treatment of unknown and duplicate fields (KEP-2885).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Drops them.
     Ignore,
-    /// They are dropped, and the client is told.
+    /// Drops them and sends a warning.
     #[default]
     Warn,
-    /// They are refused.
+    /// Rejects the request.
     Strict,
 }
 
-/// Options of create, update and patch, and who writes.
+/// Options of create, update and patch, and the user.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// `dryRun=All`: everything but the storage write.
+    /// `dryRun=All`: every step except the storage write.
     pub dry_run: bool,
-    /// Who asks for it.
+    /// The user of the request.
     pub user: Arc<UserInfo>,
-    /// Under which name the fields that it sets are kept: `fieldManager`, or what the client calls
-    /// itself (§1.4).
+    /// The manager of the fields that the request sets: `fieldManager`, or else the prefix of the
+    /// client's User-Agent, as upstream's
+    /// [`managerOrUserAgent`](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/create.go).
     pub field_manager: String,
-    /// `force`: an apply takes fields from their other managers.
+    /// `force`: an apply takes over fields of other managers.
     pub force: bool,
     /// `fieldValidation`
     pub field_validation: FieldValidation,
-    /// What was noticed when a patch was read: members that it gives twice.
+    /// Field errors found while the patch body was parsed: duplicate members.
     pub body_mistakes: Vec<String>,
-    /// Where the client's mistakes go that do not stop the write.
+    /// Collects warnings for the client.
     pub warnings: Warnings,
     /// The audit annotations of the request.
     pub audit_annotations: AuditAnnotations,
 }
 
-/// What becomes of an object's dependents.
+/// `propagationPolicy`: the treatment of an object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PropagationPolicy {
-    /// They are kept.
+    /// Removes the owner references of the dependents.
     Orphan,
-    /// They go after it.
+    /// Deletes the dependents after the object.
     Background,
-    /// They go before it.
+    /// Deletes the dependents before the object.
     Foreground,
 }
 
-/// Conditions on the object as it is stored.
+/// Conditions that the stored object must meet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions {
-    /// The uid that it must have.
+    /// The required uid.
     #[serde(default)]
     pub uid: Option<String>,
-    /// The resource version that it must have.
+    /// The required resourceVersion.
     #[serde(default)]
     pub resource_version: Option<String>,
 }
 
-/// `DeleteOptions`, as its body has it.
+/// `DeleteOptions` of `meta.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeleteOptions {
-    /// `["All"]` or nothing.
+    /// `["All"]` or empty.
     pub dry_run: Vec<String>,
-    /// How long a graceful deletion may take; `None` is the object's own.
+    /// The grace period; `None` means the object's own.
     pub grace_period_seconds: Option<i64>,
-    /// Checked against the stored object.
+    /// Conditions that the stored object must meet.
     pub preconditions: Option<Preconditions>,
-    /// The older form of `propagation_policy`; giving both is an error.
+    /// The predecessor of `propagation_policy`; setting both is an error.
     pub orphan_dependents: Option<bool>,
-    /// What becomes of the dependents.
+    /// The treatment of dependents.
     pub propagation_policy: Option<PropagationPolicy>,
-    /// Delete an object although it cannot be read, and only then; with nothing of what deleting
-    /// usually does.
+    /// Deletes an object that cannot be decoded, and only such an object, without finalizers or
+    /// preconditions (KEP-3926).
     pub ignore_store_read_error_with_cluster_breaking_potential: bool,
-    /// Who asks for it; never in a body.
+    /// The user of the request; not part of the body.
     #[serde(skip)]
     pub user: Arc<UserInfo>,
-    /// Where warnings go; likewise.
+    /// Collects warnings for the client; not part of the body.
     #[serde(skip)]
     pub warnings: Warnings,
     /// The audit annotations of the request; likewise.

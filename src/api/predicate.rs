@@ -1,34 +1,34 @@
-//! `SelectionPredicate`: everything that narrows a list or a watch (namespace, name, labels,
-//! fields, shard), resolved against one resource, and its verdict on an object. Watches with equal
-//! predicates share a verdict in the dispatcher, so it is a value that hashes.
+//! `SelectionPredicate`: the selectors of a list or watch (namespace, name, labels, fields, shard),
+//! resolved for one resource. It implements `Hash` because the dispatcher evaluates equal
+//! predicates once.
 
 use super::{
     ColumnSet, FieldOperator, FieldRef, FieldSelector, LabelSelector, Object, ObjectKey,
     ShardSelector, UnknownField,
 };
 
-/// Which part of a resource is looked at.
+/// The namespace and name that a request is restricted to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// Only this namespace.
+    /// Only objects in this namespace.
     pub namespace: Option<Box<str>>,
-    /// Whether the namespace is the collection's, from the URL, and not a selector's.
+    /// True if the namespace is part of the URL, not of a selector.
     pub in_namespace: bool,
-    /// Only objects of this name.
+    /// Only the object with this name.
     pub name: Option<Box<str>>,
 }
 
-/// A field selector whose labels are known to be the resource's.
+/// A field selector whose labels are resolved for a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ResolvedFieldSelector {
     terms: Vec<(FieldRef, FieldOperator, Box<str>)>,
 }
 
 impl ResolvedFieldSelector {
-    /// Checks every term's label against `columns`.
+    /// Resolves every term's label in `columns`.
     ///
     /// # Errors
-    /// [`UnknownField`] for the first label that the resource does not select by.
+    /// Returns [`UnknownField`] for the first label that the resource does not support.
     pub fn resolve(selector: &FieldSelector, columns: &ColumnSet) -> Result<Self, UnknownField> {
         let resolve =
             |t: &super::FieldTerm| Ok((columns.resolve(&t.field)?, t.operator, t.value.clone()));
@@ -41,17 +41,17 @@ impl ResolvedFieldSelector {
         })
     }
 
-    /// Whether it matches everything.
+    /// Returns true if the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it looks at anything but names.
+    /// Returns true if a term uses a column, not only name or namespace.
     pub fn has_columns(&self) -> bool {
         self.terms.iter().any(|(field, ..)| is_column(*field))
     }
 
-    /// The same as far as it looks at names.
+    /// Returns the selector with only its name and namespace terms.
     pub fn without_columns(&self) -> Self {
         let terms = self.terms.iter().filter(|(field, ..)| !is_column(*field));
         Self {
@@ -59,7 +59,7 @@ impl ResolvedFieldSelector {
         }
     }
 
-    /// The value that it pins `field` to, if it does.
+    /// Returns the value that the selector requires of `field` with `=`, if any.
     pub fn exact(&self, field: FieldRef) -> Option<&str> {
         let pins = |(f, op, _): &&(FieldRef, FieldOperator, Box<str>)| {
             *f == field && *op == FieldOperator::Equals
@@ -79,7 +79,7 @@ fn is_column(field: FieldRef) -> bool {
     matches!(field, FieldRef::Column(_))
 }
 
-/// What a list, watch or collection delete is narrowed to.
+/// The selection of a list, watch or deletecollection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SelectionPredicate {
     /// From the URL, or from exact `metadata.name` and `metadata.namespace` terms.
@@ -93,18 +93,19 @@ pub struct SelectionPredicate {
 }
 
 impl SelectionPredicate {
-    /// The predicate of a request for `namespace` with these selectors. Exact name and namespace
-    /// terms narrow the scope, so that they cost a look-up and not a scan.
+    /// Returns the predicate of a request for `namespace` with these selectors. Exact
+    /// `metadata.name` and `metadata.namespace` terms narrow the scope, so that they cost a lookup
+    /// instead of a scan.
     pub fn new(
         namespace: Option<&str>,
         labels: LabelSelector,
         fields: ResolvedFieldSelector,
     ) -> Self {
-        let of_collection = namespace.filter(|n| !n.is_empty());
+        let from_url = namespace.filter(|n| !n.is_empty());
         let selected = || fields.exact(FieldRef::Namespace).filter(|n| !n.is_empty());
         let scope = Scope {
-            namespace: of_collection.or_else(selected).map(Into::into),
-            in_namespace: of_collection.is_some(),
+            namespace: from_url.or_else(selected).map(Into::into),
+            in_namespace: from_url.is_some(),
             name: fields.exact(FieldRef::Name).map(Into::into),
         };
         Self {
@@ -115,35 +116,36 @@ impl SelectionPredicate {
         }
     }
 
-    /// The same, of one shard alone if one is given.
+    /// Restricts the predicate to a shard, if one is given.
     pub fn sharded(self, shard: Option<ShardSelector>) -> Self {
         Self { shard, ..self }
     }
 
-    /// Whether `object` is selected.
+    /// Returns true if the predicate selects `object`.
     pub fn matches(&self, object: &Object) -> bool {
-        self.matches_but_for_shard(object)
+        self.matches_ignoring_shard(object)
             && self
                 .shard
                 .as_ref()
                 .is_none_or(|shard| shard.matches(object))
     }
 
-    /// Whether `object` is selected or would be, were it of the shard.
-    pub fn matches_but_for_shard(&self, object: &Object) -> bool {
+    /// Returns true if the predicate without its shard selector selects `object`.
+    pub fn matches_ignoring_shard(&self, object: &Object) -> bool {
         self.scope.covers(object.key())
             && self.fields.matches(object)
             && object.is_selected_by(&self.labels)
     }
 
-    /// Whether neither labels nor fields nor a shard narrow it (a namespace may): then totals are known.
+    /// Returns true if there are no label, field or shard selectors (a namespace is allowed), so
+    /// that the number of remaining objects is known.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }
 }
 
 impl Scope {
-    /// Whether an object of this key lies inside.
+    /// Returns true if `key` is in the predicate's scope.
     pub fn covers(&self, key: &ObjectKey) -> bool {
         self.namespace
             .as_deref()
@@ -151,7 +153,7 @@ impl Scope {
             && self.name.as_deref().is_none_or(|n| n == key.name())
     }
 
-    /// The prefix that the keys inside share; empty when they share none.
+    /// Returns the common prefix of all keys in scope; empty if there is none.
     pub fn key_prefix(&self) -> String {
         self.namespace
             .as_deref()
@@ -159,8 +161,8 @@ impl Scope {
             .unwrap_or_default()
     }
 
-    /// The prefix of the collection that is listed, which the starts of its continue tokens are
-    /// relative to: that of its namespace, or empty.
+    /// Returns the prefix of the listed collection, which continue tokens are relative to: its
+    /// namespace, or empty.
     pub fn list_prefix(&self) -> String {
         if self.in_namespace {
             self.key_prefix()

@@ -1,11 +1,10 @@
-//! `ResourceVersion`: the one clock of the system. It is the storage revision as a number; what a
-//! client may ask of it (match rules, "at least", "exactly") is in `options`.
+//! `ResourceVersion`: a storage revision as a number.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A storage revision as Kubernetes shows it: decimal text of an etcd revision, compared as a
-/// number (KEP-5504). Zero means "not given" or "any", never the version of an object.
+/// A storage revision as Kubernetes represents it: the decimal text of an etcd revision, compared
+/// as a number (KEP-5504). Zero means unset or any version; no object has it.
 ///
 /// ```
 /// use watchet::api::ResourceVersion;
@@ -17,25 +16,25 @@ use std::str::FromStr;
 pub struct ResourceVersion(u64);
 
 impl ResourceVersion {
-    /// "Any version": what `""` and `"0"` parse to.
+    /// "Any version": `""` and `"0"` parse to it.
     pub const ZERO: Self = Self(0);
 
-    /// The version that is the storage revision `revision`.
+    /// Returns the version of the storage revision `revision`.
     pub const fn new(revision: u64) -> Self {
         Self(revision)
     }
 
-    /// The revision as a number.
+    /// Returns the revision as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Whether this is the "any" version.
+    /// Returns true if this is [`Self::ZERO`].
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The next revision: where a watch after `self` starts.
+    /// Returns the next revision: the first that a watch after `self` receives.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -61,7 +60,7 @@ pub struct InvalidResourceVersion(pub String);
 impl FromStr for ResourceVersion {
     type Err = InvalidResourceVersion;
 
-    /// Both `""` and `"0"` are zero; anything but digits is refused (so is `+1`).
+    /// Parses decimal digits; `""` and `"0"` are zero, and signs are invalid.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.is_empty() {
             return Ok(Self::ZERO);

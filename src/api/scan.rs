@@ -1,6 +1,5 @@
-//! Scanning: what is known of every object and what its resource's selectors may name, read from its
-//! JSON in one pass that copies nothing but what is escaped. Where it goes from there is told in
-//! `object`; what the columns are, in `columns`.
+//! Reads an object's metadata and column values from its JSON in one pass; it copies escaped texts
+//! only.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,25 +11,26 @@ use serde_json::value::RawValue;
 use super::ColumnSet;
 use super::columns::Values;
 
-/// What a pass finds. Texts are slices of what was scanned wherever that spells them out.
+/// The result of a scan. Texts are slices of the input unless they are escaped there.
 #[derive(Debug)]
 pub(super) struct Scanned<'a> {
-    /// `metadata`, a slice of what was scanned.
+    /// `metadata`, a slice of the input.
     pub(super) metadata: &'a str,
     pub(super) uid: Cow<'a, str>,
     /// Sorted by key.
     pub(super) labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// By index of the column; what is not there is its default.
+    /// By column index; missing values are the defaults.
     pub(super) fields: Vec<Cow<'a, str>>,
-    /// Whether `metadata` has a version, which what is stored here never has.
+    /// True if `metadata` has a resourceVersion. Objects stored by this server have none.
     pub(super) has_version: bool,
 }
 
-/// Scans `stored`.
+/// Scans the JSON of an object.
 ///
 /// # Errors
-/// It is not a Kubernetes object in JSON. A list in the place of the object or of its metadata, which
-/// reading into a struct would take, is refused: a version cannot be spliced into it.
+/// Returns an error if the input is not the JSON of a Kubernetes object. The visitor rejects an
+/// array in place of the object or its metadata, which serde's derived structs accept: no version
+/// can be spliced into it.
 pub(super) fn scan<'a>(
     stored: &'a [u8],
     columns: &'a ColumnSet,
@@ -42,19 +42,19 @@ pub(super) fn scan<'a>(
     if !metadata.starts_with('{') {
         return Err(serde_json::Error::custom("metadata is not an object"));
     }
-    let known: Metadata<'a> = serde_json::from_str(metadata)?;
+    let fields: Metadata<'a> = serde_json::from_str(metadata)?;
     Ok(Scanned {
         metadata,
-        uid: known.uid.map_or(Cow::Borrowed(""), |uid| uid.0),
-        labels: known.labels.map_or_else(Vec::new, |labels| labels.0),
+        uid: fields.uid.map_or(Cow::Borrowed(""), |uid| uid.0),
+        labels: fields.labels.map_or_else(Vec::new, |labels| labels.0),
         fields: values.finish(),
-        has_version: known.resource_version,
+        has_version: fields.resource_version,
     })
 }
 
 #[derive(Deserialize)]
 struct Metadata<'a> {
-    /// Only to be texts: the key says which object it is.
+    /// Only checked to be strings; the name and namespace come from the key.
     #[serde(default, borrow, rename = "name")]
     _name: Option<Text<'a>>,
     #[serde(default, borrow, rename = "namespace")]
@@ -70,12 +70,13 @@ struct Metadata<'a> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whatever the member is, null as well: a second one beside it would contradict it.
+/// Returns true for any value, including null, because a second member of the same name must not be
+/// added.
 fn present<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(de).map(|_| true)
 }
 
-/// Sorted, the last of a key.
+/// Sorted by key; the last value of a duplicate key.
 struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
@@ -88,14 +89,14 @@ impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of texts")
+        f.write_str("a map of strings")
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         while let Some((Text(key), Text(value))) = map.next_entry()? {
             self.0.push((key, value));
         }
-        // Stable: of those of one name the last counts.
+        // The sort is stable, so the last of several equal keys remains.
         self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.0.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
@@ -108,7 +109,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
     }
 }
 
-/// Finds `metadata` and fills in the columns on the way.
+/// Finds `metadata` and reads the columns of the other members.
 struct Envelope<'a, 'v>(&'v mut Values<'a>);
 
 impl<'a> DeserializeSeed<'a> for Envelope<'a, '_> {
@@ -165,7 +166,7 @@ mod tests {
         ColumnSet::new(vec![node, phase, FieldColumn::new("metadata.uid"), source])
     }
 
-    /// What `scan` is to find, by way of a parsed tree.
+    /// Computes the expected result of `scan` from a parsed tree.
     fn expected(json: &str, columns: &ColumnSet) -> Option<Value> {
         let value: Value = serde_json::from_str(json).ok()?;
         let metadata = value.as_object()?.get("metadata")?.as_object()?;
@@ -212,7 +213,7 @@ mod tests {
         ]))
     }
 
-    /// Trees of the names that matter, at whatever depth, and of anything in their places.
+    /// Generates trees with the relevant names at any depth, and with values of any type.
     fn tree() -> impl Strategy<Value = Value> {
         let text = prop::sample::select(vec!["", "n1", "a\"b", "\u{1f600}", "{", "}]\\"]);
         let leaf = prop_oneof![
@@ -257,7 +258,7 @@ mod tests {
         prop::sample::select(vec!["", "n1", "a\"b", "\u{1f600}"]).prop_map(Value::from)
     }
 
-    /// An object most of whose members are as they should be.
+    /// Generates objects that are mostly well-formed.
     fn object() -> impl Strategy<Value = Value> {
         let labels = prop::collection::btree_map("[a-c\"]", text(), 0..4);
         let metadata = prop::collection::btree_map("uid|name|namespace|x", text(), 0..4);
@@ -272,8 +273,8 @@ mod tests {
         })
     }
 
-    /// The same tree, spelled otherwise: spaces, and letters escaped.
-    fn spelled(value: &Value, seed: u64) -> String {
+    /// Renders the tree with extra spaces or escaped characters.
+    fn rendered(value: &Value, seed: u64) -> String {
         let mut random = fastrand::Rng::with_seed(seed);
         let plain = match random.bool() {
             true => serde_json::to_string_pretty(value),
@@ -284,7 +285,7 @@ mod tests {
             c => c.to_string(),
         };
         let inside = plain.unwrap();
-        // Of words outside of texts there are but these.
+        // These are the only words outside of strings.
         match ["true", "false", "null"]
             .iter()
             .any(|word| inside.contains(word))
@@ -300,17 +301,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_scan_finds_what_a_parsed_tree_holds(
+        fn scan_equals_parsed_tree(
             value in prop_oneof![3 => object(), 1 => tree()],
             seed in any::<u64>(),
         ) {
-            let (json, columns) = (spelled(&value, seed), columns());
+            let (json, columns) = (rendered(&value, seed), columns());
             prop_assert_eq!(found(&json, &columns), expected(&json, &columns), "{}", json);
         }
 
-        /// What is cut short, or has something behind it, is no object.
+        /// Truncated input and trailing data are errors.
         #[test]
-        fn half_an_object_is_refused(value in object(), cut in any::<prop::sample::Index>()) {
+        fn truncated_object_is_rejected(value in object(), cut in any::<prop::sample::Index>()) {
             let (json, columns) = (value.to_string(), columns());
             prop_assert!(scan(&json.as_bytes()[..cut.index(json.len())], &columns).is_err());
             let longer = json + "]";
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_there_twice() {
+    fn last_duplicate_member_wins() {
         let columns = columns();
         let scan = |json: &str| found(json, &columns);
         assert_eq!(scan(r#"{"metadata":{},"metadata":{}}"#), None);

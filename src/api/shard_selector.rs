@@ -1,15 +1,14 @@
-//! Shard selectors (KEP-5866): `shardSelector=` and its verdict on an object, by the hash of its uid or
-//! namespace. Clients that share the work on a collection each ask for some ranges of hashes. What
-//! else narrows a list is put together in `predicate`.
+//! Parses `shardSelector=` (KEP-5866) and matches objects by the hash of their uid or namespace.
+//! Clients that divide a collection each request some ranges of hashes.
 
 use std::fmt;
 
 use super::Object;
 
-/// Hashes are below this, which is a range's greatest end.
+/// The exclusive upper limit of all hashes and the maximum end of a range.
 const HASHES: u128 = 1 << 64;
 
-/// Ranges of hashes, of which an object's must lie in one.
+/// Hash ranges; it selects an object whose hash is in one of them.
 ///
 /// ```
 /// use watchet::api::ShardSelector;
@@ -29,7 +28,7 @@ enum ShardField {
     Namespace,
 }
 
-/// From `start` to before `end`, which is greater and at most [`HASHES`].
+/// From `start` to before `end`, which is greater than `start` and at most [`HASHES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct HashRange {
     start: u128,
@@ -47,7 +46,7 @@ pub struct InvalidShardSelector {
 }
 
 impl ShardSelector {
-    /// Whether `object` lies in one of the ranges.
+    /// Returns true if the object's hash is in one of the ranges.
     pub fn matches(&self, object: &Object) -> bool {
         let hash = u128::from(fnv1a_64(match self.field {
             ShardField::Uid => object.uid(),
@@ -59,7 +58,7 @@ impl ShardSelector {
     }
 }
 
-/// FNV-1a with its 64-bit parameters: what all clients and servers agree on.
+/// Computes FNV-1a with its 64-bit parameters, as every client and server does.
 fn fnv1a_64(text: &str) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -151,7 +150,7 @@ impl<'a> Parser<'a> {
             })
     }
 
-    /// A quoted `0x` and 16 digits; the end of all hashes has one more.
+    /// Parses a quoted `0x` and 16 digits; the end of all hashes has 17.
     fn bound(&mut self) -> Result<u128, String> {
         self.space();
         let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'));
@@ -195,9 +194,9 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn unexpected(&self, wanted: &str) -> String {
+    fn unexpected(&self, expected: &str) -> String {
         let found: String = self.rest.chars().take(16).collect();
-        format!("found '{found}', expected {wanted}")
+        format!("found '{found}', expected {expected}")
     }
 }
 
@@ -229,7 +228,7 @@ mod tests {
 
     /// WC-220
     #[test]
-    fn bad_selectors_say_why() {
+    fn invalid_selectors_return_the_reason() {
         let range = |start: &str, end: &str| format!("shardRange({UID}, {start}, {end})");
         let (zero, half) = ("'0x0000000000000000'", "'0x8000000000000000'");
         let good = range(zero, half);
@@ -262,7 +261,7 @@ mod tests {
         }
     }
 
-    /// From the hash's authors.
+    /// Test vectors from the authors of the hash.
     #[test]
     fn the_hash_is_fnv_1a() {
         assert_eq!(fnv1a_64(""), 0xcbf2_9ce4_8422_2325);

@@ -1,13 +1,13 @@
-//! `Status`: the body of every error, and of a delete that left nothing to show. Which failure
-//! becomes which status is decided once, in `http`.
+//! `Status`: the body of error responses and of deletes that return no object. `http` maps each
+//! error to its status.
 
 use serde::{Deserialize, Serialize};
 
-/// Kubernetes' `v1.Status`.
+/// `Status` of `meta.k8s.io/v1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Always `Status`. Servers that leave it out mean it.
+    /// Always `Status`. Defaults to it if a server omits it.
     #[serde(default)]
     pub kind: String,
     /// Always `v1`.
@@ -19,13 +19,13 @@ pub struct Status {
     /// `Success` or `Failure`.
     #[serde(default)]
     pub status: String,
-    /// For people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// For programs: `NotFound`, `Conflict`, …
+    /// A machine-readable reason: `NotFound`, `Conflict`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What it is about.
+    /// The object or field that the status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     /// The HTTP status; absent on success.
@@ -33,7 +33,7 @@ pub struct Status {
     pub code: u16,
 }
 
-/// What a [`Status`] is about.
+/// The object that a [`Status`] is about, and its problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -49,21 +49,21 @@ pub struct StatusDetails {
     /// The object's uid.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// One entry a problem.
+    /// One entry per problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// When to try again, in seconds; also sent as `Retry-After`.
+    /// The delay before a retry, in seconds; also sent as `Retry-After`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u16,
 }
 
-/// One problem of several.
+/// One problem of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCause {
     /// `FieldValueRequired`, `FieldValueInvalid`, `ResourceVersionTooLarge`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The path of the field.
@@ -80,26 +80,27 @@ impl StatusCause {
         }
     }
 
-    /// A field that may not have this value, in the words of Kubernetes' field errors, like all of
-    /// these.
+    /// Returns the cause for an invalid value. This and the following functions format messages as
+    /// upstream's
+    /// [`field.Error`](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go).
     pub fn invalid(field: &str, value: &str, why: &str) -> Self {
         let message = format!("Invalid value: {value:?}: {why}");
         Self::new("FieldValueInvalid", field, message)
     }
 
-    /// The same for a number.
+    /// Returns the cause for an invalid number.
     pub fn invalid_number(field: &str, value: u64, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self::new("FieldValueInvalid", field, message)
     }
 
-    /// The same for a flag.
+    /// Returns the cause for an invalid boolean.
     pub fn invalid_flag(field: &str, value: bool, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self::new("FieldValueInvalid", field, message)
     }
 
-    /// A field that is missing.
+    /// Returns the cause for a missing required field.
     pub fn required(field: &str, why: &str) -> Self {
         let message = match why {
             "" => "Required value".to_owned(),
@@ -108,24 +109,24 @@ impl StatusCause {
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// A value that may be there only once.
+    /// Returns the cause for a duplicate value.
     pub fn duplicate(field: &str, value: &str) -> Self {
         let message = format!("Duplicate value: {value:?}");
         Self::new("FieldValueDuplicate", field, message)
     }
 
-    /// A value that names what there is not.
+    /// Returns the cause for a reference to something that does not exist.
     pub fn not_found(field: &str, value: &str) -> Self {
         let message = format!("Not found: {value:?}");
         Self::new("FieldValueNotFound", field, message)
     }
 
-    /// A field that may not be there.
+    /// Returns the cause for a field that must not be set.
     pub fn forbidden(field: &str, why: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
-    /// A field whose value is not one of a few.
+    /// Returns the cause for a value that is not in `supported`.
     pub fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
         Self::not_among(field, &format!("{value:?}"), supported)
     }
@@ -144,13 +145,13 @@ impl StatusCause {
         Self::new("FieldValueNotSupported", field, message)
     }
 
-    /// A field of more than so many bytes.
+    /// Returns the cause for a value with more than `bytes_max` bytes.
     pub fn too_long(field: &str, bytes_max: usize) -> Self {
         let message = format!("Too long: may not be more than {bytes_max} bytes");
         Self::new("FieldValueTooLong", field, message)
     }
 
-    /// The last of a list of causes that does not name them all.
+    /// Returns the last cause of a truncated list.
     pub fn too_many() -> Self {
         let message = "too many errors, the list is truncated".to_owned();
         Self::new("FieldValueTooMany", "", message)
@@ -162,7 +163,7 @@ fn is_zero(number: &u16) -> bool {
 }
 
 impl Status {
-    /// A failure with this HTTP code, reason and message.
+    /// Returns a failure with this HTTP code, reason and message.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {
             kind: "Status".to_owned(),
@@ -176,7 +177,7 @@ impl Status {
         }
     }
 
-    /// A success about what `details` names.
+    /// Returns a success with these details.
     pub fn success(details: StatusDetails) -> Self {
         Self {
             status: "Success".to_owned(),
@@ -186,7 +187,7 @@ impl Status {
         }
     }
 
-    /// A 422 about an object of `kind`, with everything that is wrong with it.
+    /// Returns a 422 for an object of `kind` with all its problems.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[StatusCause]) -> Self {
         let qualified = if group.is_empty() {
             kind.to_owned()
@@ -214,7 +215,7 @@ impl Status {
         })
     }
 
-    /// The same with these details.
+    /// Sets the details.
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_on_the_wire() {
+    fn serialized_form() {
         let status =
             Status::failure(404, "NotFound", "pods \"x\" not found").with_details(StatusDetails {
                 name: "x".into(),

@@ -1,11 +1,10 @@
-//! `Warnings`: what a client should be told besides the answer it gets. Whoever notices adds to the
-//! list; how it is sent is `http`'s business.
+//! `Warnings`: messages for the client besides the response, sent by `http` as `Warning` headers.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A list of warnings, each once. Clones are the same list.
+/// A list of distinct warnings. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -18,7 +17,7 @@ impl PartialEq for Warnings {
 impl Eq for Warnings {}
 
 impl Warnings {
-    /// One more, unless it was told.
+    /// Adds a warning unless the list has it.
     pub fn add(&self, text: String) {
         let mut texts = self.0.lock();
         if !texts.contains(&text) {
@@ -26,12 +25,12 @@ impl Warnings {
         }
     }
 
-    /// Takes back what was told of an attempt that came to nothing.
+    /// Removes all warnings, before a write is retried.
     pub fn clear(&self) {
         self.0.lock().clear();
     }
 
-    /// All so far, in order.
+    /// Returns all warnings in order.
     pub fn texts(&self) -> Vec<String> {
         self.0.lock().clone()
     }

@@ -1,11 +1,12 @@
-//! `Backfill`: the history from before the cache's first list, read from storage after a restart,
-//! so that a client that comes back with the last version it saw goes on without a relist. It is
-//! read backwards, since clients come back with versions from just before; what was read is kept
-//! when time is over, and let go after the history window, when every client has come back. What is
-//! still as it was written is in the cache already, and is shared with it.
+//! `Backfill`: the history before the cache's first list, read from storage after a restart, so
+//! that a client that resumes at the last resourceVersion it saw needs no relist. Reads proceed
+//! backwards in growing spans, because clients resume at recent versions. A timeout retains what
+//! was read; all of it is dropped after the history window. Values that equal the current objects
+//! share their memory.
 //!
-//! Values that cannot be read count for nothing, as in `replay`: an object that was overwritten with one is as it
-//! was before. Where a part begins behind such a value, what the object was before is read at an older revision.
+//! Undecodable values are skipped, as in `replay`: an object that was overwritten with one remains as
+//! it was. If a span starts after such a value, the object's previous state is read at an older
+//! revision.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -24,45 +25,45 @@ use crate::api::{Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::reflector::Change;
 use crate::storage::{ListRequest, Storage, StorageError, StorageEvent};
 
-/// How many revisions are read first: some seconds of a busy store, in some milliseconds. They are all
-/// of the store's, since it has one sequence for every resource.
+/// The number of revisions in the first span, read in a few milliseconds. A store has one sequence
+/// of revisions for all resources.
 const FIRST_SPAN: u64 = 10_000;
 
-/// Each further part is so many times as long. A part's watch also passes over the later ones, which
-/// costs no more than a third of reading in all.
+/// Growth factor of each further span. The watch of a span also skips over the later spans, which
+/// adds at most a third to the total work.
 const SPAN_GROWTH: u64 = 4;
 
-/// Every store begins here; there is nothing before.
+/// The first revision of every store.
 const FIRST_REVISION: ResourceVersion = ResourceVersion::new(1);
 
-/// Older history, as far as it is known.
+/// The history before the first list, as far as it was read.
 #[derive(Debug)]
 pub(super) struct Backfill {
-    older: ArcSwapOption<Older>,
-    reading: watch::Sender<Reading>,
+    older: ArcSwapOption<OlderHistory>,
+    progress: watch::Sender<Progress>,
     first_span: u64,
 }
 
-/// How far the reading has come.
+/// The progress of the backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    /// It goes on; history is known back to this version, if to any.
+enum Progress {
+    /// In progress; history is known back to this version, if any.
     BackTo(Option<ResourceVersion>),
-    /// There is nothing more to wait for.
-    Settled,
+    /// Finished; no more history will be read.
+    Finished,
 }
 
-/// Events that continue one another, after `after` and up to `up_to`.
+/// A contiguous run of events, after `after` and up to `up_to`.
 #[derive(Debug)]
-struct Older {
-    /// Of the snapshot that they lead to. What another one's history goes on from is not known.
+struct OlderHistory {
+    /// The generation of the snapshot that the events lead to; they do not continue to another one.
     generation: u64,
     after: ResourceVersion,
     up_to: ResourceVersion,
     events: Arc<[Arc<CacheEvent>]>,
 }
 
-/// A view of older events from some position on.
+/// The events after a position.
 #[derive(Debug)]
 pub(super) struct OlderEvents {
     events: Arc<[Arc<CacheEvent>]>,
@@ -83,13 +84,13 @@ impl Backfill {
     fn reading_first(first_span: u64) -> Self {
         Self {
             older: ArcSwapOption::empty(),
-            reading: watch::Sender::new(Reading::BackTo(None)),
+            progress: watch::Sender::new(Progress::BackTo(None)),
             first_span,
         }
     }
 
-    /// The events after `version`, if they are known and newer history continues them, which is of
-    /// `generation` and reaches back to `newer`; and the version that they cover.
+    /// Returns the events after `version` and the version up to which they lead, if they are known
+    /// and continue into the newer history of `generation`, which reaches back to `newer`.
     pub(super) fn events_after(
         &self,
         version: ResourceVersion,
@@ -118,23 +119,23 @@ impl Backfill {
         ))
     }
 
-    /// Waits until the events after `version` are known, or known not to be had.
-    pub(super) async fn settled_for(&self, version: ResourceVersion) {
-        let settled = |reading: &Reading| match reading {
-            Reading::BackTo(known) => known.is_some_and(|known| known <= version),
-            Reading::Settled => true,
+    /// Waits until the events after `version` are known or the backfill has finished.
+    pub(super) async fn wait_for(&self, version: ResourceVersion) {
+        let is_known = |progress: &Progress| match progress {
+            Progress::BackTo(known) => known.is_some_and(|known| known <= version),
+            Progress::Finished => true,
         };
-        // The sender lives as long as `self`, so this cannot fail.
-        self.reading.subscribe().wait_for(settled).await.ok();
+        // The sender is in `self`, so `wait_for` cannot fail.
+        self.progress.subscribe().wait_for(is_known).await.ok();
     }
 
-    /// Nothing more is read: whoever waits goes on with what there is.
-    pub(super) fn settle(&self) {
-        self.reading.send_replace(Reading::Settled);
+    /// Ends the backfill; waiting watches continue with the events that were read.
+    pub(super) fn finish(&self) {
+        self.progress.send_replace(Progress::Finished);
     }
 
-    /// Reads what storage still has from before the history of `first`, then keeps it for the history
-    /// window.
+    /// Reads the history that storage retains from before that of `first`, and retains it for the
+    /// history window.
     pub(super) async fn run(
         self: Arc<Self>,
         resource: Arc<CachedResource>,
@@ -143,7 +144,7 @@ impl Backfill {
         first: Arc<Snapshot>,
     ) {
         let up_to = first.reaches_back_to();
-        let start = Older {
+        let start = OlderHistory {
             generation: first.generation,
             after: up_to,
             up_to,
@@ -160,28 +161,28 @@ impl Backfill {
         match read {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(resource = %resource.name, %error, "cannot read older history on");
+                tracing::warn!(resource = %resource.name, %error, "cannot read more of the older history");
             }
             Err(_) => {
                 let limit = config.start_timeout;
-                tracing::info!(resource = %resource.name, ?limit, "older history is long enough");
+                tracing::info!(resource = %resource.name, ?limit, "history backfill reached its limit");
             }
         }
         if let Some(older) = &*self.older.load() {
             let events = older.events.len();
             tracing::debug!(resource = %resource.name, after = %older.after, events, "backfilled");
         }
-        self.settle();
+        self.finish();
         tokio::time::sleep(config.history_window).await;
         self.older.store(None);
     }
 
-    /// Reads part after part, each before the last, and shows each as soon as it is known.
+    /// Reads span after span, backwards, and publishes each.
     async fn read_back(
         &self,
         source: Source<'_>,
         bytes_max: usize,
-        mut known: Older,
+        mut known: OlderHistory,
     ) -> Result<(), StorageError> {
         let mut bytes_left = bytes_max;
         let mut span = self.first_span;
@@ -191,14 +192,15 @@ impl Backfill {
             let part = read_part(source, from, known.after, bytes_left).await?;
             bytes_left -= part.bytes;
             let newer = known.events.iter().cloned();
-            known = Older {
+            known = OlderHistory {
                 after: part.after,
                 events: part.events.into_iter().chain(newer).collect(),
                 ..known
             };
             let (after, events) = (known.after, known.events.clone());
-            self.older.store(Some(Arc::new(Older { events, ..known })));
-            self.reading.send_replace(Reading::BackTo(Some(after)));
+            self.older
+                .store(Some(Arc::new(OlderHistory { events, ..known })));
+            self.progress.send_replace(Progress::BackTo(Some(after)));
             if part.nothing_before {
                 break;
             }
@@ -208,17 +210,18 @@ impl Backfill {
     }
 }
 
-/// What history is read from.
+/// The storage and the resource to read.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     resource: &'a CachedResource,
     storage: &'a dyn Storage,
-    /// What history leads to.
+    /// The objects that the history leads to.
     state: &'a ObjectMap,
 }
 
 impl Source<'_> {
-    /// The change that `event` tells. Most that happened shortly before are the last of their objects.
+    /// Returns the change of `event`. Most recent changes are the last of their objects and share
+    /// the cached object.
     fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
         let key = self.resource.prefix.strip(event.key.as_str());
         let object = key.and_then(|key| self.state.get(key));
@@ -229,7 +232,7 @@ impl Source<'_> {
         }
     }
 
-    /// Returns what the object at `key` was before `version`: the last value that can be read.
+    /// Returns the state of the object at `key` before `version`: its last decodable value.
     async fn earlier(
         &self,
         key: &StorageKey,
@@ -247,7 +250,7 @@ impl Source<'_> {
                 count: false,
             };
             let page = match self.storage.list(request).await {
-                Err(StorageError::Compacted { .. }) => return Ok(Earlier::Forgotten),
+                Err(StorageError::Compacted { .. }) => return Ok(Earlier::Compacted),
                 page => page?,
             };
             let Some(item) = page.items.into_iter().find(|item| item.key == *key) else {
@@ -261,20 +264,20 @@ impl Source<'_> {
     }
 }
 
-/// What an object was before an event whose previous value cannot be read.
+/// The state of an object before an event whose previous value cannot be decoded.
 #[derive(Debug)]
 enum Earlier {
     Object(Arc<Object>),
-    /// There was none that could be read.
+    /// It has no decodable value.
     Nothing,
-    /// Storage no longer knows.
-    Forgotten,
+    /// Storage has compacted it.
+    Compacted,
 }
 
-/// What objects were before the events at these revisions.
+/// The states of objects before the events at these revisions.
 type EarlierObjects = HashMap<(StorageKey, ResourceVersion), Earlier>;
 
-/// Reads the history after `from` and up to `to`, or as much of its end as there is.
+/// Reads the events after `from` and up to `to`, or as many of the newest as possible.
 async fn read_part(
     source: Source<'_>,
     from: ResourceVersion,
@@ -295,17 +298,17 @@ async fn read_part(
         };
         match filled {
             Ok(()) => {}
-            // Compaction may go on meanwhile; each round begins later.
+            // Compaction may continue meanwhile; each round starts at a later version.
             Err(StorageError::Compacted { compacted, .. }) if compacted > part.after => {
                 part.begin_after(compacted.min(to));
                 if compacted >= to {
                     return Ok(part);
                 }
             }
-            // Lost on the way: the same again, while there is time.
+            // The connection was lost: retry the span until the timeout.
             Err(StorageError::Unavailable(reason)) => {
                 let resource = &source.resource.name;
-                tracing::debug!(%resource, reason, "older history is read again");
+                tracing::debug!(%resource, reason, "retrying the read of older history");
                 part = Part::new(from, bytes_max);
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -314,7 +317,7 @@ async fn read_part(
     }
 }
 
-/// Adds to `earlier` what the objects of the `missing` events were before them.
+/// Adds the states before the `missing` events to `earlier`.
 async fn find_earlier(
     source: Source<'_>,
     missing: &[(StorageKey, ResourceVersion)],
@@ -327,7 +330,7 @@ async fn find_earlier(
     Ok(())
 }
 
-/// Follows a watch from where the part begins up to `to`.
+/// Reads events from a watch that starts where the part begins, up to `to`.
 async fn fill(
     part: &mut Part,
     source: Source<'_>,
@@ -342,7 +345,7 @@ async fn fill(
     let from = part.after;
     let each = |event: &StorageEvent| {
         if let Err(error) = part.push(&source, event, earlier) {
-            tracing::warn!(resource = %resource.name, %error, "history begins after it");
+            tracing::warn!(resource = %resource.name, %error, "history starts after an unreadable value");
             part.begin_after(event.revision);
         }
         ControlFlow::Continue(())
@@ -350,10 +353,10 @@ async fn fill(
     history.follow(from, to, each).await
 }
 
-/// The newest events that fit, and the last known state of what they are about.
+/// The newest events that fit into the memory limit, and the last known state of their objects.
 struct Part {
     after: ResourceVersion,
-    /// What is before cannot be had.
+    /// True if the events before `after` are not available.
     nothing_before: bool,
     events: VecDeque<Arc<CacheEvent>>,
     bytes: usize,
@@ -376,7 +379,7 @@ impl Part {
         }
     }
 
-    /// Forgets what was there: history goes on after `version`.
+    /// Drops all events; history starts after `version`.
     fn begin_after(&mut self, version: ResourceVersion) {
         *self = Self {
             nothing_before: true,
@@ -384,10 +387,10 @@ impl Part {
         };
     }
 
-    /// Adds an event, unless nothing of it can be read.
+    /// Adds an event, unless it has no decodable value.
     ///
     /// # Errors
-    /// Storage no longer knows what the object was before.
+    /// Returns an error if storage has compacted the object's previous state.
     fn push(
         &mut self,
         source: &Source<'_>,
@@ -432,8 +435,8 @@ impl Part {
         Ok(())
     }
 
-    /// Returns what the object was before `event`: what the part or the event says, or else what is known of
-    /// `earlier`. Takes note of it when nothing is.
+    /// Returns the state of the object before `event`: that of the part or of the event, else that in
+    /// `earlier`. Adds the event to `missing` if there is none.
     fn before(
         &mut self,
         source: &Source<'_>,
@@ -454,7 +457,7 @@ impl Part {
         match earlier.get(&at) {
             Some(Earlier::Object(object)) => Ok(Some(object.clone())),
             Some(Earlier::Nothing) => Ok(None),
-            Some(Earlier::Forgotten) => Err(unreadable),
+            Some(Earlier::Compacted) => Err(unreadable),
             None => {
                 self.missing.push(at);
                 Ok(None)

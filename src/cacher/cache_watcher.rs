@@ -1,20 +1,20 @@
-//! `CacheWatcher`: one client's watch, from initial state through history to live events. It owns
-//! its position and moves it as the client reads; a client that does not read costs an inbox that
-//! fills and parks. How its items become bytes is `http`'s business.
+//! `CacheWatcher`: one client's watch, from the initial state through history to live events. It
+//! advances its position as the client reads; if the client stops reading, the inbox fills and the
+//! watch is parked. `http` encodes the items.
 //!
 //! ```text
 //!   Initial ──all sent──▶ CatchUp ──caught up, joined──▶ Live
 //!                            ▲ │                          │
-//!                            │ └─ history is gone: 410 ─▶ Ended ◀─ deadline, shutdown
+//!                            │ └─ history trimmed: 410 ▶ Ended ◀─ deadline, shutdown
 //!                            └──────── parked ────────────┘
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. Every event that the predicate sees and whose version is at most `position` was returned, or
-//!    was part of the initial state; none with a greater version was.
-//! 2. `position` never goes back, and no bookmark is beyond what was returned before it.
-//! 3. Between two calls `position` is at the border of a revision (see `snapshot`).
+//! 1. Every matching event with a version of at most `position` was returned or is part of the
+//!   initial state; no event with a greater version was returned.
+//! 2. `position` never decreases, and no bookmark is greater than the position.
+//! 3. Between two calls `position` is at the boundary of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -28,42 +28,43 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
-use super::inbox::{EventBatch, Taken};
+use super::inbox::{EventBatch, TakeResult};
 use super::select::select;
-use super::snapshot::{Lineage, ObjectMap, TooOld};
+use super::snapshot::{HistoryEpoch, ObjectMap, TooOld};
 use super::watch_cache::Published;
 use super::{ReadError, WatchItem};
 use crate::api::{ResourceVersion, SelectionPredicate};
-use crate::metrics::{Held, ResourceMetrics, Stage};
-use crate::tasks::OnCall;
+use crate::metrics::{GaugeGuard, ResourceMetrics, Stage};
+use crate::tasks::PollOnWake;
 
-/// Initial objects returned at a time, so that a client that reads slowly holds no second copy of a
-/// large collection, and one that leaves early wastes little.
+/// Initial objects returned per call, so that a slow client does not hold a second copy of a large
+/// collection.
 const INITIAL_ITEMS_MAX: usize = 500;
 
-/// Events of history looked at in one go while catching up, up to the end of the last one's revision;
-/// between two goes, or the writes of what one had to tell, others may run.
+/// Events of history examined per call while catching up, rounded up to a whole revision; other
+/// tasks run between two calls.
 const CATCH_UP_EVENTS_MAX: usize = 256;
 
-/// The last bookmark comes this long before the deadline, for the client to resume from.
+/// The last bookmark is sent this long before the deadline, for the client to resume from.
 const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// The state at a version, then what follows. `end_bookmark` marks the border.
+    /// The state at a version, then later events. `end_bookmark` is true if a bookmark ends the
+    /// initial events.
     Initial {
         objects: ObjectMap,
         at: ResourceVersion,
         end_bookmark: bool,
     },
-    /// What follows a version.
+    /// The events after a version.
     After(ResourceVersion),
-    /// A failure that is told inside of the stream.
+    /// A failure that the watch reports as its first item.
     Failed(ReadError),
 }
 
-/// What a watch shares with its Cacher.
+/// The parts of the Cacher that a watch uses.
 #[derive(Debug, Clone)]
 pub(super) struct WatchContext {
     pub(super) published: Arc<Published>,
@@ -79,46 +80,46 @@ pub(super) struct WatchContext {
 pub struct CacheWatcher {
     context: WatchContext,
     predicate: Arc<SelectionPredicate>,
-    /// Of the snapshots that `position` is a version of.
-    lineage: Lineage,
-    /// The position that it began with; the only one that was not told by this cache.
+    /// Identifies the snapshots that `position` is valid in.
+    epoch: HistoryEpoch,
+    /// The position at the start, the only one that this cache did not send.
     origin: ResourceVersion,
     position: ResourceVersion,
     phase: Phase,
-    /// How often the source had sent what cannot be read when the watch began.
+    /// The count of unreadable values in storage when the watch began.
     times_unreadable: u64,
     bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
-    calls: OnCall<Calls>,
-    /// It has been told something, or that there is nothing yet.
+    interrupts: PollOnWake<Interrupts>,
+    /// True after the watch has returned its first items or found none.
     begun: bool,
-    _counted: Held,
-    _counted_sharded: Option<Held>,
+    _counted: GaugeGuard,
+    _counted_sharded: Option<GaugeGuard>,
 }
 
-/// What calls a watch besides its events.
+/// Events besides those of the inbox.
 #[derive(Debug)]
-struct Calls {
+struct Interrupts {
     ends: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// Wakes at the deadline or at the next bookmark, whichever comes first.
+    /// Fires at the deadline or at the next bookmark, whichever is earlier.
     timer: Pin<Box<Sleep>>,
 }
 
-enum Call {
+enum Interrupt {
     End,
     Timer,
 }
 
-impl Future for Calls {
-    type Output = Call;
+impl Future for Interrupts {
+    type Output = Interrupt;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Call> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Interrupt> {
         let mut ends = self.ends.iter_mut();
         if ends.any(|end| end.as_mut().poll(cx).is_ready()) {
-            return Poll::Ready(Call::End);
+            return Poll::Ready(Interrupt::End);
         }
-        self.timer.as_mut().poll(cx).map(|()| Call::Timer)
+        self.timer.as_mut().poll(cx).map(|()| Interrupt::Timer)
     }
 }
 
@@ -140,7 +141,7 @@ impl CacheWatcher {
     pub(super) fn new(
         context: WatchContext,
         predicate: SelectionPredicate,
-        lineage: Lineage,
+        epoch: HistoryEpoch,
         start: Start,
         bookmarks: bool,
         timeout: Duration,
@@ -173,14 +174,14 @@ impl CacheWatcher {
             times_unreadable: context.published.times_unreadable(),
             context,
             predicate: Arc::new(predicate),
-            lineage,
+            epoch,
             origin: position,
             position,
             phase,
             bookmarks,
             deadline,
             next_bookmark: deadline,
-            calls: OnCall::new(Calls {
+            interrupts: PollOnWake::new(Interrupts {
                 ends: vec![Box::pin(stop.cancelled_owned())],
                 timer: Box::pin(tokio::time::sleep_until(deadline)),
             }),
@@ -189,33 +190,34 @@ impl CacheWatcher {
         watcher
     }
 
-    /// When it ends at the latest.
+    /// Returns the time at which the watch ends.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Has it end, without a word, when `token` is cancelled.
+    /// Ends the watch without an error once `token` is cancelled.
     pub fn end_with(&mut self, token: CancellationToken) {
         let end = Box::pin(token.cancelled_owned());
-        self.calls.change(|mut calls| calls.ends.push(end));
+        self.interrupts
+            .change(|mut interrupts| interrupts.ends.push(end));
     }
 
-    /// Waits for what comes next and returns all of it that is ready, in order; `None` when the
-    /// watch has ended: its deadline, the server's shutdown, after an error. Cancel safe.
+    /// Waits for the next items and returns all that are ready, in order; `None` after the watch
+    /// has ended (deadline, shutdown, or an error). Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Self::next`], for who is polled himself.
+    /// Polls for the next items; see [`Self::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        // What ends the watch comes first.
-        let called = self.calls.poll(cx);
-        if let Poll::Ready(Call::End) = called {
+        // Reasons to end the watch come first.
+        let interrupted = self.interrupts.poll(cx);
+        if let Poll::Ready(Interrupt::End) = interrupted {
             self.phase = Phase::Ended;
         }
         let items = match &mut self.phase {
-            // The timer of a live one tells its end too, and a clock is not read for nothing.
-            Phase::Live(_) => ready!(self.poll_live(cx, called.map(drop))),
+            // The timer of a live watch also covers its deadline, which saves reading the clock.
+            Phase::Live(_) => ready!(self.poll_live(cx, interrupted.map(drop))),
             Phase::Ended => return Poll::Ready(None),
             _ if Instant::now() >= self.deadline => self.end(),
             Phase::Initial { .. } => self.initial(),
@@ -228,12 +230,12 @@ impl CacheWatcher {
         if !items.is_empty() {
             return Poll::Ready(Some(items));
         }
-        // Between two goes that told nothing others may run. All state is in `self`.
+        // Yields after a call without items. All state is in `self`.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// The next part of the initial state.
+    /// Returns the next part of the initial state.
     fn initial(&mut self) -> Vec<WatchItem> {
         let Phase::Initial {
             objects,
@@ -241,7 +243,7 @@ impl CacheWatcher {
             end_bookmark,
         } = &mut self.phase
         else {
-            unreachable!("called in this phase only");
+            unreachable!("only called in phase Initial");
         };
         let page = select(objects, &self.predicate, next_key, INITIAL_ITEMS_MAX);
         let mut items: Vec<_> = page.items.into_iter().map(WatchItem::Initial).collect();
@@ -263,8 +265,8 @@ impl CacheWatcher {
         items
     }
 
-    /// The next part of history after the position. When little is left the watch joins the live
-    /// ones first and reads the rest after that, so that nothing falls between.
+    /// Returns the next part of history. If little is left, the watch joins the live watchers first
+    /// and reads the rest afterwards, so that no event is missed.
     fn catch_up(&mut self) -> Vec<WatchItem> {
         match self.history(CATCH_UP_EVENTS_MAX) {
             Err(error) => return self.fail(error),
@@ -276,7 +278,8 @@ impl CacheWatcher {
         match self.history(usize::MAX) {
             Err(error) => self.fail(error),
             Ok((mut items, _)) => {
-                // Looked at after joining: whoever joins later than it happens is not parked by it.
+                // Checked after joining: an unreadable value does not park watchers that join
+                // later.
                 let published = &self.context.published;
                 match published.unreadable_since(self.times_unreadable) {
                     None => self.phase = Phase::Live(membership),
@@ -287,8 +290,8 @@ impl CacheWatcher {
         }
     }
 
-    /// What the predicate sees of the next `limit` events after the position, and of the rest of the
-    /// last one's revision; the position moves. And whether there are more.
+    /// Advances the position by `limit` events and by the rest of the last revision. Returns the
+    /// matching items, and true if there is more history.
     fn history(&mut self, limit: usize) -> Result<(Vec<WatchItem>, bool), ReadError> {
         let snapshot = self
             .context
@@ -303,10 +306,10 @@ impl CacheWatcher {
                 fresh_token: None,
             })
         };
-        if snapshot.generation != self.lineage.generation {
+        if snapshot.generation != self.epoch.generation {
             return expired(self.position, snapshot.at);
         }
-        if let Some(TooOld(oldest)) = snapshot.refuses(self.origin, self.lineage) {
+        if let Some(TooOld(oldest)) = snapshot.rejects(self.origin, self.epoch) {
             return expired(self.position, oldest);
         }
         let older;
@@ -315,13 +318,13 @@ impl CacheWatcher {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
                     let backfill = &self.context.backfill;
-                    match backfill.events_after(self.position, self.lineage.generation, oldest) {
+                    match backfill.events_after(self.position, self.epoch.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)
                         }
                         Err(TooOld(oldest)) => {
-                            // One that only asks for too much has not read too slowly.
+                            // A watch that starts at a trimmed version is not a slow reader.
                             let slow = usize::from(self.begun);
                             self.context.metrics.terminated_watchers.add(slow);
                             return expired(self.position, oldest);
@@ -337,7 +340,7 @@ impl CacheWatcher {
         {
             examined += 1;
             self.position = event.resource_version();
-            items.extend(event.seen_by(&self.predicate).map(WatchItem::Event));
+            items.extend(event.watch_event_for(&self.predicate).map(WatchItem::Event));
         }
         let more = events.peek().is_some();
         if !more {
@@ -347,14 +350,14 @@ impl CacheWatcher {
         Ok((items, more || covered < snapshot.at))
     }
 
-    /// Waits for the inbox or for the timer: events come before a bookmark that tells of them.
+    /// Waits for the inbox or the timer. Events precede a bookmark of their version.
     fn poll_live(&mut self, cx: &mut Context<'_>, timer: Poll<()>) -> Poll<Vec<WatchItem>> {
         let Phase::Live(membership) = &self.phase else {
-            unreachable!("called in this phase only");
+            unreachable!("only called in phase Live");
         };
         match membership.inbox.poll_take(cx.waker()) {
-            Poll::Ready(Taken::Batches(batches)) => Poll::Ready(self.receive(batches)),
-            Poll::Ready(Taken::Parked) => {
+            Poll::Ready(TakeResult::Batches(batches)) => Poll::Ready(self.receive(batches)),
+            Poll::Ready(TakeResult::Parked) => {
                 self.context.metrics.parked_watchers.inc();
                 tracing::debug!(position = %self.position, "watch parked, reading from history");
                 self.phase = Phase::CatchUp;
@@ -375,7 +378,7 @@ impl CacheWatcher {
             metrics.dispatched(Stage::CacheToWatcher, now - received.at, events);
             metrics.dispatched(Stage::Total, now - received.arrived, events);
         }
-        // Joining overlaps with the history read after it, by whole revisions.
+        // History read after joining can overlap with the inbox, by whole revisions.
         let known = self.position;
         let events = batches.iter().map(|batch| batch.events());
         let mut items = Vec::with_capacity(events.clone().map(<[_]>::len).sum());
@@ -388,8 +391,8 @@ impl CacheWatcher {
         items
     }
 
-    /// A bookmark if one is due and can be told truthfully now; the next turn sees to a deadline. One
-    /// that meets events stays due, and follows them.
+    /// Returns a bookmark if one is due and its version is known; the next call handles the
+    /// deadline. A bookmark stays due while events are waiting, and follows them.
     pub(super) fn timer_fired(&mut self) -> Vec<WatchItem> {
         let now = Instant::now();
         if now >= self.deadline {
@@ -402,15 +405,15 @@ impl CacheWatcher {
         let Phase::Live(membership) = &self.phase else {
             return Vec::new();
         };
-        // In this order: what was dispatched by now has been offered, and a drained inbox says that
-        // all of it was returned.
+        // The order matters: dispatched events were offered before, and a drained inbox means that
+        // all of them were returned.
         let dispatched = self.context.dispatcher.dispatched();
         if !membership.inbox.is_drained() {
             return Vec::new();
         }
         self.schedule_bookmark();
         if dispatched < self.origin {
-            // It began in the future: nothing has happened yet that a bookmark could tell.
+            // The watch starts at a future version; no bookmark is possible yet.
             return Vec::new();
         }
         self.position = self.position.max(dispatched);
@@ -421,7 +424,7 @@ impl CacheWatcher {
         }]
     }
 
-    /// The next one is a period away, or shortly before the deadline if that is sooner.
+    /// Schedules the next bookmark in one period, or shortly before the deadline if that is sooner.
     fn schedule_bookmark(&mut self) {
         let now = Instant::now();
         self.next_bookmark = self.deadline + Duration::from_secs(1);
@@ -438,11 +441,11 @@ impl CacheWatcher {
 
     fn rearm(&mut self) {
         let at = self.next_bookmark.min(self.deadline);
-        self.calls
-            .change(|mut calls| calls.timer.as_mut().reset(at));
+        self.interrupts
+            .change(|mut interrupts| interrupts.timer.as_mut().reset(at));
     }
 
-    /// Ends it without a word; the next turn says so.
+    /// Ends the watch without an error; the next call returns `None`.
     fn end(&mut self) -> Vec<WatchItem> {
         self.phase = Phase::Ended;
         Vec::new()

@@ -1,7 +1,6 @@
-//! The consistency checker: does the cache hold what storage holds? Now and then it compares a digest
-//! of the state with one of storage's list at the same version. A difference is our bug, or damage:
-//! until a check succeeds again exact lists are left to storage, and the Reflector lists anew.
-//! It repairs nothing itself.
+//! The consistency checker: compares a digest of the cache with one of storage's list at the same
+//! version, periodically. A difference is a bug or storage damage: until a check succeeds, storage
+//! answers exact lists, and the Reflector lists again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,25 +18,25 @@ use crate::metrics::ConsistencyChecks;
 use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 use crate::storage::ListRequest;
 
-/// What the checker tells the rest of its Cacher.
+/// The results of the checks, for the other parts of the Cacher.
 #[derive(Debug, Default)]
 pub(super) struct Consistency {
     success: AtomicU64,
     failure: AtomicU64,
     error: AtomicU64,
-    /// The last check that came to a verdict failed.
+    /// True if the last completed check failed.
     broken: AtomicBool,
     relist: Arc<Notify>,
 }
 
 impl Consistency {
-    /// Whether states of the past may be answered from memory.
+    /// Returns true if the cache may answer reads at past versions.
     pub(super) fn trusts_history(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// A source that a failed check makes its Reflector list again.
-    pub(super) fn guard<S>(&self, source: S) -> Relistable<S> {
+    /// Wraps a source so that a failed check makes its Reflector list again.
+    pub(super) fn wrap<S>(&self, source: S) -> Relistable<S> {
         Relistable {
             source,
             relist: self.relist.clone(),
@@ -45,7 +44,7 @@ impl Consistency {
     }
 }
 
-/// Keys and versions, condensed.
+/// A hash over keys and versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Digest {
     hash: u64,
@@ -84,7 +83,7 @@ impl Digest {
 }
 
 impl Cacher {
-    /// How the consistency checks went so far.
+    /// Returns the number of consistency checks by result.
     pub fn consistency_checks(&self) -> ConsistencyChecks {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ConsistencyChecks {
@@ -94,8 +93,8 @@ impl Cacher {
         }
     }
 
-    /// Checks for as long as the cache runs, each time after `period` and up to half as much again, so
-    /// that caches do not all list at once.
+    /// Checks until the cache stops, each time after `period` plus a random delay of up to half of
+    /// it, so that caches do not list simultaneously.
     pub(super) async fn check_consistency(self: Arc<Self>, period: Duration) {
         loop {
             tokio::time::sleep(period.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
@@ -111,23 +110,23 @@ impl Cacher {
                     counter.broken.store(true, Ordering::Relaxed);
                     tracing::error!(
                         %resource, %at, ?cached, ?stored,
-                        "the cache differs from storage; it is filled again"
+                        "cache differs from storage, listing again"
                     );
                     counter.relist.notify_one();
                 }
                 Err(error) => {
                     counter.error.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(%resource, %error, "consistency could not be checked");
+                    tracing::warn!(%resource, %error, "consistency check failed");
                 }
             }
         }
     }
 
-    /// The digests of the cache and of storage at one version.
+    /// Returns the digests of the cache and of storage at one version.
     async fn compare_with_storage(&self) -> Result<(ResourceVersion, Digest, Digest), ReadError> {
         self.wait_for_a_state().await?;
-        // Where the cache stands now, or storage may have compacted what it stands at since. Without
-        // knowing that it is there the check goes on with what there is.
+        // Uses the current version, because storage may have compacted an older one. If the current
+        // revision is unknown the check uses the cache's version.
         self.consistent().await?;
         let snapshot = self.snapshot().await?;
         let cached = Digest::of_cache(snapshot.objects()).await;
@@ -161,7 +160,7 @@ impl Cacher {
     }
 }
 
-/// A source whose watch ends as expired when it is wanted, so that its Reflector lists again.
+/// A source whose watch returns an expiry error on request, so that its Reflector lists again.
 #[derive(Debug)]
 pub(super) struct Relistable<S> {
     source: S,
@@ -181,7 +180,7 @@ impl<S: ListerWatcher> ListerWatcher for Relistable<S> {
     ) -> Result<ChangeStream<S::Object>, SourceError> {
         let batches = self.source.watch(after).await?;
         let relist = self.relist.clone();
-        let wanted = move || SourceError::Expired {
+        let expired = move || SourceError::Expired {
             at: after,
             detail: "the cache differs from storage".to_owned(),
         };
@@ -189,10 +188,10 @@ impl<S: ListerWatcher> ListerWatcher for Relistable<S> {
             let relist = relist.clone();
             async move {
                 let mut batches = batches?;
-                // Biased: a state that is wrong is not to be built upon.
+                // Biased: a wrong state must not receive further changes.
                 tokio::select! {
                     biased;
-                    () = relist.notified() => Some((Err(wanted()), None)),
+                    () = relist.notified() => Some((Err(expired()), None)),
                     batch = batches.next() => batch.map(|batch| (batch, Some(batches))),
                 }
             }

@@ -1,6 +1,5 @@
-//! The delegator: is a read answered by the cache or by storage, at which version, and what does it
-//! wait for? Each verb has one table, and one match that mirrors it. How the cache comes by its
-//! state is not decided here, nor how storage is read.
+//! The delegator: decides for each read whether the cache or storage answers, at which version, and
+//! what to wait for. Each verb has one table and one match that mirrors it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use tokio::time::Instant;
 
 use super::cache_watcher::{CacheWatcher, Start};
 use super::freshness::NotReached;
-use super::list_plan::{At, ListPlan, plan};
+use super::list_plan::{ListPlan, ReadVersion, plan};
 use super::select::{count, select};
 use super::snapshot::ObjectMap;
 use super::storage_reads::Page;
@@ -17,16 +16,17 @@ use super::{CachedResource, Cacher, ObjectList, ReadError};
 use crate::api::{GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 use crate::metrics::ListCost;
 
-/// While a read waits for the cache, storage is asked this often how far the watch is; the answer to
-/// the first question nearly always settles it. Upstream's period.
-const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// The interval of progress requests while a read waits for the cache; the first response is nearly
+/// always sufficient. Upstream's interval.
+const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Without `timeoutSeconds` a watch lasts this long, and up to as long again, so that clients that
-/// came together do not come back together (upstream's `--min-request-timeout`).
+/// The duration of a watch without `timeoutSeconds`, plus a random time of up to as much again, so
+/// that clients do not reconnect simultaneously (upstream's `--min-request-timeout`).
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 
 impl CachedResource {
-    /// The only key that `predicate` can select, when it names one: reads then look one object up.
+    /// Returns the only key that `predicate` can select, if it has a name; the read is then a
+    /// lookup.
     pub(super) fn only_key(&self, predicate: &SelectionPredicate) -> Option<ObjectKey> {
         let name = predicate.scope.name.as_deref()?;
         let namespace = predicate.scope.namespace.as_deref();
@@ -34,25 +34,25 @@ impl CachedResource {
             return None;
         }
         let key = ObjectKey::new(namespace, name);
-        // A selector may say anything; what is no key is a search that finds nothing.
+        // A selector may contain any text. An invalid key becomes a search without results.
         let stored = self.storage_key(&key).ok()?;
         (!stored.is_prefix()).then_some(key)
     }
 }
 
 impl Cacher {
-    /// One object, or that there is none.
+    /// Returns an object, or `None`.
     ///
-    /// | version | from                                            |
+    /// | resourceVersion | answered by                                     |
     /// |---------|-------------------------------------------------|
-    /// | ""      | the cache once it is as new as storage; storage when it cannot tell |
+    /// | ""      | the cache once it is as new as storage; storage if the cache cannot determine that |
     /// | "0"     | the cache as it is                              |
-    /// | N       | the cache once it has reached N, else 504; storage when it cannot tell |
+    /// | N       | the cache once it has reached N, else 504; storage if the cache cannot determine that |
     ///
-    /// A cache without a state, and one that has stopped, leave every get to storage.
+    /// Storage answers if the cache has no state or has stopped.
     ///
     /// # Errors
-    /// [`ReadError`], but not for an object that is not there.
+    /// Returns [`ReadError`]; a missing object is not an error.
     pub async fn get(
         &self,
         key: &ObjectKey,
@@ -66,20 +66,20 @@ impl Cacher {
             Some(version) => self.not_older_than(version).await?,
         };
         if !fresh {
-            let answer = self.get_from_storage(key, version.unwrap_or_default());
+            let into_list = self.get_from_storage(key, version.unwrap_or_default());
             return match version {
-                None if cached => self.fallen_back(answer.await),
-                _ => answer.await,
+                None if cached => self.count_fallback(into_list.await),
+                _ => into_list.await,
             };
         }
         Ok(self.peek(key))
     }
 
-    /// A list, by the table of `list_plan` and of the crate's architecture page. Uses the version,
-    /// match, limit and continue of the options; the selectors are in the predicate.
+    /// Returns a list by the table in `list_plan` and in the crate's architecture page. Uses the
+    /// version, match, limit and continue token of `options`; the selectors are in `predicate`.
     ///
     /// # Errors
-    /// [`ReadError`] by the same table.
+    /// Returns [`ReadError`] by the same table.
     pub async fn list(
         &self,
         predicate: &SelectionPredicate,
@@ -88,36 +88,37 @@ impl Cacher {
         let only = self.resource.only_key(predicate);
         let plan = plan(options, only.is_some())?;
         let cold = self.published.snapshot.load().is_none();
-        // A page does not wait for a cache that may be long in coming: it costs storage little.
+        // A page does not wait for a cold cache: reading it from storage is cheap.
         let small = plan.limit > 0 && predicate.selects_all();
         if self.stop.is_cancelled() || (cold && small) {
             return self.list_from_storage(predicate, &plan).await;
         }
         self.wait_for_a_state().await?;
         let fresh = match plan.at {
-            At::Latest => self.can_answer_latest().await?,
-            At::NotOlderThan(version) => self.not_older_than(version).await?,
-            At::Exact(version) => {
+            ReadVersion::Latest => self.can_answer_latest().await?,
+            ReadVersion::NotOlderThan(version) => self.not_older_than(version).await?,
+            ReadVersion::Exact(version) => {
                 return self
                     .list_exact(predicate, only.as_ref(), &plan, version)
                     .await;
             }
         };
         if !fresh {
-            let answer = self.list_from_storage(predicate, &plan).await;
+            let into_list = self.list_from_storage(predicate, &plan).await;
             return match plan.at {
-                At::Latest => self.fallen_back(answer),
-                _ => answer,
+                ReadVersion::Latest => self.count_fallback(into_list),
+                _ => into_list,
             };
         }
         let snapshot = self.snapshot().await?;
         let (objects, index) = snapshot.candidates(predicate, only.as_ref());
         let page = page(&objects, predicate, &plan, snapshot.at).await;
-        self.listed(&page, index);
-        Ok(page.answer(predicate))
+        self.count_list(&page, index);
+        Ok(page.into_list(predicate))
     }
 
-    /// From a retained state when there is one, else from storage's history.
+    /// Returns the list at exactly `plan`'s version: from a retained state if there is one, else
+    /// from storage.
     async fn list_exact(
         &self,
         predicate: &SelectionPredicate,
@@ -128,40 +129,41 @@ impl Cacher {
         if self.storage.progress_supported()
             && let Err(NotReached(_)) = self.wait_for(version).await
         {
-            // Storage's verdict is final: it may know the version, or that it is in the future.
+            // Storage decides: it may have the version, or the version is in the future.
             return self.list_from_storage(predicate, plan).await;
         }
         let snapshot = self.snapshot().await?;
-        // What storage has forgotten is refused here as on every other server, whatever history holds.
-        let untold = version > snapshot.at || self.is_compacted(version);
-        if untold || !self.consistency.trusts_history() {
+        // Rejects versions that storage has compacted, even if the cache retains them, so that all
+        // servers return the same.
+        let unknown = version > snapshot.at || self.is_compacted(version);
+        if unknown || !self.consistency.trusts_history() {
             return self.list_from_storage(predicate, plan).await;
         }
         match snapshot.objects_at(version) {
             Ok(objects) => {
                 let objects = only.map_or(objects.clone(), |key| lookup(&objects, key));
                 let page = page(&objects, predicate, plan, version).await;
-                self.listed(&page, None);
-                Ok(page.answer(predicate))
+                self.count_list(&page, None);
+                Ok(page.into_list(predicate))
             }
             Err(_) => self.list_from_storage(predicate, plan).await,
         }
     }
 
-    /// A watch.
+    /// Starts a watch.
     ///
-    /// | version | sendInitialEvents | begins with                               |
+    /// | resourceVersion | sendInitialEvents | begins with                       |
     /// |---------|-------------------|-------------------------------------------|
-    /// | ""      | unset, true       | the state, as new as storage (or storage's, when the cache cannot tell) |
-    /// | ""      | false             | what follows storage's present version    |
+    /// | ""      | unset, true       | the state, as new as storage (storage's state if the cache cannot determine that) |
+    /// | ""      | false             | the events after storage's current revision |
     /// | "0"     | unset, true       | the state as it is                        |
-    /// | "0"     | false             | what follows the state as it is           |
-    /// | N       | true              | the state, once it has reached N (or storage's, when the cache cannot tell) |
-    /// | N       | unset, false      | what follows N                            |
+    /// | "0"     | false             | the events after the state as it is       |
+    /// | N       | true              | the state, once it has reached N (storage's state if the cache cannot determine that) |
+    /// | N       | unset, false      | the events after N                        |
     ///
     /// # Errors
-    /// [`ReadError::NotReady`] and [`ReadError::Stopped`]; every other failure is the first item of
-    /// the watch, as upstream sends it in a stream with status 200.
+    /// Returns [`ReadError::NotReady`] and [`ReadError::Stopped`]; every other failure is the first
+    /// item of the watch, as upstream sends it in a stream with status 200.
     pub async fn watch(
         self: &Arc<Self>,
         predicate: SelectionPredicate,
@@ -170,7 +172,7 @@ impl Cacher {
         if self.stop.is_cancelled() {
             return Err(ReadError::Stopped);
         }
-        let lineage = self.snapshot().await?.lineage();
+        let lineage = self.snapshot().await?.epoch();
         let start = match self.watch_start(&predicate, options).await {
             Ok(start) => start,
             Err(error @ (ReadError::NotReady { .. } | ReadError::Stopped)) => return Err(error),
@@ -205,7 +207,7 @@ impl Cacher {
             Some(version) if version.is_zero() => Ok(Start::After(self.snapshot().await?.at)),
             Some(version) => {
                 if version < self.snapshot().await?.reaches_back_to() {
-                    self.backfill.settled_for(version).await;
+                    self.backfill.wait_for(version).await;
                 }
                 Ok(Start::After(version))
             }
@@ -221,14 +223,14 @@ impl Cacher {
         let version = match options.resource_version {
             None if !self.storage.progress_supported() => {
                 return self
-                    .start_from_storage(predicate, At::Latest, end_bookmark)
+                    .start_from_storage(predicate, ReadVersion::Latest, end_bookmark)
                     .await;
             }
             None => self.current_revision().await?,
             Some(version) => version,
         };
         if !self.not_older_than(version).await? {
-            let at = At::NotOlderThan(version);
+            let at = ReadVersion::NotOlderThan(version);
             return self.start_from_storage(predicate, at, end_bookmark).await;
         }
         let snapshot = self.snapshot().await?;
@@ -240,12 +242,12 @@ impl Cacher {
         })
     }
 
-    /// The state as storage has it, when the cache cannot prove that it is as new. (Upstream refuses,
-    /// and its clients fall back to a list, which storage then answers: the same for more work.)
+    /// Starts with the state read from storage, for a cache that cannot prove its freshness.
+    /// (Upstream rejects the watch, and its clients fall back to a list, which storage answers.)
     async fn start_from_storage(
         &self,
         predicate: &SelectionPredicate,
-        at: At,
+        at: ReadVersion,
         end_bookmark: bool,
     ) -> Result<Start, ReadError> {
         let plan = ListPlan::whole(at);
@@ -260,8 +262,8 @@ impl Cacher {
         })
     }
 
-    /// Waits until the cache holds every write acknowledged before the call. False when it cannot
-    /// prove that, so that storage has to answer.
+    /// Waits until the cache holds every write acknowledged before the call. Returns false if it
+    /// cannot prove that; storage has to answer then.
     pub(super) async fn consistent(&self) -> Result<bool, ReadError> {
         if !self.storage.progress_supported() || self.published.is_stuck() {
             return Ok(false);
@@ -270,13 +272,13 @@ impl Cacher {
         Ok(self.wait_for(version).await.is_ok())
     }
 
-    /// Waits until the cache has every change up to `version`, and tells the version of the last one that
-    /// it has: a watch that has told that one has told all of them. `None` when storage cannot tell its
-    /// progress and the cache is not there, so that nobody knows.
+    /// Waits until the cache has every change up to `version`, and returns the version of its last
+    /// change: a watch that has sent that one has sent all of them. Returns `None` if storage does
+    /// not support progress requests and the cache has not reached `version`.
     ///
     /// # Errors
-    /// [`ReadError::TooLargeResourceVersion`] when the cache does not get there in time, and those of a
-    /// cache without a state.
+    /// Returns [`ReadError::TooLargeResourceVersion`] if the cache does not reach `version` in
+    /// time, and the errors of a cache without a state.
     pub async fn changed_up_to(
         &self,
         version: ResourceVersion,
@@ -287,8 +289,8 @@ impl Cacher {
         Ok(fresh.then(|| snapshot.changed_at()))
     }
 
-    /// Waits until the cache holds `version`. False when storage cannot tell its progress and the
-    /// cache is not there: a wait could be for nothing, so that storage has to answer.
+    /// Waits until the cache holds `version`. Returns false if storage does not support progress
+    /// requests and the cache has not reached `version`; storage has to answer then.
     async fn not_older_than(&self, version: ResourceVersion) -> Result<bool, ReadError> {
         let wait = match self.storage.progress_supported() {
             true => self.config.freshness_timeout,
@@ -327,7 +329,7 @@ impl Cacher {
         let waited = self
             .published
             .freshness
-            .wait(version, timeout, ASK_PROGRESS_EVERY, ask)
+            .wait(version, timeout, PROGRESS_REQUEST_INTERVAL, ask)
             .await;
         if !version.is_zero() {
             self.resource.metrics.waited(began.elapsed());
@@ -336,7 +338,7 @@ impl Cacher {
     }
 }
 
-/// Of a state only the object of this key, if it is there.
+/// Returns the object of this key, or an empty map.
 pub(super) fn lookup(objects: &ObjectMap, key: &ObjectKey) -> ObjectMap {
     objects
         .get(key)
@@ -344,7 +346,8 @@ pub(super) fn lookup(objects: &ObjectMap, key: &ObjectKey) -> ObjectMap {
         .unwrap_or_default()
 }
 
-/// What a plan selects of a state at `at`. Lets others run while it looks through a large one.
+/// Returns what a plan selects from a state at `at`. Yields to other tasks while it searches a
+/// large state.
 async fn page(
     objects: &ObjectMap,
     predicate: &SelectionPredicate,
@@ -356,12 +359,12 @@ async fn page(
     let mut examined = 0;
     let mut items = Vec::new();
     let more_after = loop {
-        let wanted = match plan.limit {
+        let count_max = match plan.limit {
             0 => usize::MAX,
             limit => limit - items.len(),
         };
-        let part = select(objects, predicate, &start, wanted);
-        let full = part.items.len() == wanted;
+        let part = select(objects, predicate, &start, count_max);
+        let full = part.items.len() == count_max;
         examined += part.examined;
         items.extend(part.items);
         match part.more_after {
@@ -372,7 +375,7 @@ async fn page(
     };
     let remaining = more_after.is_some() && predicate.selects_all();
     let remaining = remaining.then(|| {
-        // Counted on the first page only: the token takes the number along.
+        // Counted for the first page only; the continue token carries the number.
         let all = plan.remaining;
         let all = all.unwrap_or_else(|| count(objects, predicate, &first));
         all.saturating_sub(items.len() as u64)

@@ -1,7 +1,7 @@
 //! The Dispatcher: reads history as it grows and puts each event into the inboxes of the watchers
-//! that see it. It is a cursor on the published snapshots, so nothing queues before it and it makes
-//! nobody wait. Watchers that ask for the same thing form a group and share one verdict an event;
-//! the index keeps an event from groups that cannot match.
+//! whose predicate matches. It is a cursor on the published snapshots, so it needs no input queue
+//! and never blocks the writer. Watchers with equal predicates form a group and share one match
+//! result per event; an index limits each event to the groups that can match.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::iter::Peekable;
@@ -13,29 +13,29 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::event::{CacheEvent, Received};
-use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, Offer};
+use super::event::{CacheEvent, EventTimes};
+use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, OfferResult};
 use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
 use crate::api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 use crate::metrics::ResourceMetrics;
 
-/// Events in one batch to an inbox, up to the end of the last one's revision.
+/// Events in one batch to an inbox, rounded up to a whole revision.
 const BATCH_EVENTS_MAX: usize = 256;
 
-// A batch of small single-event revisions finds room in an empty inbox.
+// A batch of small single-event revisions fits into an empty inbox.
 const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
 
-/// Verdicts and offers under one hold of the index's lock, about a millisecond's: watchers that join,
-/// leave or ask for a bookmark wait no longer, nor does any other task of the thread, however many
-/// groups an event meets.
-const HOLD_WORK_MAX: usize = 4096;
+/// Match operations and offers per acquisition of the index lock, about a millisecond of work. It
+/// bounds the wait of watchers that join, leave or need a bookmark, and of other tasks on the
+/// thread.
+const LOCK_WORK_MAX: usize = 4096;
 
-/// Watchers woken at a time, at every look at what else there is to do. Those that are yet to be woken
-/// gather events, which they send in one write; and no task, a write's for example, ever waits for
-/// the writes of a crowd, which would have it gather nothing.
-const WAVE_MAX: usize = 32;
+/// Watchers woken at a time; the Dispatcher yields in between. Watchers that are not yet woken
+/// accumulate events and send them in one write, and no other task waits for the writes of a large
+/// number of watchers.
+const WAKE_BATCH_MAX: usize = 32;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -45,8 +45,8 @@ type GroupId = u64;
 /// Identifies a member of a group.
 pub(super) type MemberId = u64;
 
-/// The watchers of one resource. Shared by the task that dispatches and the watchers that join and
-/// leave; the lock is held for a bounded piece of work and never across an await.
+/// The watchers of one resource. The dispatching task and the watchers that join and leave share
+/// it; the lock is held for a bounded amount of work and never across an await.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     triggers: Vec<FieldRef>,
@@ -54,7 +54,7 @@ pub(super) struct Dispatcher {
     index: Mutex<Index>,
 }
 
-/// A place among the live watchers. Dropping it leaves.
+/// Membership of the live watchers; ends on drop.
 #[derive(Debug)]
 pub(super) struct Membership {
     dispatcher: Arc<Dispatcher>,
@@ -65,11 +65,12 @@ pub(super) struct Membership {
 
 #[derive(Debug, Default)]
 struct Index {
-    /// The history that is followed; `None` before the first snapshot.
+    /// The generation of the followed history; `None` before the first snapshot.
     generation: Option<u64>,
-    /// A relist is not for live watches: each must see for itself whether it can go on over it.
+    /// The number of relists so far. A relist parks the live watchers; each checks whether it can
+    /// continue.
     relists: u64,
-    /// Every event up to here has been offered to all who were members at the time.
+    /// The version up to which every event was offered to all members.
     dispatched: ResourceVersion,
     groups: Map<GroupId, Group>,
     by_predicate: Map<Arc<SelectionPredicate>, GroupId>,
@@ -77,18 +78,18 @@ struct Index {
     next_id: u64,
 }
 
-/// Watchers of one predicate.
+/// The watchers of one predicate.
 #[derive(Debug)]
 struct Group {
     predicate: Arc<SelectionPredicate>,
     route: Route,
     members: Map<MemberId, Arc<Inbox>>,
-    /// What the batch under way has for them. Who has joined since it began reads it from history
-    /// too, and passes over what is here.
+    /// Events of the current batch for the members. A member that joined after the batch began also
+    /// reads them from history and skips them here.
     pending: Vec<Arc<WatchEvent>>,
 }
 
-/// Where an event can find a group: each group has one route, each event a few.
+/// The key under which an event finds groups: each group has one route, each event a few.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Route {
     All,
@@ -96,7 +97,7 @@ enum Route {
     Name(Box<str>),
     /// `namespace/name`
     Key(Box<str>),
-    /// A pinned trigger field, by its index among the resource's triggers.
+    /// A trigger column that the predicate fixes, by its index in the resource's triggers.
     Trigger(usize, Box<str>),
 }
 
@@ -109,9 +110,8 @@ impl Dispatcher {
         })
     }
 
-    /// Joins the live watchers: every event that is yet to be dispatched comes into the inbox, if the
-    /// predicate sees it. Read a snapshot afterwards: it holds all that was dispatched before, so that
-    /// nothing falls between.
+    /// Joins the live watchers: the inbox receives every matching event that is dispatched from now
+    /// on. Read a snapshot afterwards: it contains all events that were dispatched before.
     pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
         let inbox = Arc::new(Inbox::default());
         let mut index = self.index.lock();
@@ -120,7 +120,7 @@ impl Dispatcher {
         let members = &mut index
             .groups
             .get_mut(&group)
-            .expect("just found or made")
+            .expect("found or inserted above")
             .members;
         members.insert(member, inbox.clone());
         Membership {
@@ -131,12 +131,12 @@ impl Dispatcher {
         }
     }
 
-    /// Every event up to here was offered.
+    /// Returns the version up to which all events were offered.
     pub(super) fn dispatched(&self) -> ResourceVersion {
         self.index.lock().dispatched
     }
 
-    /// Live watchers.
+    /// Returns the number of live watchers.
     pub(super) fn members(&self) -> usize {
         self.index
             .lock()
@@ -146,8 +146,9 @@ impl Dispatcher {
             .sum()
     }
 
-    /// Follows the published snapshots until `stop`. While there are watchers it also asks the
-    /// source for progress each `progress_every`, so that bookmarks move on an idle resource.
+    /// Follows the published snapshots until `stop`. While there are watchers it also requests
+    /// progress from the source every `progress_every`, so that bookmarks advance on an idle
+    /// resource.
     pub(super) async fn run(
         self: Arc<Self>,
         published: Arc<Published>,
@@ -156,37 +157,37 @@ impl Dispatcher {
         stop: CancellationToken,
     ) {
         let mut tick = tokio::time::interval(progress_every);
-        let mut asleep = VecDeque::new();
+        let mut to_wake = VecDeque::new();
         loop {
-            // Biased: stop first, events before the timer, and before those who have some are woken.
+            // Biased: stop first, then events, then the timer, then waking watchers.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = published.changed.notified() => {
                     let snapshot = published.snapshot.load_full();
                     if let Some(snapshot) = snapshot {
-                        self.dispatch(&snapshot, &mut asleep).await;
+                        self.dispatch(&snapshot, &mut to_wake).await;
                     }
                 }
-                // Each sees for itself that it ends, after all that came before.
-                () = published.unreadable_told.notified() => self.index.lock().park_all(),
+                // Each watcher finds out itself that it ends, after all earlier events.
+                () = published.unreadable_reported.notified() => self.index.lock().park_all(),
                 _ = tick.tick() => {
                     if self.members() > 0 {
                         progress.load().request();
                     }
                 }
-                () = std::future::ready(()), if !asleep.is_empty() => {}
+                () = std::future::ready(()), if !to_wake.is_empty() => {}
             }
-            wake_some(&mut asleep);
-            if !asleep.is_empty() {
+            wake_some(&mut to_wake);
+            if !to_wake.is_empty() {
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Offers every event of `snapshot` that was not offered yet, and lets others run and join and
-    /// leave in between.
-    async fn dispatch(&self, snapshot: &Snapshot, asleep: &mut VecDeque<Waker>) {
+    /// Offers every new event of `snapshot`; yields in between, so that watchers can join and
+    /// leave.
+    async fn dispatch(&self, snapshot: &Snapshot, to_wake: &mut VecDeque<Waker>) {
         let Some(dispatched) = self.follow(snapshot) else {
             return;
         };
@@ -195,14 +196,14 @@ impl Dispatcher {
         };
         let mut events = events.peekable();
         let mut batch = Batch::after(dispatched);
-        while self.work(&mut events, &mut batch, snapshot.at, asleep) {
-            wake_some(asleep);
+        while self.work(&mut events, &mut batch, snapshot.at, to_wake) {
+            wake_some(to_wake);
             tokio::task::yield_now().await;
         }
     }
 
-    /// Where to go on, when `snapshot` continues the last one. Otherwise, or at the first, whoever is
-    /// live reads on from history, if that can be.
+    /// Returns the version to continue from if `snapshot` continues the last one. Otherwise, and
+    /// for the first snapshot, the live watchers are parked and continue from history if possible.
     fn follow(&self, snapshot: &Snapshot) -> Option<ResourceVersion> {
         let mut index = self.index.lock();
         let continues =
@@ -217,23 +218,24 @@ impl Dispatcher {
         None
     }
 
-    /// One piece of work under the lock; says whether there is more. `at` is what the events lead to.
+    /// Does one piece of work under the lock; returns true if there is more. `at` is the version
+    /// that the events lead to.
     fn work<'a>(
         &self,
         events: &mut Peekable<impl Iterator<Item = &'a Arc<CacheEvent>>>,
         batch: &mut Batch,
         at: ResourceVersion,
-        asleep: &mut VecDeque<Waker>,
+        to_wake: &mut VecDeque<Waker>,
     ) -> bool {
         let mut index = self.index.lock();
         let mut work = 0;
-        while work < HOLD_WORK_MAX {
+        while work < LOCK_WORK_MAX {
             if batch.closed {
                 let (Some(id), Some(received)) = (batch.touched.pop(), batch.received) else {
-                    // Progress without an event counts for one.
+                    // Progress without an event counts as one.
                     let progress = batch.up_to > index.dispatched;
-                    let taken = batch.events.max(progress.into());
-                    self.metrics.events_dispatched.add(taken);
+                    let accepted = batch.events.max(progress.into());
+                    self.metrics.events_dispatched.add(accepted);
                     index.dispatched = batch.up_to;
                     *batch = Batch::after(batch.up_to);
                     if events.peek().is_none() {
@@ -241,10 +243,10 @@ impl Dispatcher {
                     }
                     continue;
                 };
-                work += index.flush(id, received, asleep);
+                work += index.flush(id, received, to_wake);
                 continue;
             }
-            // Only at a border: `dispatched` says what bookmarks may tell.
+            // Only at the boundary of a revision: `dispatched` limits bookmarks.
             let next = |e: &&Arc<CacheEvent>| {
                 batch.events < BATCH_EVENTS_MAX || e.resource_version() == batch.up_to
             };
@@ -261,7 +263,7 @@ impl Dispatcher {
         true
     }
 
-    /// Returns how many groups it met.
+    /// Offers an event to its groups and returns how many there were.
     fn offer_to_groups(&self, index: &mut Index, event: &CacheEvent, batch: &mut Batch) -> usize {
         batch.events += 1;
         batch.up_to = event.resource_version();
@@ -274,11 +276,11 @@ impl Dispatcher {
                     .get_mut(id)
                     .expect("routes name groups that exist");
                 met += 1;
-                if let Some(seen) = event.seen_by(&group.predicate) {
+                if let Some(matched) = event.watch_event_for(&group.predicate) {
                     if group.pending.is_empty() {
                         batch.touched.push(*id);
                     }
-                    group.pending.push(seen);
+                    group.pending.push(matched);
                 } else if event.is_of_another_shard(&group.predicate) {
                     self.metrics.filtered_events.add(group.members.len());
                 }
@@ -287,7 +289,7 @@ impl Dispatcher {
         met
     }
 
-    /// The route of a group: its pinned trigger field if it has one, else its scope.
+    /// Returns the route of a group: its trigger column if the predicate fixes one, else its scope.
     fn route(&self, predicate: &SelectionPredicate) -> Route {
         for (trigger, field) in self.triggers.iter().enumerate() {
             if let Some(value) = predicate.fields.exact(*field) {
@@ -302,7 +304,8 @@ impl Dispatcher {
         }
     }
 
-    /// Where groups that may see the event are. No two are equal, so that no group is met twice.
+    /// Returns the routes of the groups that may match the event. They are distinct, so that no
+    /// group occurs twice.
     fn routes_of(&self, event: &CacheEvent) -> impl Iterator<Item = Route> {
         let key = event.object().key();
         let namespaced = !key.namespace().is_empty();
@@ -327,22 +330,22 @@ impl Dispatcher {
     }
 }
 
-/// Wakes those who have been `asleep` for longest.
-fn wake_some(asleep: &mut VecDeque<Waker>) {
-    let count = asleep.len().min(WAVE_MAX);
-    asleep.drain(..count).for_each(Waker::wake);
+/// Wakes the watchers that have waited longest.
+fn wake_some(to_wake: &mut VecDeque<Waker>) {
+    let count = to_wake.len().min(WAKE_BATCH_MAX);
+    to_wake.drain(..count).for_each(Waker::wake);
 }
 
-/// A batch under way.
+/// The current batch.
 struct Batch {
-    /// Groups that see some of it.
+    /// Groups with matching events.
     touched: Vec<GroupId>,
     events: usize,
-    /// When the first of them came.
-    received: Option<Received>,
-    /// The version of its last event, or what follows that without one.
+    /// When the first event arrived.
+    received: Option<EventTimes>,
+    /// The version of its last event, or the start version if it has none.
     up_to: ResourceVersion,
-    /// It takes no more events; the groups that it touched are offered their parts.
+    /// True if the batch is full; its groups then receive their parts.
     closed: bool,
 }
 
@@ -387,9 +390,10 @@ impl Index {
         id
     }
 
-    /// Offers a group its part of the batch; returns to how many members. Who parks leaves.
-    fn flush(&mut self, id: GroupId, received: Received, asleep: &mut VecDeque<Waker>) -> usize {
-        // Its last member may have left meanwhile.
+    /// Offers a group its part of the batch and returns the number of members. Members that park
+    /// leave the group.
+    fn flush(&mut self, id: GroupId, received: EventTimes, to_wake: &mut VecDeque<Waker>) -> usize {
+        // The last member may have left meanwhile.
         let Some(group) = self.groups.get_mut(&id) else {
             return 1;
         };
@@ -397,7 +401,7 @@ impl Index {
         let members = group.members.len();
         group
             .members
-            .retain(|_, inbox| inbox.offer(&batch, asleep) == Offer::Accepted);
+            .retain(|_, inbox| inbox.offer(&batch, to_wake) == OfferResult::Accepted);
         self.drop_if_empty(id);
         members
     }

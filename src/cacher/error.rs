@@ -1,5 +1,4 @@
-//! `ReadError`: every way in which a get, a list or a watch is not answered. What the wire says of
-//! each is decided in `http`.
+//! `ReadError`: the errors of get, list and watch. `http` maps each to its status.
 
 use std::time::Duration;
 
@@ -7,50 +6,50 @@ use super::source::Unreadable;
 use crate::api::{ContinueToken, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey};
 use crate::storage::StorageError;
 
-/// Why a read was not answered. Matched once to a Status, in `http`.
+/// The error of a get, list or watch.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
-    /// History no longer reaches back so far: 410 Expired.
+    /// History does not reach back to the requested version: 410 Expired.
     #[error("too old resource version: {requested} ({oldest})")]
     Expired {
-        /// What was asked.
+        /// The requested version.
         requested: ResourceVersion,
-        /// The oldest that can be served.
+        /// The oldest version that can be served.
         oldest: ResourceVersion,
-        /// For a continued list: a token that goes on inconsistently, at the latest state.
+        /// For a continued list: a token that continues inconsistently, at the latest state.
         fresh_token: Option<String>,
     },
-    /// The version asked for has not happened yet: 504.
+    /// The requested version is in the future: 504.
     #[error("Too large resource version: {requested}, current: {current}")]
     TooLargeResourceVersion {
-        /// What was asked.
+        /// The requested version.
         requested: ResourceVersion,
-        /// Where the cache is.
+        /// The cache's version.
         current: ResourceVersion,
         /// 1 s from the cache, 0 from storage.
         retry_after: Duration,
     },
-    /// The cache is (re)initializing: 429.
+    /// The cache is initializing: 429.
     #[error("storage is (re)initializing: {detail}")]
     NotReady {
         /// The last error.
         detail: String,
-        /// When to come back.
+        /// The delay before a retry.
         retry_after: Duration,
     },
-    /// 400.
+    /// The continue token is invalid: 400.
     #[error(transparent)]
     InvalidContinue(#[from] InvalidContinueToken),
-    /// A list goes on from a token and asks for another version than the token's: 400.
+    /// A continued list requests a resourceVersion besides the token's: 400.
     #[error("specifying resource version is not allowed when using continue")]
     VersionWithContinue,
-    /// The name or the namespace is not part of a key: 400.
+    /// The name or namespace is not a valid part of a key: 400.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
     /// A stored object cannot be decoded: 500.
     #[error("{0}")]
     Undecodable(String),
-    /// An object cannot be shown in the version that was asked for: 500. Who shows it tells why.
+    /// An object cannot be converted to the requested version: 500. The text has the reason.
     #[error("{0}")]
     Unconvertible(String),
     /// Objects of a list cannot be decoded: 500.
@@ -59,7 +58,7 @@ pub enum ReadError {
     /// The server is shutting down: 503.
     #[error("the server is shutting down")]
     Stopped,
-    /// Storage itself was asked, and failed.
+    /// Storage failed.
     #[error(transparent)]
     Storage(StorageError),
 }
@@ -67,17 +66,17 @@ pub enum ReadError {
 /// The objects of a list that cannot be decoded.
 #[derive(Debug, Clone, Default)]
 pub struct CorruptObjects {
-    /// Where each is and what is wrong with it; at most [`Self::MAX`].
+    /// The key of each object and the error; at most [`Self::MAX`].
     pub objects: Vec<(StorageKey, String)>,
-    /// There are more.
+    /// True if there are more.
     pub truncated: bool,
 }
 
 impl CorruptObjects {
-    /// How many are told (upstream's number).
+    /// The number of reported objects (upstream's limit).
     pub const MAX: usize = 100;
 
-    /// One more; whether to look on.
+    /// Adds an object; returns false if the limit is reached.
     pub(super) fn add(&mut self, Unreadable { key, detail }: Unreadable) -> bool {
         if self.objects.len() == Self::MAX {
             self.truncated = true;
@@ -95,17 +94,17 @@ impl CorruptObjects {
 }
 
 impl ReadError {
-    /// After `downtime` without a first state: come back in e^(0.06 · seconds), between 1 s and 30 s
-    /// (upstream's rule, KEP-4568).
+    /// Returns the error of a cache that has had no state for `downtime`: retry after e^(0.06 ·
+    /// seconds), between 1 s and 30 s (upstream's rule, KEP-4568).
     pub(super) fn not_ready(downtime: Duration, error: Option<String>) -> Self {
         let seconds = (0.06 * downtime.as_secs_f64()).exp().clamp(1.0, 30.0) as u64;
         Self::NotReady {
-            detail: error.unwrap_or_else(|| "no state yet".to_owned()),
+            detail: error.unwrap_or_else(|| "the cache has no state yet".to_owned()),
             retry_after: Duration::from_secs(seconds),
         }
     }
 
-    /// What a failed look into storage means to a reader; `start` is where a continued list went on.
+    /// Converts a storage error; `start` is the start key of a continued list.
     pub(super) fn from_storage(error: StorageError, start: Option<&str>) -> Self {
         match error {
             StorageError::Compacted {

@@ -1,5 +1,5 @@
-//! `CacheEvent`: one change in history, with what was there before, and the three ways that
-//! watchers can see it. Which watcher sees it which way is its predicate's verdict.
+//! `CacheEvent`: one change in history with the object before and after it, and the three watch
+//! events that watchers can receive for it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,32 +7,32 @@ use tokio::time::Instant;
 
 use crate::api::{EventType, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
-/// When a change came.
+/// When a change arrived.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
+pub(super) struct EventTimes {
     /// From storage.
     pub(super) arrived: Instant,
-    /// And the cache took it in.
+    /// When the cache applied it.
     pub(super) at: Instant,
 }
 
-impl From<Instant> for Received {
+impl From<Instant> for EventTimes {
     fn from(at: Instant) -> Self {
         Self { arrived: at, at }
     }
 }
 
-/// A change of the cached collection. Immutable; shared by history and every inbox.
+/// A change of the cached collection. Immutable; shared by history and all inboxes.
 #[derive(Debug)]
 pub(super) struct CacheEvent {
-    /// The new state, or for a deletion the last state at the version of the deletion.
+    /// The new state; for a deletion the last state at the version of the deletion.
     object: Arc<Object>,
     /// The state before; `None` for a creation.
     previous: Option<Arc<Object>>,
     deleted: bool,
-    pub(super) received: Received,
-    /// Each view is made when the first watcher needs it and shared by all: `object` as ADDED or
-    /// MODIFIED, and the deletion.
+    pub(super) received: EventTimes,
+    /// Each watch event is created when the first watcher needs it: `object` as ADDED or MODIFIED,
+    /// and the deletion.
     added: OnceLock<Arc<WatchEvent>>,
     modified: OnceLock<Arc<WatchEvent>>,
     removed: OnceLock<Arc<WatchEvent>>,
@@ -42,7 +42,7 @@ impl CacheEvent {
     pub(super) fn put(
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
-        received: impl Into<Received>,
+        received: impl Into<EventTimes>,
     ) -> Self {
         Self::new(object, previous, false, received.into())
     }
@@ -50,7 +50,7 @@ impl CacheEvent {
     pub(super) fn delete(
         object: Arc<Object>,
         previous: Arc<Object>,
-        received: impl Into<Received>,
+        received: impl Into<EventTimes>,
     ) -> Self {
         Self::new(object, Some(previous), true, received.into())
     }
@@ -59,7 +59,7 @@ impl CacheEvent {
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
         deleted: bool,
-        received: Received,
+        received: EventTimes,
     ) -> Self {
         debug_assert!(
             previous
@@ -82,31 +82,31 @@ impl CacheEvent {
         self.object.resource_version()
     }
 
-    /// The object after the change; `None` when it is gone.
+    /// Returns the object after the change; `None` if it was deleted.
     pub(super) fn current(&self) -> Option<&Arc<Object>> {
         (!self.deleted).then_some(&self.object)
     }
 
-    /// The object before the change.
+    /// Returns the object before the change.
     pub(super) fn previous(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()
     }
 
-    /// Which object changed; for key and scope, which no change alters.
+    /// Returns the changed object. Use it for key and scope, which no change alters.
     pub(super) fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// Roughly what keeping the event costs, in bytes. The previous state is not counted: it is the
-    /// object of an older event, or one state of a key at most. Nor are the deletions out of a
-    /// selection, which some events have, at most one each.
+    /// Returns the approximate memory use in bytes. It excludes the previous state, which is the
+    /// object of an older event or at most one state per key, and the deletions from a selection,
+    /// of which an event has at most one.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.object.memory()
     }
 
-    /// Lets go of the frames in other formats than JSON, which live watchers have sent by now. Who
-    /// still reads the event from history makes them again.
-    pub(super) fn forget_frames(&self) {
+    /// Drops the frames in formats other than JSON; live watchers have sent them by now. Readers of
+    /// history encode them again.
+    pub(super) fn drop_encoded_frames(&self) {
         for view in [&self.added, &self.modified, &self.removed] {
             if let Some(event) = view.get() {
                 event.forget_frames();
@@ -114,9 +114,12 @@ impl CacheEvent {
         }
     }
 
-    /// How a watcher of this predicate sees the change: entering the selection is ADDED, leaving it is
-    /// DELETED with the last matching state.
-    pub(super) fn seen_by(&self, predicate: &SelectionPredicate) -> Option<Arc<WatchEvent>> {
+    /// Returns the event for a watcher with this predicate: an object that starts to match is
+    /// ADDED, one that stops matching is DELETED with its last matching state.
+    pub(super) fn watch_event_for(
+        &self,
+        predicate: &SelectionPredicate,
+    ) -> Option<Arc<WatchEvent>> {
         let now = self
             .current()
             .is_some_and(|object| predicate.matches(object));
@@ -132,13 +135,14 @@ impl CacheEvent {
         Some(event.clone())
     }
 
-    /// Whether a watcher of this predicate, which does not see the change, would without its shard.
+    /// Returns true if a watcher with this predicate would receive the event without its shard
+    /// selector, but does not.
     pub(super) fn is_of_another_shard(&self, predicate: &SelectionPredicate) -> bool {
         predicate.shard.is_some()
             && [self.current(), self.previous()]
                 .into_iter()
                 .flatten()
-                .any(|object| predicate.matches_but_for_shard(object))
+                .any(|object| predicate.matches_ignoring_shard(object))
     }
 
     fn view(&self, event_type: EventType) -> Arc<WatchEvent> {
@@ -146,8 +150,8 @@ impl CacheEvent {
         Arc::new(event.after(self.previous.clone()))
     }
 
-    /// The deletion, real or out of a selection. In both cases the body is the last state that
-    /// matched, at the version of the event.
+    /// Returns the deletion, real or from a selection. In both cases the object is the last
+    /// matching state at the event's version.
     fn removal(&self) -> Arc<WatchEvent> {
         let object = match &self.previous {
             Some(previous) if !self.deleted => previous.deleted_at(self.resource_version()),

@@ -1,5 +1,5 @@
-//! Freshness: waiting until the cache has reached a version. A waiter is woken when its own version
-//! is reached and not before; one that is dropped leaves nothing behind.
+//! Freshness: waits until the cache has reached a version. Reaching a version wakes only its
+//! waiters; a dropped waiter removes itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::api::ResourceVersion;
 
-/// The version that a cache has reached, and those who wait for a later one.
+/// The version that a cache has reached, and the waiters for later ones.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
     inner: Mutex<Inner>,
@@ -18,17 +18,17 @@ pub(super) struct Freshness {
 #[derive(Debug, Default)]
 struct Inner {
     reached: ResourceVersion,
-    /// By wanted version, then by arrival. Bounded by the requests in flight.
+    /// By version, then by arrival. Bounded by the requests in flight.
     waiters: BTreeMap<(ResourceVersion, u64), oneshot::Sender<()>>,
     arrivals: u64,
 }
 
-/// The version was not reached in time; this one was.
+/// The cache did not reach the version in time; it reached this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotReached(pub(super) ResourceVersion);
 
 impl Freshness {
-    /// The cache has reached `version`: wakes those who waited for it or less.
+    /// Records that the cache has reached `version` and wakes the waiters for it.
     pub(super) fn reached(&self, version: ResourceVersion) {
         let woken = {
             let mut inner = self.inner.lock();
@@ -36,26 +36,26 @@ impl Freshness {
             let later = inner.waiters.split_off(&(version.next(), 0));
             std::mem::replace(&mut inner.waiters, later)
         };
-        // Unlocked first, so that a woken task does not run into the lock.
+        // Unlock before waking, so that a woken task does not contend for the lock.
         for waiter in woken.into_values() {
-            // A waiter that was dropped meanwhile is no news.
+            // The receiver may have been dropped.
             waiter.send(()).ok();
         }
     }
 
-    /// The cache begins a new history, which may be at an earlier version.
+    /// Starts a new history, which may be at an earlier version.
     pub(super) fn restart(&self) {
         self.inner.lock().reached = ResourceVersion::ZERO;
     }
 
-    /// Waits until `version` is reached. `ask` asks the source to say how far it is; it is called
-    /// now and every `ask_every` until somebody need not wait any longer.
+    /// Waits until `version` is reached. Calls `request_progress` now and every `interval` while it
+    /// waits.
     pub(super) async fn wait(
         &self,
         version: ResourceVersion,
         timeout: Duration,
-        ask_every: Duration,
-        ask: impl Fn(),
+        interval: Duration,
+        request_progress: impl Fn(),
     ) -> Result<(), NotReached> {
         let Some((mut woken, _leave)) = self.enter(version) else {
             return Ok(());
@@ -63,18 +63,18 @@ impl Freshness {
         let deadline = tokio::time::sleep(timeout);
         tokio::pin!(deadline);
         loop {
-            ask();
-            // Biased: being fresh at the last moment is being fresh.
+            request_progress();
+            // Biased: reaching the version at the deadline counts.
             tokio::select! {
                 biased;
                 _ = &mut woken => return Ok(()),
                 () = &mut deadline => return Err(NotReached(self.inner.lock().reached)),
-                () = tokio::time::sleep(ask_every) => {}
+                () = tokio::time::sleep(interval) => {}
             }
         }
     }
 
-    fn enter(&self, version: ResourceVersion) -> Option<(oneshot::Receiver<()>, Leave<'_>)> {
+    fn enter(&self, version: ResourceVersion) -> Option<(oneshot::Receiver<()>, WaiterGuard<'_>)> {
         let mut inner = self.inner.lock();
         if inner.reached >= version {
             return None;
@@ -85,7 +85,7 @@ impl Freshness {
         inner.waiters.insert(key, send);
         Some((
             receive,
-            Leave {
+            WaiterGuard {
                 freshness: self,
                 key,
             },
@@ -93,13 +93,13 @@ impl Freshness {
     }
 }
 
-/// Takes a waiter off the list when its wait is over or given up.
-struct Leave<'a> {
+/// Removes a waiter when its wait ends or is dropped.
+struct WaiterGuard<'a> {
     freshness: &'a Freshness,
     key: (ResourceVersion, u64),
 }
 
-impl Drop for Leave<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.freshness.inner.lock().waiters.remove(&self.key);
     }
@@ -112,20 +112,20 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const ASK: Duration = Duration::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(100);
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_is_woken_by_its_version_and_asks_only_while_it_waits() {
+    async fn waiter_wakes_at_its_version_and_requests_progress_until_then() {
         let freshness = Freshness::default();
         freshness.reached(ResourceVersion::new(5));
-        let asked = Cell::new(0);
-        let ask = || asked.set(asked.get() + 1);
+        let requests = Cell::new(0);
+        let request_progress = || requests.set(requests.get() + 1);
         freshness
-            .wait(ResourceVersion::new(5), SECOND, ASK, ask)
+            .wait(ResourceVersion::new(5), SECOND, INTERVAL, request_progress)
             .await
             .unwrap();
-        assert_eq!(asked.get(), 0, "nobody waited");
-        let wait = freshness.wait(ResourceVersion::new(7), SECOND, ASK, ask);
+        assert_eq!(requests.get(), 0, "there was no waiter");
+        let wait = freshness.wait(ResourceVersion::new(7), SECOND, INTERVAL, request_progress);
         let writer = async {
             freshness.reached(ResourceVersion::new(6));
             tokio::time::sleep(Duration::from_millis(250)).await;
@@ -133,17 +133,17 @@ mod tests {
         };
         let (waited, ()) = tokio::join!(wait, writer);
         waited.unwrap();
-        assert_eq!(asked.get(), 3, "at once, then each 100 ms");
+        assert_eq!(requests.get(), 3, "immediately, then every 100 ms");
         assert!(freshness.inner.lock().waiters.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_late_or_dropped_waiter_leaves_nothing() {
+    async fn late_and_dropped_waiters_are_removed() {
         let freshness = Freshness::default();
-        let wait = freshness.wait(ResourceVersion::new(7), SECOND, ASK, || {});
+        let wait = freshness.wait(ResourceVersion::new(7), SECOND, INTERVAL, || {});
         assert_eq!(wait.await, Err(NotReached(ResourceVersion::ZERO)));
-        let wait = freshness.wait(ResourceVersion::new(7), SECOND, ASK, || {});
-        tokio::time::timeout(ASK, wait).await.unwrap_err();
+        let wait = freshness.wait(ResourceVersion::new(7), SECOND, INTERVAL, || {});
+        tokio::time::timeout(INTERVAL, wait).await.unwrap_err();
         assert!(freshness.inner.lock().waiters.is_empty());
     }
 }

@@ -1,11 +1,11 @@
-//! `Inbox`: the input of one CacheWatcher, filled by the Dispatcher and emptied by the client's
-//! side. It never makes the Dispatcher wait: when it is full it is *parked*, which empties it, and
-//! its watcher reads what it missed from history.
+//! `Inbox`: the bounded input of one CacheWatcher, filled by the Dispatcher and emptied by the
+//! watcher. It never blocks the Dispatcher: a full inbox is *parked*, which empties it, and its
+//! watcher reads the missed events from history.
 //!
 //! ```text
-//!            offer, room            take
+//!            offer, space           take
 //!   Live ───────────────▶ Live ───────────────▶ Live
-//!    │ offer, no room                            ▲
+//!    │ offer, no space                           ▲
 //!    └──────────────▶ Parked ── watcher rejoins ─┘   (with a new inbox)
 //! ```
 
@@ -15,20 +15,20 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::event::Received;
+use super::event::EventTimes;
 use crate::api::WatchEvent;
 
-/// Events that all watchers of a group see, in order; shared between their inboxes.
+/// Matching events of a group, in order; its inboxes share them.
 #[derive(Debug)]
 pub(super) struct EventBatch {
     events: Vec<Arc<WatchEvent>>,
     bytes: usize,
-    /// When the oldest change came that was dispatched with them.
-    pub(super) received: Received,
+    /// When the oldest of the changes arrived.
+    pub(super) received: EventTimes,
 }
 
 impl EventBatch {
-    pub(super) fn new(events: Vec<Arc<WatchEvent>>, received: Received) -> Arc<Self> {
+    pub(super) fn new(events: Vec<Arc<WatchEvent>>, received: EventTimes) -> Arc<Self> {
         let bytes = events.iter().map(|event| event.object().memory()).sum();
         Arc::new(Self {
             events,
@@ -42,18 +42,18 @@ impl EventBatch {
     }
 }
 
-/// Events that an inbox holds before it parks. Fewer would park healthy clients in a burst, which
-/// costs each a look into history.
+/// Maximum number of events in an inbox. A lower limit would park healthy clients in a burst, which
+/// costs each a read of history.
 pub(super) const INBOX_EVENTS_MAX: usize = 1024;
 
-/// How much memory the events of an inbox may take: what is queued is kept alive for a client that
-/// does not read, although history may have let go of it. Enough for the most events that it holds
-/// if they are of the common size, some kilobytes; large ones park sooner.
+/// Maximum memory of an inbox's events: queued events stay in memory for a client that does not
+/// read, even after history has dropped them. The limit allows [`INBOX_EVENTS_MAX`] events of a few
+/// kilobytes.
 pub(super) const INBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Sent by: the Dispatcher. Received by: one CacheWatcher. Capacity: [`INBOX_EVENTS_MAX`] events and
-/// [`INBOX_BYTES_MAX`] of objects. A full one parks its watcher; nothing is lost, since history holds
-/// it.
+/// Sender: the Dispatcher. Receiver: one CacheWatcher. Capacity: [`INBOX_EVENTS_MAX`] events and
+/// [`INBOX_BYTES_MAX`] bytes of objects. A full inbox parks its watcher, which loses nothing
+/// because history retains the events.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     inner: Mutex<Inner>,
@@ -65,48 +65,52 @@ struct Inner {
     events: usize,
     bytes: usize,
     parked: bool,
-    /// The reader, while it waits.
+    /// The waker of the watcher while it waits.
     waker: Option<Waker>,
 }
 
-/// What became of an offer.
+/// The result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum OfferResult {
     Accepted,
-    /// The inbox was full. It takes nothing any more; forget it.
+    /// The inbox was full and accepts nothing more; remove it.
     Parked,
 }
 
-/// What the reader finds.
+/// The result of a read.
 #[derive(Debug)]
-pub(super) enum Taken {
-    /// Everything offered since the last time, in order; never empty.
+pub(super) enum TakeResult {
+    /// Everything offered since the last read, in order; not empty.
     Batches(VecDeque<Arc<EventBatch>>),
-    /// Something was not accepted: read on from history.
+    /// An offer was rejected: continue from history.
     Parked,
 }
 
 impl Inbox {
-    /// The reader, if it waits, is to be woken: it is added to `asleep`.
-    pub(super) fn offer(&self, batch: &Arc<EventBatch>, asleep: &mut VecDeque<Waker>) -> Offer {
+    /// Offers a batch; adds the waker of a waiting watcher to `to_wake`.
+    pub(super) fn offer(
+        &self,
+        batch: &Arc<EventBatch>,
+        to_wake: &mut VecDeque<Waker>,
+    ) -> OfferResult {
         let mut inner = self.inner.lock();
         if inner.parked {
-            return Offer::Parked;
+            return OfferResult::Parked;
         }
-        asleep.extend(inner.waker.take());
+        to_wake.extend(inner.waker.take());
         let events = inner.events + batch.events.len();
         let bytes = inner.bytes + batch.bytes;
         if events > INBOX_EVENTS_MAX || bytes > INBOX_BYTES_MAX {
             inner.parked = true;
             inner.batches = VecDeque::new();
-            return Offer::Parked;
+            return OfferResult::Parked;
         }
         (inner.events, inner.bytes) = (events, bytes);
         inner.batches.push_back(batch.clone());
-        Offer::Accepted
+        OfferResult::Accepted
     }
 
-    /// Parks it whatever it holds: history moved past the Dispatcher.
+    /// Parks the inbox regardless of its content: history skipped past the Dispatcher.
     pub(super) fn park(&self) {
         let waker = {
             let mut inner = self.inner.lock();
@@ -119,20 +123,20 @@ impl Inbox {
         }
     }
 
-    pub(super) fn poll_take(&self, waker: &Waker) -> Poll<Taken> {
+    pub(super) fn poll_take(&self, waker: &Waker) -> Poll<TakeResult> {
         let mut inner = self.inner.lock();
         if inner.parked {
-            return Poll::Ready(Taken::Parked);
+            return Poll::Ready(TakeResult::Parked);
         }
         if inner.batches.is_empty() {
             inner.waker = Some(waker.clone());
             return Poll::Pending;
         }
         (inner.events, inner.bytes) = (0, 0);
-        Poll::Ready(Taken::Batches(std::mem::take(&mut inner.batches)))
+        Poll::Ready(TakeResult::Batches(std::mem::take(&mut inner.batches)))
     }
 
-    /// Whether everything offered was taken.
+    /// Returns true if everything offered was read.
     pub(super) fn is_drained(&self) -> bool {
         let inner = self.inner.lock();
         !inner.parked && inner.batches.is_empty()
@@ -159,33 +163,36 @@ mod tests {
         EventBatch::new(events, tokio::time::Instant::now().into())
     }
 
-    /// How many batches it takes, twice: it is as empty as new once it was read.
+    /// Asserts the number of batches that fit, twice: reading an inbox restores its full capacity.
     fn check(batch: &Arc<EventBatch>, expected: usize) {
         let inbox = Inbox::default();
         let waker = Waker::noop();
         let offer = || inbox.offer(batch, &mut VecDeque::new());
         for _ in 0..expected {
-            assert_eq!(offer(), Offer::Accepted);
+            assert_eq!(offer(), OfferResult::Accepted);
         }
-        let Poll::Ready(Taken::Batches(taken)) = inbox.poll_take(waker) else {
-            panic!("it is not empty")
+        let Poll::Ready(TakeResult::Batches(batches)) = inbox.poll_take(waker) else {
+            panic!("the inbox is empty")
         };
-        assert_eq!(taken.len(), expected);
+        assert_eq!(batches.len(), expected);
         assert!(inbox.is_drained());
         for _ in 0..expected {
-            assert_eq!(offer(), Offer::Accepted);
+            assert_eq!(offer(), OfferResult::Accepted);
         }
-        assert_eq!(offer(), Offer::Parked);
-        assert_eq!(offer(), Offer::Parked);
+        assert_eq!(offer(), OfferResult::Parked);
+        assert_eq!(offer(), OfferResult::Parked);
         assert!(!inbox.is_drained(), "parked is not drained");
-        assert!(matches!(inbox.poll_take(waker), Poll::Ready(Taken::Parked)));
+        assert!(matches!(
+            inbox.poll_take(waker),
+            Poll::Ready(TakeResult::Parked)
+        ));
     }
 
     #[test]
     fn events_and_bytes_are_bounded() {
         check(&batch(1, 10), INBOX_EVENTS_MAX);
         check(&batch(256, 10), 4);
-        // A thousand of these would be 300 MB, kept for a client that does not read.
+        // A thousand of these would retain 300 MB for a client that does not read.
         check(&batch(1, 300_000), 13);
         check(&batch(10, 300_000), 1);
     }

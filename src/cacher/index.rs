@@ -1,14 +1,13 @@
-//! The indexes of a state: by each field that reads often pin (`spec.nodeName`), so that a node's agent
-//! costs its own pods and not everybody's. How they are kept is the [`Indexer`]'s business; they narrow
-//! where to look, and the predicate still decides.
+//! The indexes of a snapshot, one per trigger column (`spec.nodeName`), so that a kubelet's reads
+//! touch its own pods only. Candidates of an index still have to match the predicate.
 
 use super::CachedResource;
 use super::snapshot::ObjectMap;
 use crate::api::{FieldRef, Object, SelectionPredicate};
 use crate::reflector::{IndexFunc, Indexer};
 
-/// The objects of a state, with an index for each trigger that is a column. (Names need none: the key
-/// is one.)
+/// The objects of a snapshot with an index for each trigger column. (Names need none: the key is
+/// one.)
 pub(super) type IndexedObjects = Indexer<Object, FieldRef>;
 
 impl IndexFunc<Object> for FieldRef {
@@ -20,12 +19,12 @@ impl IndexFunc<Object> for FieldRef {
     }
 }
 
-/// These objects, with the indexes of these triggers.
+/// Returns `objects` with the indexes of these triggers.
 pub(super) fn indexed(triggers: &[FieldRef], objects: ObjectMap) -> IndexedObjects {
     Indexer::new(columns(triggers).map(FieldRef::Column), objects)
 }
 
-/// What the indexes of a resource are called (upstream's names), in their order.
+/// Returns the names of a resource's indexes (upstream's names), in order.
 pub(super) fn names(resource: &CachedResource) -> Vec<String> {
     let fields = resource.columns.fields();
     columns(&resource.triggers)
@@ -33,9 +32,9 @@ pub(super) fn names(resource: &CachedResource) -> Vec<String> {
         .collect()
 }
 
-/// The objects that have the value of a field that `predicate` pins, when it pins one that has an index;
-/// and which index has them.
-pub(super) fn pinned(
+/// Returns the objects with the value that `predicate` requires of an indexed column, and the
+/// number of the index, if there is one.
+pub(super) fn indexed_candidates(
     objects: &IndexedObjects,
     predicate: &SelectionPredicate,
 ) -> Option<(ObjectMap, usize)> {

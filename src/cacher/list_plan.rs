@@ -1,38 +1,37 @@
-//! `ListPlan`: what a list asks for, decided from its options alone: at which version, from where, how
-//! many. Who answers it is the delegator's decision.
+//! `ListPlan`: the version, start key and limit of a list, derived from its options alone.
 
 use super::ReadError;
 use crate::api::{
     ContinueToken, ListOptions, ResourceVersion, ResourceVersionMatch, SelectionPredicate,
 };
 
-/// Which state answers a list.
+/// The version at which to answer a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
-    /// Every write acknowledged before the list began is in it.
+pub(super) enum ReadVersion {
+    /// Includes every write acknowledged before the list began.
     Latest,
-    /// At least this; zero is whatever the cache has.
+    /// ReadVersion least this version; zero means any.
     NotOlderThan(ResourceVersion),
-    /// Exactly this.
+    /// Exactly this version.
     Exact(ResourceVersion),
 }
 
-/// A list, decided.
+/// The plan of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListPlan {
-    pub(super) at: At,
+    pub(super) at: ReadVersion,
     /// The first key, relative to the listed prefix; empty for the beginning.
     pub(super) start: String,
-    /// 0 for no limit.
+    /// 0 means no limit.
     pub(super) limit: usize,
     pub(super) continued: bool,
-    /// How many objects come from `start` on, when the token says so.
+    /// The number of objects from `start` on, if the token has it.
     pub(super) remaining: Option<u64>,
 }
 
 impl ListPlan {
-    /// All there is, in one answer.
-    pub(super) const fn whole(at: At) -> Self {
+    /// Returns the plan of a list without limit.
+    pub(super) const fn whole(at: ReadVersion) -> Self {
         Self {
             at,
             start: String::new(),
@@ -42,7 +41,7 @@ impl ListPlan {
         }
     }
 
-    /// The first key, relative to the resource.
+    /// Returns the first key, relative to the resource.
     pub(super) fn first_key(&self, predicate: &SelectionPredicate) -> String {
         match self.start.as_str() {
             "" => String::new(),
@@ -51,12 +50,12 @@ impl ListPlan {
     }
 }
 
-/// The table of lists.
+/// Returns the plan of a list:
 ///
-/// | match        | version  | limit | continue | state            |
+/// | match        | resourceVersion | limit | continue | state            |
 /// |--------------|----------|-------|----------|------------------|
 /// | -            | ""       | any   | -        | latest           |
-/// | any but Exact| "0"      | void  | -        | any              |
+/// | any but Exact| "0"      | ignored | -      | any              |
 /// | -            | N        | 0     | -        | not older than N |
 /// | -            | N        | > 0   | -        | exactly N        |
 /// | NotOlderThan | N        | any   | -        | not older than N |
@@ -65,7 +64,7 @@ impl ListPlan {
 /// | -            | "", "0"  | any   | at -1    | latest           |
 /// | -            | N        | any   | any      | 400              |
 ///
-/// A list of a `single` key (a name is pinned) has no pages: its limit and its token mean nothing.
+/// A list of a `single` key (the predicate has a name) has no pages: it ignores limit and token.
 pub(super) fn plan(options: &ListOptions, single: bool) -> Result<ListPlan, ReadError> {
     use ResourceVersionMatch::{Exact, NotOlderThan};
     let version = options.resource_version;
@@ -78,22 +77,24 @@ pub(super) fn plan(options: &ListOptions, single: bool) -> Result<ListPlan, Read
         }
         let token = ContinueToken::decode(token)?;
         return Ok(ListPlan {
-            at: token.resource_version.map_or(At::Latest, At::Exact),
+            at: token
+                .resource_version
+                .map_or(ReadVersion::Latest, ReadVersion::Exact),
             start: token.start,
             limit,
             continued: true,
-            // At another version it is another number, and a forged one may be none that clients read.
+            // ReadVersion another version the number differs, and a forged one may be out of range.
             remaining: token
                 .remaining
                 .filter(|n| token.resource_version.is_some() && i64::try_from(*n).is_ok()),
         });
     }
     let at = match (options.resource_version_match, version) {
-        (_, None) => At::Latest,
-        (_, Some(version)) if any => At::NotOlderThan(version),
-        (None, Some(version)) if limit > 0 => At::Exact(version),
-        (None | Some(NotOlderThan), Some(version)) => At::NotOlderThan(version),
-        (Some(Exact), Some(version)) => At::Exact(version),
+        (_, None) => ReadVersion::Latest,
+        (_, Some(version)) if any => ReadVersion::NotOlderThan(version),
+        (None, Some(version)) if limit > 0 => ReadVersion::Exact(version),
+        (None | Some(NotOlderThan), Some(version)) => ReadVersion::NotOlderThan(version),
+        (Some(Exact), Some(version)) => ReadVersion::Exact(version),
     };
     Ok(ListPlan {
         limit,

@@ -1,6 +1,5 @@
-//! How a Cacher is counted: what it is asked about when metrics are read, how its reads went, and
-//! `MeteredSource`, a Reflector's source whose lists, failures and arrivals are counted. It changes
-//! nothing of what it passes on.
+//! Metrics of a Cacher: gauges read at scrape time, results of reads, and `MeteredSource`, a
+//! Reflector source that counts lists, failures and received events.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,13 +11,13 @@ use tokio::time::Instant;
 use super::storage_reads::Page;
 use super::{CachedResource, Cacher, ReadError};
 use crate::api::{Object, ResourceVersion};
-use crate::metrics::{CacheLook, CacheState, ListCost};
+use crate::metrics::{CacheState, CacheStats, ListCost};
 use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 
 impl CacheState for Cacher {
-    fn look(&self) -> Option<CacheLook> {
+    fn stats(&self) -> Option<CacheStats> {
         let snapshot = self.published.snapshot.load_full()?;
-        Some(CacheLook {
+        Some(CacheStats {
             resource_version: snapshot.at.get(),
             objects: snapshot.objects().len(),
             objects_bytes: snapshot.objects_bytes(),
@@ -30,8 +29,8 @@ impl CacheState for Cacher {
 }
 
 impl Cacher {
-    /// The answer of storage to a consistent read that the cache did not answer in time, counted.
-    pub(super) fn fallen_back<T>(&self, answer: Result<T, ReadError>) -> Result<T, ReadError> {
+    /// Counts the result of a consistent read that fell back to storage.
+    pub(super) fn count_fallback<T>(&self, answer: Result<T, ReadError>) -> Result<T, ReadError> {
         if self.storage.progress_supported() {
             let metrics = &self.resource.metrics;
             metrics.read_consistently(answer.is_ok(), true);
@@ -39,7 +38,7 @@ impl Cacher {
         answer
     }
 
-    /// Whether the cache can answer a consistent read, which is counted when it can.
+    /// Returns true if the cache can answer a consistent read, and counts it then.
     pub(super) async fn can_answer_latest(&self) -> Result<bool, ReadError> {
         let fresh = self.consistent().await?;
         if fresh {
@@ -48,15 +47,15 @@ impl Cacher {
         Ok(fresh)
     }
 
-    /// Counts a list that the cache answered, from this index if from any.
-    pub(super) fn listed(&self, page: &Page, index: Option<usize>) {
+    /// Counts a list answered by the cache, with the index that it used.
+    pub(super) fn count_list(&self, page: &Page, index: Option<usize>) {
         let metrics = &self.resource.metrics;
         metrics.listed_from_cache(page.cost(), index);
     }
 }
 
-/// When what the source told last began to come. Written by the source, read by the store behind the
-/// same Reflector, which takes in one thing after the other.
+/// When the last item of the source started to arrive. The source writes it and the store of the
+/// same Reflector reads it; they run alternately.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival(Arc<Mutex<Instant>>);
 
@@ -74,7 +73,7 @@ impl Arrival {
     }
 }
 
-/// A source that is counted.
+/// A source with metrics.
 #[derive(Debug)]
 pub(super) struct MeteredSource<L> {
     pub(super) source: L,
@@ -108,7 +107,7 @@ impl<L: ListerWatcher<Object = Object>> ListerWatcher for MeteredSource<L> {
         let mut changes = self.source.watch(after).await?;
         let (arrival, resource) = (self.arrival.clone(), self.resource.clone());
         Ok(Box::pin(futures_util::stream::poll_fn(move |cx| {
-            // The poll that finds something has been woken by its arrival, and decodes it.
+            // Measured when the poll that returns the batch was woken, before decoding.
             let polled = Instant::now();
             let found = changes.poll_next_unpin(cx);
             if found.is_ready() {

@@ -1,6 +1,5 @@
-//! The watch cache: one `Cacher` for each resource keeps its collection and its recent history in
-//! memory, answers gets and lists from it, and feeds any number of watches. It reads storage and
-//! never writes it; what an object means is unknown here, and so are HTTP and etcd.
+//! The watch cache. A `Cacher` keeps one resource's objects and recent history in memory, answers
+//! gets and lists, and feeds any number of watches. It reads storage and never writes it.
 //!
 //! ```text
 //!  storage ─▶ StorageSource ─▶ Reflector ─▶ WatchCache ─publishes─▶ Snapshot (objects + history)
@@ -57,52 +56,53 @@ use crate::reflector::{Backoff, Reflector};
 use crate::storage::{ProgressRequester, Storage};
 use crate::tasks::Tasks;
 
-/// What a Cacher needs to know of its resource.
+/// The properties of a resource that a Cacher needs.
 #[derive(Debug, Clone)]
 pub struct CachedResource {
-    /// For logs: `pods`, `deployments.apps`.
+    /// The name in logs: `pods`, `deployments.apps`.
     pub name: String,
-    /// Whether objects live in namespaces: whether a name alone is a key.
+    /// True if the objects are namespaced; a name alone is no key then.
     pub namespaced: bool,
-    /// Where the objects are: a prefix ending in `/`.
+    /// The storage prefix of the objects, ending in `/`.
     pub prefix: StorageKey,
     /// The selectable fields.
     pub columns: Arc<ColumnSet>,
-    /// Fields that reads often pin (`spec.nodeName`): an event is only shown to watchers of its values,
-    /// and lists look only at the objects that have theirs.
+    /// Fields with an index (`spec.nodeName`): an event is offered only to watchers with its value,
+    /// and lists examine only objects with theirs.
     pub triggers: Vec<FieldRef>,
-    /// Where what happens to it is counted; group and plural name are known there.
+    /// The metrics of the resource, labelled with group and plural name.
     pub metrics: Arc<ResourceMetrics>,
-    /// How what is stored reads, where that is not as it is.
-    pub reading: Option<Arc<dyn Reading>>,
+    /// Transforms stored bytes when they are read, if set.
+    pub transform: Option<Arc<dyn StoredTransform>>,
 }
 
-/// How stored bytes read: what is done to an object once, when it comes out of storage, so that no read
-/// has to do it.
-pub trait Reading: Send + Sync + std::fmt::Debug {
-    /// What `stored` reads as; `None`: as it is. What is no object is nobody's to change.
-    fn read(&self, stored: &[u8]) -> Option<Vec<u8>>;
+/// A transformation of stored bytes. The cache applies it once to an object that comes out of
+/// storage, so that reads need not.
+pub trait StoredTransform: Send + Sync + std::fmt::Debug {
+    /// Returns the transformed bytes, or `None` if `stored` is unchanged. Bytes that are not an
+    /// object stay unchanged.
+    fn transform(&self, stored: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// Limits of a Cacher.
+/// The limits of a Cacher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacherConfig {
-    /// How long history is kept at least, memory permitting. Upstream's freshness window: a
-    /// bookmark period and a bit, so that a client that has just had a bookmark can resume.
+    /// The minimum age of events before history drops them, memory permitting. Upstream's freshness
+    /// window: a little more than a bookmark period, so that a client can resume from its last
+    /// bookmark.
     pub history_window: Duration,
-    /// How much memory one resource's history may take, in bytes of the objects that its events are
-    /// about. With the events themselves it is what the window wants of 1 KB objects that change 2,500
-    /// times a second, and only used when they do.
+    /// The maximum memory of one resource's history, in bytes of the events' objects. Enough for
+    /// the window at 2,500 changes of 1 KB objects per second; the memory is used only if needed.
     pub history_bytes_max: usize,
-    /// How long a read waits for the cache to reach a version (upstream: 3 s).
+    /// The time that a read waits for the cache to reach a version (upstream: 3 s).
     pub freshness_timeout: Duration,
-    /// How long a request waits for a cold cache; longer than a list of a large collection takes,
-    /// shorter than the request's own limit.
+    /// The time that a request waits for a cold cache: longer than a list of a large collection
+    /// takes, shorter than the request timeout.
     pub start_timeout: Duration,
-    /// How often an idle watch gets a bookmark (upstream: 1 minute).
+    /// The interval of bookmarks on an idle watch (upstream: 1 minute).
     pub bookmark_period: Duration,
-    /// How often the state is compared with storage's (upstream: 5 minutes); `None` never. It costs a
-    /// list of the whole resource.
+    /// The interval of consistency checks (upstream: 5 minutes); `None` disables them. A check
+    /// lists the whole resource.
     pub consistency_check_period: Option<Duration>,
 }
 
@@ -119,34 +119,34 @@ impl Default for CacherConfig {
     }
 }
 
-/// An answered list.
+/// The result of a list.
 #[derive(Debug, Clone)]
 pub struct ObjectList {
     /// The version of the list.
     pub resource_version: ResourceVersion,
     /// The objects, in key order.
     pub items: Vec<Arc<Object>>,
-    /// Where to go on, when there is more.
+    /// The continue token, if there is more.
     pub continue_token: Option<String>,
-    /// How many objects come after the items, when that is known.
+    /// The number of objects after the items, if known.
     pub remaining: Option<u64>,
 }
 
-/// What a watch has to say.
+/// An item of a watch.
 #[derive(Debug, Clone)]
 pub enum WatchItem {
-    /// ADDED, as part of the initial state.
+    /// ADDED, part of the initial state.
     Initial(Arc<Object>),
     /// A change.
     Event(Arc<WatchEvent>),
-    /// Nothing up to this version is missing.
+    /// The watch has sent every event up to this version.
     Bookmark {
         /// The version.
         resource_version: ResourceVersion,
-        /// It ends the initial events (KEP-3157) and carries the annotation that says so.
+        /// True if it ends the initial events (KEP-3157); it then has the annotation for that.
         initial_events_end: bool,
     },
-    /// The watch failed; nothing follows.
+    /// The watch failed; no item follows.
     Error(ReadError),
 }
 
@@ -161,22 +161,22 @@ pub struct Cacher {
     probe: Arc<RevisionProbe>,
     dispatcher: Arc<Dispatcher>,
     backfill: Arc<Backfill>,
-    /// What storage has forgotten, as it said last.
+    /// The last known compacted revision of storage.
     compacted: AtomicU64,
     consistency: Consistency,
     stop: CancellationToken,
 }
 
-/// The source is a local store or an etcd that others depend on too: try again sooner than a client
-/// on the far side of a network would. Jitter comes on top: at most twice this long.
+/// The initial back-off. It is short because the source is a local store or an etcd in the same
+/// network. The actual delay is randomized up to twice this value.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// How often storage is asked what it has forgotten (upstream's period).
+/// The interval at which the compacted revision is read (upstream's interval).
 const COMPACTION_POLL: Duration = Duration::from_secs(15);
 
 impl Cacher {
-    /// Starts to fill the cache, in tasks of `tasks`.
+    /// Starts to fill the cache in tasks of `tasks`.
     pub fn start(
         resource: CachedResource,
         storage: Arc<dyn Storage>,
@@ -198,10 +198,10 @@ impl Cacher {
             config,
             progress,
         });
-        let looked_at: Arc<dyn CacheState> = cacher.clone();
+        let state: Arc<dyn CacheState> = cacher.clone();
         let indexes = index::names(&cacher.resource);
         let metrics = &cacher.resource.metrics;
-        metrics.look_at(Arc::downgrade(&looked_at), indexes);
+        metrics.set_cache(Arc::downgrade(&state), indexes);
         cacher.clone().spawn(tasks);
         cacher
     }
@@ -226,11 +226,11 @@ impl Cacher {
             self.published.clone(),
             arrival,
         );
-        let source = self.consistency.guard(source);
+        let source = self.consistency.wrap(source);
         let reflector = Reflector::new(source, cache, Backoff::new(BACKOFF_INITIAL, BACKOFF_MAX));
         tasks.spawn("reflector", reflector.run(self.stop.clone()));
 
-        // Twice a period, so that the next bookmark tells of a version of the last half.
+        // Twice per bookmark period, so that a bookmark's version is at most half a period old.
         let progress_every = self.config.bookmark_period / 2;
         tasks.spawn(
             "dispatcher",
@@ -255,7 +255,7 @@ impl Cacher {
                 () = stop.cancelled() => {}
                 () = fill_in => {}
             }
-            backfill.settle();
+            backfill.finish();
         });
     }
 
@@ -276,14 +276,14 @@ impl Cacher {
         });
     }
 
-    /// Asks storage each while what it has forgotten, until the stop.
+    /// Reads storage's compacted revision periodically, until the cache stops.
     async fn follow_compaction(self: Arc<Self>) {
         let ask = async {
             loop {
                 match self.storage.compacted_revision().await {
                     Ok(compacted) => self.compacted.store(compacted.get(), Ordering::Relaxed),
-                    // The Reflector says what is wrong with storage.
-                    Err(error) => tracing::debug!(%error, "storage does not say what it forgot"),
+                    // The Reflector logs storage failures.
+                    Err(error) => tracing::debug!(%error, "cannot read the compacted revision"),
                 }
                 tokio::time::sleep(COMPACTION_POLL).await;
             }
@@ -296,16 +296,16 @@ impl Cacher {
         }
     }
 
-    /// Whether storage has forgotten the state at `version`.
+    /// Returns true if storage has compacted the state at `version`.
     fn is_compacted(&self, version: ResourceVersion) -> bool {
         version.get() < self.compacted.load(Ordering::Relaxed)
     }
 
-    /// Reads the history from before the first list, once there is one.
+    /// Starts the history backfill once the first list is complete.
     async fn fill_in_history(self: Arc<Self>) {
         let mut source = self.published.source.subscribe();
         let started = |state: &SourceState| !matches!(state, SourceState::Pending { .. });
-        // The sender lives in `self`, so this cannot fail.
+        // The sender is in `self`, so `wait_for` cannot fail.
         source.wait_for(started).await.ok();
         let Some(first) = self.published.snapshot.load_full() else {
             return;
@@ -315,8 +315,8 @@ impl Cacher {
         backfill.run(resource, storage, config, first).await;
     }
 
-    /// The object as the cache has it at this moment, perhaps stale: a base for an optimistic write.
-    /// `None` when it has none, or no state yet.
+    /// Returns the object as it is in the cache, possibly stale: the base of an optimistic write.
+    /// `None` if the cache does not have it, or no state yet.
     pub fn peek(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.published
             .snapshot
@@ -327,16 +327,16 @@ impl Cacher {
             .cloned()
     }
 
-    /// The version that the state of this moment has; zero before there is one.
+    /// Returns the version of the cache's state; zero before the first list.
     pub fn seen(&self) -> ResourceVersion {
         let snapshot = self.published.snapshot.load();
         snapshot.as_ref().map_or(ResourceVersion::ZERO, |s| s.at)
     }
 
-    /// Whether the cache has its first state and can follow storage.
+    /// Returns `Ok` if the cache has a state and can follow storage.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// Returns the reason, for people.
     pub fn readiness(&self) -> Result<(), String> {
         match &*self.published.source.borrow() {
             SourceState::Following => Ok(()),
@@ -348,7 +348,8 @@ impl Cacher {
         }
     }
 
-    /// Whether it has had no state yet, and storage has refused it none: who asks now waits for it.
+    /// Returns true if the cache waits for its first list and storage has not failed; requests wait
+    /// for it then.
     pub fn is_starting(&self) -> bool {
         matches!(
             &*self.published.source.borrow(),
@@ -356,15 +357,16 @@ impl Cacher {
         )
     }
 
-    /// Waits for the first state, without holding one.
+    /// Waits for the first state.
     async fn wait_for_a_state(&self) -> Result<(), ReadError> {
         self.snapshot().await.map(drop)
     }
 
-    /// The present state, waiting for the first one.
+    /// Returns the current state; waits for the first one.
     ///
     /// # Errors
-    /// [`ReadError::NotReady`] when there is none in time, at once when storage was tried in vain.
+    /// Returns [`ReadError::NotReady`] if there is none in time, or immediately if storage has
+    /// failed.
     async fn snapshot(&self) -> Result<Arc<Snapshot>, ReadError> {
         if let Some(snapshot) = self.published.snapshot.load_full() {
             return Ok(snapshot);
@@ -372,7 +374,7 @@ impl Cacher {
         let mut source = self.published.source.subscribe();
         let decided =
             source.wait_for(|state| !matches!(state, SourceState::Pending { error: None, .. }));
-        // Biased: a state that is there at the last moment is good.
+        // Biased: a state that arrives at the deadline counts.
         let state = tokio::select! {
             biased;
             state = tokio::time::timeout(self.config.start_timeout, decided) => match state {

@@ -1,5 +1,5 @@
-//! `RevisionProbe`: which revision must a cache have reached to answer a consistent read? It asks
-//! storage, once for all who asked before the question was put; it does not wait for the cache.
+//! `RevisionProbe`: reads the revision that a cache must reach to answer a consistent read. One
+//! request to storage serves all callers that arrived before it was sent.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::api::ResourceVersion;
 use crate::storage::{Storage, StorageError};
 use crate::tasks::Tasks;
 
-type Answer = Result<ResourceVersion, StorageError>;
+type ProbeResult = Result<ResourceVersion, StorageError>;
 
 /// Coalesced [`Storage::current_revision`].
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub(super) struct RevisionProbe {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// A task is asking; it takes `waiting` before each question. Those in it came after the
-    /// question that is under way, whose answer could be older than their arrival.
+    /// A task is asking storage; it takes `waiting` before each request. Callers in `waiting`
+    /// arrived after the current request was sent, so its response may be too old for them.
     asking: bool,
-    waiting: Vec<oneshot::Sender<Answer>>,
+    waiting: Vec<oneshot::Sender<ProbeResult>>,
 }
 
 impl RevisionProbe {
@@ -37,8 +37,8 @@ impl RevisionProbe {
         })
     }
 
-    /// A revision that includes every write acknowledged before the call.
-    pub(super) async fn current_revision(self: &Arc<Self>) -> Answer {
+    /// Returns a revision that includes every write acknowledged before the call.
+    pub(super) async fn current_revision(self: &Arc<Self>) -> ProbeResult {
         if let Some(known) = self.storage.known_revision() {
             return known;
         }
@@ -49,13 +49,15 @@ impl RevisionProbe {
             !std::mem::replace(&mut inner.asking, true)
         };
         if start {
-            // In a task of its own: the asker may be dropped, the others' answer must still come.
-            self.tasks.spawn("revision probe", self.clone().ask());
+            // Runs in its own task, because dropping one caller must not cancel the request of the
+            // others.
+            self.tasks
+                .spawn("revision probe", self.clone().send_requests());
         }
         receive.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
-    async fn ask(self: Arc<Self>) {
+    async fn send_requests(self: Arc<Self>) {
         let stop = self.tasks.token();
         loop {
             let served = {
@@ -66,15 +68,15 @@ impl RevisionProbe {
                 }
                 std::mem::take(&mut inner.waiting)
             };
-            // Biased: an answer that is there is given, also at the end; but it is not waited for.
+            // Biased: a response that is ready is delivered even at shutdown.
             let answer = tokio::select! {
                 biased;
                 answer = self.storage.current_revision() => answer,
                 () = stop.cancelled() => Err(shutting_down()),
             };
-            for asker in served {
-                // An asker that was dropped meanwhile wants no answer.
-                asker.send(answer.clone()).ok();
+            for sender in served {
+                // The receiver may have been dropped.
+                sender.send(answer.clone()).ok();
             }
         }
     }
@@ -91,9 +93,9 @@ mod tests {
     use super::super::tests::{FakeStorage, Silent};
     use super::*;
 
-    /// A storage that does not answer once held up the flush at the end for longer than that may take.
+    /// A storage that does not respond must not delay shutdown.
     #[tokio::test(start_paused = true)]
-    async fn a_stop_does_not_wait_for_an_answer() {
+    async fn shutdown_does_not_wait_for_a_response() {
         let tasks = Tasks::new();
         let silent = Silent {
             probes: true,

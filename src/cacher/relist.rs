@@ -1,6 +1,6 @@
-//! Relist without harm: when the storage watch was lost beyond its history, the new list is compared
-//! with the state, and the difference told as honest events, so that watches go on. What happened in
-//! between and left no trace is not told; that is what a watch from a list allows.
+//! Converts a relist into events: if the storage watch was lost and storage has compacted the
+//! events, the differences between the state and the new list become events, so that client watches
+//! continue. Intermediate changes are not reported; the watch API does not guarantee them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::event::CacheEvent;
 use super::snapshot::{ObjectMap, Snapshot};
 use crate::api::{Object, ResourceVersion};
 
-/// The revisions that lead from `old` to `new` at `at`, in order, or `None` when they cannot be told
-/// truthfully: storage went back in time, or holds versions that contradict the state.
+/// Returns the revisions that lead from `old` to `new` at `at`, in order. Returns `None` if there
+/// is no correct sequence: storage went back in time, or has versions that contradict the state.
 ///
-/// An object that changed is told at its own version, and an object that was deleted and made anew
-/// (another uid) as both. When a deletion happened is not known. All are told at the earliest version
-/// that there can be: a client that was told part of this and resumes where the truth is known then
-/// has every deletion that happened before, and is at worst told one twice. Told late, a deletion
-/// could be before the version it resumes at and never be told.
+/// A changed object is reported at its own version; an object with another uid is reported as
+/// deleted and created. The version of a deletion is unknown, so all deletions are reported at the
+/// earliest possible version: a client that receives part of the events and resumes at another
+/// replica then misses none of its deletions, and sees one twice at worst. With a later version it
+/// could resume after a deletion that it never received.
 pub(super) fn changes(
     old: &Snapshot,
     new: &ObjectMap,
@@ -30,7 +30,7 @@ pub(super) fn changes(
     let received = Instant::now();
     let earliest = old.at.next();
     let mut revisions: BTreeMap<ResourceVersion, Vec<CacheEvent>> = BTreeMap::new();
-    let mut tell = |event: CacheEvent| {
+    let mut push = |event: CacheEvent| {
         let version = event.resource_version();
         revisions.entry(version).or_default().push(event);
     };
@@ -46,20 +46,20 @@ pub(super) fn changes(
         if version < earliest || version > at {
             return None;
         }
-        // At the earliest version there is no room for a deletion before it: it was written over.
+        // No deletion fits before the earliest version: the object was overwritten.
         if version > earliest
-            && let Some(gone) = before.take_if(|before| before.uid() != object.uid())
+            && let Some(replaced) = before.take_if(|before| before.uid() != object.uid())
         {
-            tell(delete(gone));
+            push(delete(replaced));
         }
-        tell(CacheEvent::put(object.clone(), before.cloned(), received));
+        push(CacheEvent::put(object.clone(), before.cloned(), received));
     }
     for (key, object) in old.objects() {
         if !new.contains_key(key) {
             if earliest > at {
                 return None;
             }
-            tell(delete(object));
+            push(delete(object));
         }
     }
     Some(revisions.into_values().collect())

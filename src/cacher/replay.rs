@@ -1,6 +1,7 @@
-//! Replay: what happened in storage while the cache could not follow it, read from storage's own history when
-//! the cache lists again. It leads from the old state to the listed one event by event, so that watches and
-//! clients that resume miss nothing. Values that cannot be read count for nothing, their deletions too.
+//! Replays the events that the cache missed while it could not follow storage, from storage's own
+//! history, when the cache lists again. They lead from the old state to the new list, so that
+//! watches and resuming clients miss nothing. Values that cannot be decoded are skipped, and so are
+//! their deletions.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,32 +18,32 @@ use crate::api::{ObjectKey, ResourceVersion};
 use crate::reflector::Change;
 use crate::storage::{Storage, StorageError, StorageEvent};
 
-/// How often a watch that reads history is asked how far it is. A store answers only when the watch has
-/// caught up, so one question is not enough.
-const ASK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// The interval of progress requests on a watch that reads history. A store responds only once the
+/// watch has caught up, so one request is not enough.
+const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After a lost connection; the time for all of it is limited, so there is no need to wait longer each
-/// time.
+/// The pause after a lost connection. The total time is limited, so there is no exponential
+/// back-off.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why the events between two states are not known.
+/// The reason why the events between two states are unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplayError {
-    /// Storage no longer has them, or cannot be read.
+    /// Storage has compacted them or cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// They take more memory than history may.
+    /// They exceed the memory limit of history.
     #[error("the events take more than {0} bytes")]
     TooLarge(usize),
-    /// They do not lead from the one state to the other: one of them is not what storage had.
+    /// They do not lead from one state to the other: an event differs from storage's state.
     #[error("the events do not lead to the listed state")]
     Contradiction,
-    /// It took longer than this.
+    /// Reading them took longer than this.
     #[error("the events were not read within {0:?}")]
     TimedOut(Duration),
 }
 
-/// What events are read from.
+/// The storage and the resource to read events from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct History<'a> {
     pub(super) resource: &'a CachedResource,
@@ -50,10 +51,10 @@ pub(super) struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// Calls `each` with every event after `from` and up to `to`, in order, until it breaks.
+    /// Calls `each` for every event after `from` and up to `to`, in order, until it breaks.
     ///
     /// # Errors
-    /// Storage has forgotten some of them, or cannot be read.
+    /// Returns an error if storage has compacted some of them or cannot be read.
     pub(super) async fn follow(
         self,
         from: ResourceVersion,
@@ -62,11 +63,11 @@ impl<'a> History<'a> {
     ) -> Result<(), StorageError> {
         let mut watch = self.storage.watch(&self.resource.prefix, from).await?;
         loop {
-            // Biased: what was sent comes before asking how far the watch is.
+            // Biased: events come before the next progress request.
             let batch = tokio::select! {
                 biased;
                 batch = watch.batches.next() => batch,
-                () = tokio::time::sleep(ASK_PROGRESS_EVERY) => {
+                () = tokio::time::sleep(PROGRESS_REQUEST_INTERVAL) => {
                     watch.progress.request();
                     continue;
                 }
@@ -84,7 +85,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The revisions that lead from `old` to `listed`, the state at `at`, each with all of its events.
+    /// Returns the revisions that lead from `old` to `listed`, the state at `at`.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -106,7 +107,7 @@ impl<'a> History<'a> {
                 Ok(()) => is_complete = true,
                 Err(StorageError::Unavailable(reason)) => {
                     let resource = &self.resource.name;
-                    tracing::debug!(%resource, reason, "missed history is read again");
+                    tracing::debug!(%resource, reason, "retrying the read of missed history");
                     fold = self.fold(old, bytes_max);
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -142,12 +143,12 @@ fn are_equal(one: &ObjectMap, other: &ObjectMap) -> bool {
     one.len() == other.len() && versions(one).eq(versions(other))
 }
 
-/// A state, and the events that led to it.
+/// A state and the events that led to it.
 struct Fold<'a> {
     resource: &'a CachedResource,
     objects: ObjectMap,
     revisions: BTreeMap<ResourceVersion, Vec<CacheEvent>>,
-    /// What the events take.
+    /// The memory use of the events.
     bytes: usize,
     bytes_max: usize,
 }
@@ -166,13 +167,13 @@ impl Fold<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Applies `event`; `None` when it changes nothing that can be read.
+    /// Applies `event`; returns `None` if it does not change any readable object.
     fn event(&mut self, event: &StorageEvent) -> Option<CacheEvent> {
         let received = Instant::now();
         let key = self.resource.key_of(&event.key).ok()?;
         if event.value.is_none() {
             let previous = self.objects.remove(&key)?;
-            // The last value may be one that cannot be read: the object was the one before then.
+            // If the last value is unreadable, the object is the last readable one.
             let object = match self.resource.change(event) {
                 Ok(Change::Deleted(object)) => object,
                 _ => previous.deleted_at(event.revision),
@@ -186,7 +187,7 @@ impl Fold<'_> {
             }
             Ok(Change::Deleted(_)) => None,
             Err(Unreadable { key, detail }) => {
-                tracing::debug!(%key, detail, "an unreadable value is passed over");
+                tracing::debug!(%key, detail, "skipping an unreadable value");
                 None
             }
         }

@@ -1,5 +1,5 @@
-//! Selecting from a state: ranges, limits, what comes after. Which objects there are to look at (all,
-//! those of an index, one) is decided where the state is; here is only a map in key order.
+//! Selects objects from a map in key order: ranges, limits, and the position of the next page. The
+//! caller chooses the candidates (all objects, an index, or a single object).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::sync::Arc;
 use super::snapshot::ObjectMap;
 use crate::api::{Object, ObjectKey, SelectionPredicate};
 
-/// Objects looked at in one go, about a millisecond's work. A selector that few objects match must
-/// not keep a thread from everybody else while a large collection is searched.
+/// Objects examined per call, about a millisecond of work, so that a selector with few matches does
+/// not block the thread.
 pub(super) const EXAMINED_MAX: usize = 4096;
 
-/// Part of what a predicate selects.
+/// Part of the objects that a predicate selects.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Objects looked at.
+    /// The number of examined objects.
     pub(super) examined: usize,
     pub(super) items: Vec<Arc<Object>>,
-    /// The last key examined, when objects of the scope come after it.
+    /// The last examined key, if objects in scope follow it.
     pub(super) more_after: Option<ObjectKey>,
 }
 
-/// The first `items_max` objects, or the fewer ones among [`EXAMINED_MAX`], that `predicate` selects
-/// from key `start` on.
+/// Returns the objects that `predicate` selects from key `start` on: at most `items_max`, and only
+/// among the first [`EXAMINED_MAX`].
 pub(super) fn select(
     objects: &ObjectMap,
     predicate: &SelectionPredicate,
@@ -50,7 +50,8 @@ pub(super) fn select(
     part
 }
 
-/// How many objects there are in the predicate's scope from key `start` on, whatever else it selects.
+/// Returns the number of objects in the predicate's scope from key `start` on, regardless of its
+/// selectors.
 pub(super) fn count(objects: &ObjectMap, predicate: &SelectionPredicate, start: &str) -> u64 {
     let everything = start.is_empty() && predicate.scope.key_prefix().is_empty();
     let count = if everything {
@@ -61,7 +62,7 @@ pub(super) fn count(objects: &ObjectMap, predicate: &SelectionPredicate, start: 
     count as u64
 }
 
-/// The objects whose keys the predicate's scope may cover, from `start` on.
+/// Returns the objects whose keys may be in the predicate's scope, from `start` on.
 fn range<'a>(
     objects: &'a ObjectMap,
     predicate: &SelectionPredicate,
@@ -71,7 +72,7 @@ fn range<'a>(
     let from = start.max(&prefix);
     objects
         .range::<_, str>((Bound::Included(from), Bound::Unbounded))
-        // Without a prefix no key has to be read, which is a cache miss each.
+        // Without a prefix no key has to be compared, which would cost a cache miss each.
         .take_while(move |(key, _)| prefix.is_empty() || key.as_str().starts_with(&prefix))
 }
 

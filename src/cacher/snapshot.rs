@@ -1,21 +1,21 @@
-//! `Snapshot`: the whole cache of one resource at one version, immutable: the objects, and the
-//! history that led to them. The writer makes the next one from the last (the maps share structure)
-//! and publishes it whole; readers never see half of a change and never take a lock.
+//! `Snapshot`: the immutable state of one resource's cache at one version: the objects and the
+//! history that led to them. The writer derives each snapshot from the previous one (the maps share
+//! structure) and publishes it atomically; readers take no lock.
 //!
 //! # Definitions
 //!
-//! - `at`: every change up to and including this version is in `objects`.
-//! - History *reaches back to* V when it holds every event after V up to `at`.
-//! - A *revision* is all events of one version, each about another object. History grows and shrinks
-//!   by whole revisions, and whoever reads part of it ends at the *border* between two: a position
-//!   within a revision could not be told from one at its end.
+//! - `at`: `objects` includes every change up to and including this version.
+//! - History *reaches back to* V if it holds every event after V up to `at`.
+//! - A *revision* is the set of events with one version, each for another object. History grows and
+//!   shrinks by whole revisions, and a reader stops only at the *boundary* between two, because a
+//!   position inside a revision has the same version as one at its end.
 //!
 //! # Invariants
 //!
 //! 1. `objects` is the fold of any state at V and the events after V, for every V that history
-//!    reaches back to.
-//! 2. Event versions never decrease and are at most `at`; what is published ends at a border.
-//! 3. Checkpoints increase, and each is the state at its version exactly.
+//!   reaches back to.
+//! 2. Event versions never decrease and are at most `at`; a published snapshot ends at a boundary.
+//! 3. Checkpoints are ordered by version, and each is the exact state at its version.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -30,80 +30,83 @@ use super::index::{self, IndexedObjects};
 use crate::api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 use crate::reflector;
 
-/// The objects of a resource by key, in key order.
+/// The objects of a resource in key order.
 pub(super) type ObjectMap = reflector::ObjectMap<Object>;
 
-/// A retained state is kept every so many events: an exact-version read undoes half as many on
-/// average, about half a millisecond at the worst, and a thousand of them cost 6 to 11 MB.
+/// Events between two retained states: a read at an exact version undoes half as many on average,
+/// at worst in about half a millisecond; a thousand retained states take 6 to 11 MB.
 pub(super) const CHECKPOINT_EVERY: usize = 256;
 
-/// Events that history keeps however old they are, so that clients of a quiet resource resume.
-/// Upstream's smallest ring.
+/// Events that history retains regardless of age, so that clients of a quiet resource can resume.
+/// Upstream's minimum capacity.
 pub(super) const HISTORY_EVENTS_MIN: usize = 100;
 
-/// Gaps of a resource that is so quiet that its history, and they with it, never age.
+/// Maximum number of gaps. The history of a quiet resource does not age, so neither do its gaps.
 const GAPS_MAX: usize = 64;
 
-/// How long an event keeps the frames that were made of it: a live watcher that has not sent them
-/// after this time reads slowly.
-const FRAMES_KEPT: Duration = Duration::from_secs(10);
+/// The time that an event retains encoded frames. A live watcher that has not sent them by then is
+/// a slow reader.
+const FRAME_RETENTION: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
-    /// Another one says that history did not go on: watches of the last one cannot.
+    /// Snapshots of different generations have unrelated histories; a watch cannot continue from
+    /// one to the other.
     pub(super) generation: u64,
     pub(super) at: ResourceVersion,
-    /// By key, and by the fields that reads often pin.
+    /// By key, with an index per trigger column.
     objects: IndexedObjects,
     /// Oldest first.
     history: Vector<Arc<CacheEvent>>,
-    /// What history reaches back to.
+    /// The version that history reaches back to.
     reaches_back_to: ResourceVersion,
-    /// Sum of the events' memory.
+    /// The sum of the events' memory use.
     history_bytes: usize,
-    /// Sum of the objects' JSON.
+    /// The sum of the objects' JSON sizes.
     objects_bytes: usize,
-    /// Events up to this version keep no frames.
+    /// Events up to this version have no encoded frames.
     frameless: ResourceVersion,
-    /// Where history tells the changes but not each state in between: as far as it reaches back.
+    /// The gaps in history, as far as it reaches back: ranges in which it has the changes but not
+    /// each state.
     gaps: Vec<Gap>,
-    /// How often that has happened. A reader that goes on from one snapshot to another of the same
-    /// number crosses no gap.
+    /// The number of relists with a gap. A reader that continues from one snapshot to another with
+    /// the same number crosses no gap.
     pub(super) relists: u64,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
     events_since_checkpoint: usize,
 }
 
-/// What a relist bridged: history leads from the state at `from` to that at `to`, but the states in
-/// between are not those that were.
+/// The range of a relist: history leads from the state at `from` to that at `to`, but the states in
+/// between are not the ones that existed.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     from: ResourceVersion,
     to: ResourceVersion,
-    /// Which relist made it: the first is 1.
+    /// The number of the relist, starting at 1.
     relist: u64,
 }
 
-/// Which snapshots a watch goes on with, and which gaps were there before it: those of the snapshot that it
-/// found when it began.
+/// Identifies the snapshots that a watch can continue with and the gaps before its start: the
+/// values of the snapshot at its start.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lineage {
+pub(super) struct HistoryEpoch {
     pub(super) generation: u64,
     relists: u64,
 }
 
 impl Gap {
-    fn hides(self, version: ResourceVersion) -> bool {
+    fn is_inside_gap(self, version: ResourceVersion) -> bool {
         self.from < version && version < self.to
     }
 }
 
-/// History does not reach back so far; it does to this version.
+/// History does not reach back to the requested version, only to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooOld(pub(super) ResourceVersion);
 
 impl Snapshot {
-    /// The state after a list that begins a new history, with an index for each trigger.
+    /// Returns the state after a list that starts a new history, with an index for each trigger
+    /// column.
     pub(super) fn new(
         generation: u64,
         objects: ObjectMap,
@@ -126,17 +129,17 @@ impl Snapshot {
         }
     }
 
-    /// The objects by key.
+    /// Returns the objects by key.
     pub(super) fn objects(&self) -> &ObjectMap {
         self.objects.objects()
     }
 
-    /// How many bytes of JSON the objects are.
+    /// Returns the total size of the objects' JSON in bytes.
     pub(super) fn objects_bytes(&self) -> usize {
         self.objects_bytes
     }
 
-    /// How many events history holds.
+    /// Returns the number of events in history.
     pub(super) fn history_len(&self) -> usize {
         self.history.len()
     }
@@ -145,16 +148,16 @@ impl Snapshot {
         self.reaches_back_to
     }
 
-    /// The version of the last change: since then `at` alone has moved.
+    /// Returns the version of the last change; `at` may be later because of progress notifications.
     pub(super) fn changed_at(&self) -> ResourceVersion {
         let last = self.history.last();
         last.map_or(self.reaches_back_to, |event| event.resource_version())
     }
 
-    /// Appends a revision, all of it, and applies it.
+    /// Appends a whole revision and applies it.
     ///
     /// # Panics
-    /// When it is not newer than the snapshot, or not one revision.
+    /// Panics if the revision is not newer than the snapshot, or has several versions.
     pub(super) fn push(&mut self, revision: Vec<CacheEvent>) {
         let Some(version) = revision.first().map(CacheEvent::resource_version) else {
             return;
@@ -184,8 +187,9 @@ impl Snapshot {
         }
     }
 
-    /// The objects among which all are that `predicate` selects: those of an index if it pins a field
-    /// that has one, `only` one if it names its key, else all. And which index they are from, if any.
+    /// Returns the objects that may match `predicate`, and the number of the index used, if any:
+    /// the objects of an index if the predicate fixes an indexed field, one object if `only` is its
+    /// key, else all.
     pub(super) fn candidates(
         &self,
         predicate: &SelectionPredicate,
@@ -194,18 +198,18 @@ impl Snapshot {
         if let Some(key) = only {
             return (lookup(self.objects(), key), None);
         }
-        match index::pinned(&self.objects, predicate) {
+        match index::indexed_candidates(&self.objects, predicate) {
             Some((objects, index)) => (objects, Some(index)),
             None => (self.objects().clone(), None),
         }
     }
 
-    /// Moves the version without a change: nothing happened up to `at`.
+    /// Advances the version: nothing changed up to `at`.
     pub(super) fn advance(&mut self, at: ResourceVersion) {
         self.at = self.at.max(at);
     }
 
-    /// The state is now that of a relist at `at`; the events since `from` lead to it.
+    /// Records a relist at `at`, whose events start after `from`.
     pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
         self.advance(at);
         self.relists += 1;
@@ -214,44 +218,46 @@ impl Snapshot {
             self.gaps.push(Gap { from, to, relist });
         }
         if self.gaps.len() > GAPS_MAX {
-            // The two oldest become one, which hides what was between them too.
+            // Merges the two oldest gaps, which includes the range between them.
             let oldest = self.gaps.remove(0);
             self.gaps[0].from = oldest.from;
         }
     }
 
-    /// Whether the state at `version` is one that history cannot tell. A client that has it from
-    /// elsewhere (storage, another replica) cannot go on from it here: a deletion that it has not
-    /// seen may be told at an earlier version than its own. The version to begin with instead.
-    pub(super) fn hidden(&self, version: ResourceVersion) -> Option<TooOld> {
+    /// Returns the version to start from instead if `version` is inside a gap. A client that has
+    /// that state from elsewhere (storage, another replica) cannot continue here: it may have
+    /// missed a deletion that this history reports at an earlier version.
+    pub(super) fn gap_at(&self, version: ResourceVersion) -> Option<TooOld> {
         self.gaps
             .iter()
-            .find(|gap| gap.hides(version))
+            .find(|gap| gap.is_inside_gap(version))
             .map(|gap| TooOld(gap.to))
     }
 
-    pub(super) fn lineage(&self) -> Lineage {
-        Lineage {
+    pub(super) fn epoch(&self) -> HistoryEpoch {
+        HistoryEpoch {
             generation: self.generation,
             relists: self.relists,
         }
     }
 
-    /// Whether a watch that began after `origin` cannot go on here, and the version to begin with instead. A
-    /// watch gets the difference that a relist found if it was open when that happened. One that began
-    /// later would take the difference for every event since its version, which some are missing of.
-    pub(super) fn refuses(&self, origin: ResourceVersion, watch: Lineage) -> Option<TooOld> {
-        let refuses =
-            |gap: &&Gap| gap.hides(origin) || (gap.relist <= watch.relists && origin < gap.to);
-        let gap = self.gaps.iter().rev().find(refuses)?;
+    /// Returns the version to start from instead if a watch that began after `origin` cannot
+    /// continue here. A watch that was open during a relist receives the difference as events. A
+    /// watch that began later would take the difference for all events since its version, although
+    /// some are missing.
+    pub(super) fn rejects(&self, origin: ResourceVersion, watch: HistoryEpoch) -> Option<TooOld> {
+        let rejects = |gap: &&Gap| {
+            gap.is_inside_gap(origin) || (gap.relist <= watch.relists && origin < gap.to)
+        };
+        let gap = self.gaps.iter().rev().find(rejects)?;
         Some(TooOld(gap.to))
     }
 
-    /// Drops the oldest revisions while history takes more than `bytes_max`, or while the oldest is
-    /// older than `window` and the minimum is kept without it.
+    /// Drops the oldest revisions while history exceeds `bytes_max`, or while the oldest is older
+    /// than `window` and more than the minimum number of events remains.
     pub(super) fn trim(&mut self, bytes_max: usize, window: Duration) {
         let now = Instant::now();
-        self.forget_frames(now);
+        self.drop_encoded_frames(now);
         while let Some(oldest) = self.history.front() {
             let version = oldest.resource_version();
             let events = self.first_after(version);
@@ -275,18 +281,18 @@ impl Snapshot {
         }
     }
 
-    fn forget_frames(&mut self, now: Instant) {
+    fn drop_encoded_frames(&mut self, now: Instant) {
         let first = self.first_after(self.frameless);
         for event in self.history.focus().narrow(first..).into_iter() {
-            if now - event.received.at <= FRAMES_KEPT {
+            if now - event.received.at <= FRAME_RETENTION {
                 break;
             }
-            event.forget_frames();
+            event.drop_encoded_frames();
             self.frameless = event.resource_version();
         }
     }
 
-    /// The events after `version`, oldest first.
+    /// Returns the events after `version`, oldest first.
     pub(super) fn events_after(
         &self,
         version: ResourceVersion,
@@ -298,9 +304,9 @@ impl Snapshot {
         Ok(self.history.focus().narrow(first..).into_iter())
     }
 
-    /// How many events have at most this version.
+    /// Returns the number of events with at most this version.
     fn first_after(&self, version: ResourceVersion) -> usize {
-        // Never equal: of several events of one version any could be the one that is found.
+        // Never returns Equal: several events can have the same version.
         let compared = self.history.binary_search_by(|event| {
             let older = event.resource_version() <= version;
             if older {
@@ -312,12 +318,12 @@ impl Snapshot {
         compared.unwrap_or_else(|border| border)
     }
 
-    /// The state at exactly `version`, which is not after `at`: the nearest state known after it,
-    /// with the events in between undone.
+    /// Returns the state at exactly `version`, which is not after `at`: the nearest retained state
+    /// after it with the events in between undone.
     pub(super) fn objects_at(&self, version: ResourceVersion) -> Result<ObjectMap, TooOld> {
         debug_assert!(version <= self.at);
-        if let Some(hidden) = self.hidden(version) {
-            return Err(hidden);
+        if let Some(gap_at) = self.gap_at(version) {
+            return Err(gap_at);
         }
         if version < self.reaches_back_to {
             return Err(TooOld(self.reaches_back_to));

@@ -1,6 +1,5 @@
-//! `StorageSource`: storage as a Reflector's source. It turns stored bytes into `Object`s, and
-//! storage's failures into the Reflector's words; it keeps no state but where the watch is asked
-//! for progress.
+//! `StorageSource`: a Reflector source that reads storage, decodes values into `Object`s and
+//! converts storage errors. Its only state is the progress requester of the current watch.
 
 use std::sync::Arc;
 
@@ -16,21 +15,21 @@ use crate::storage::{
 };
 use crate::tasks::Tasks;
 
-/// Objects read from storage at a time. Upstream's page of an initial list; it bounds what a back
-/// end holds in one answer.
+/// Page size of lists from storage: upstream's page size of an initial list. It bounds the memory
+/// of one response.
 pub(super) const LIST_PAGE: usize = 10_000;
 
-/// The same of a cache's own lists, which hold two pages: the one that is decoded, and the next, which
-/// is read meanwhile.
+/// Page size of the cache's own lists, which hold two pages in memory: one being decoded and the
+/// next, being read.
 const FILL_PAGE: usize = LIST_PAGE / 4;
 
-/// A page of more is decoded on a thread that may block: it takes more than a millisecond or so.
-const DECODED_AT_ONCE_MAX: usize = 256;
+/// Larger pages are decoded on a blocking thread, because they take more than about a millisecond.
+const INLINE_DECODE_MAX: usize = 256;
 
-/// Of what cannot be read, so many keys are named in one message.
-const UNREADABLE_NAMED_MAX: usize = 10;
+/// Maximum number of unreadable keys in one message.
+const UNREADABLE_KEYS_MAX: usize = 10;
 
-/// Where to ask the present watch for progress; replaced whenever a new watch opens.
+/// The progress requester of the current watch; each new watch replaces it.
 pub(super) type ProgressSlot = Arc<ArcSwap<ProgressRequester>>;
 
 #[derive(Debug)]
@@ -71,7 +70,7 @@ impl ListerWatcher for StorageSource {
                 let read = next.map(|request| self.page(request));
                 futures_util::future::OptionFuture::from(read).await
             };
-            // The next page comes while this one is decoded.
+            // Reads the next page while this one is decoded.
             let (next, decoded) = tokio::join!(read, self.decode(page.items));
             for result in decoded? {
                 match result {
@@ -85,8 +84,8 @@ impl ListerWatcher for StorageSource {
                     let at = page.revision;
                     return Ok(Listing { objects, at });
                 }
-                // A state with a hole would be served as the whole.
-                None => return Err(all_of(&unreadable)),
+                // A partial state would be served as complete.
+                None => return Err(combine(&unreadable)),
             }
         }
     }
@@ -116,12 +115,12 @@ impl StorageSource {
         page.map_err(source_error)
     }
 
-    /// The object in each of `items`.
+    /// Decodes `items`.
     async fn decode(&self, items: Vec<KeyValue>) -> Result<Vec<Decoded>, SourceError> {
         let resource = self.resource.clone();
         let count = items.len();
         let decode = move || items.iter().map(|item| resource.decode(item)).collect();
-        if count <= DECODED_AT_ONCE_MAX {
+        if count <= INLINE_DECODE_MAX {
             return Ok(decode());
         }
         let decoded = self.tasks.spawn_blocking("decode", decode).await;
@@ -134,7 +133,7 @@ impl StorageSource {
 
 type Decoded = Result<Arc<Object>, Unreadable>;
 
-/// What is stored under a key cannot be read as an object.
+/// A stored value that cannot be decoded as an object.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{key}: {detail}")]
 pub(super) struct Unreadable {
@@ -156,23 +155,23 @@ impl From<Unreadable> for ReadError {
     }
 }
 
-/// One error that names the keys of all, or of the first.
-fn all_of(unreadable: &[Unreadable]) -> SourceError {
-    let named = unreadable.iter().take(UNREADABLE_NAMED_MAX);
+/// Returns one error with the keys of all values, or of the first ones.
+fn combine(unreadable: &[Unreadable]) -> SourceError {
+    let named = unreadable.iter().take(UNREADABLE_KEYS_MAX);
     let mut detail = named
         .map(Unreadable::to_string)
         .collect::<Vec<_>>()
         .join("; ");
-    if unreadable.len() > UNREADABLE_NAMED_MAX {
-        detail += &format!("; and {} more", unreadable.len() - UNREADABLE_NAMED_MAX);
+    if unreadable.len() > UNREADABLE_KEYS_MAX {
+        detail += &format!("; and {} more", unreadable.len() - UNREADABLE_KEYS_MAX);
     }
     SourceError::Undecodable { detail }
 }
 
 impl CachedResource {
-    /// The object stored in `item`.
+    /// Decodes the object stored in `item`.
     pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, Unreadable> {
-        // The loader will most often send it as part of somebody's initial state.
+        // ADDED, because the object is most often sent as part of an initial state.
         self.object(&item.key, item.mod_revision, EventType::Added, &item.value)
     }
 
@@ -184,9 +183,9 @@ impl CachedResource {
         bytes: &[u8],
     ) -> Result<Arc<Object>, Unreadable> {
         let object_key = self.key_of(key)?;
-        let reading = self.reading.as_ref();
-        let read = reading.and_then(|reading| reading.read(bytes));
-        let bytes = read.as_deref().unwrap_or(bytes);
+        let transform = self.transform.as_ref();
+        let transformed = transform.and_then(|transform| transform.transform(bytes));
+        let bytes = transformed.as_deref().unwrap_or(bytes);
         Object::decode(object_key, at, event_type, bytes, &self.columns)
             .map(Arc::new)
             .inspect_err(|_| self.metrics.decode_errors.inc())
@@ -196,24 +195,24 @@ impl CachedResource {
             })
     }
 
-    /// Where the object of this key is stored.
+    /// Returns the storage key of an object's key.
     pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, InvalidKey> {
         self.prefix.join(key.as_str())
     }
 
-    /// The key inside the resource of a storage key, which must be inside.
+    /// Returns the object key of a storage key, which must have the resource's prefix.
     pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
         self.prefix
             .strip(key.as_str())
             .map(ObjectKey::from)
             .ok_or_else(|| Unreadable {
                 key: key.clone(),
-                detail: format!("it is not under {}, where storage found it", self.prefix),
+                detail: format!("the key is not under {}", self.prefix),
             })
     }
 
-    /// The state before `event`, whose bytes are `value`. Its own version is not told; the one before
-    /// the event stands for it.
+    /// Decodes the state before `event`, stored as `value`. Its own version is unknown; the version
+    /// before the event stands for it.
     pub(super) fn previous(
         &self,
         event: &StorageEvent,
@@ -223,7 +222,7 @@ impl CachedResource {
         self.object(&event.key, before, EventType::Modified, value)
     }
 
-    /// The change that `event` tells.
+    /// Decodes the change of `event`.
     pub(super) fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
         let object =
             |event_type, bytes: &[u8]| self.object(&event.key, event.revision, event_type, bytes);
@@ -238,7 +237,8 @@ impl CachedResource {
         }
     }
 
-    /// The changes of `batch`; when one cannot be read, those of the revisions before it, and why.
+    /// Decodes the changes of `batch`. If one cannot be decoded, returns the complete revisions
+    /// before it and the error.
     fn changes(&self, batch: StorageBatch) -> Vec<Result<ChangeBatch<Object>, SourceError>> {
         let decoded: Result<Vec<_>, _> = batch
             .events
@@ -252,7 +252,7 @@ impl CachedResource {
             }
             Err(unreadable) => unreadable,
         };
-        // A revision is told whole or not at all.
+        // A revision is returned whole or not at all.
         let before = batch
             .events
             .iter()
@@ -269,7 +269,7 @@ fn source_error(error: StorageError) -> SourceError {
             at: requested,
             detail: error.to_string(),
         },
-        // A store that lost its newest writes: what was cached is no longer true.
+        // The store lost its newest writes: the cached state is invalid.
         StorageError::Future { requested, .. } => SourceError::Expired {
             at: requested,
             detail: error.to_string(),
@@ -291,9 +291,9 @@ mod tests {
     use super::super::tests::{pod, resource, rv};
     use super::*;
 
-    /// WC-003: a storage that answers with keys of another resource is not believed.
+    /// WC-003: rejects keys of other resources that storage returns.
     #[test]
-    fn a_key_from_elsewhere_is_no_object_of_ours() {
+    fn key_outside_of_prefix_is_rejected() {
         let item = |key: &str| KeyValue {
             key: StorageKey::new(key).unwrap(),
             value: pod("ns/a", "web", "n1", 1).into(),
@@ -308,9 +308,9 @@ mod tests {
         }
     }
 
-    /// Of a revision with several changes (a transaction of another writer) all or none is told.
+    /// Returns no part of a revision that has an unreadable change.
     #[test]
-    fn what_comes_before_the_unreadable_is_whole_revisions() {
+    fn changes_before_an_unreadable_one_are_whole_revisions() {
         let event = |key: &str, revision, value: String| StorageEvent {
             key: StorageKey::new(key).unwrap(),
             revision: rv(revision),
@@ -326,9 +326,9 @@ mod tests {
             ],
             revision: rv(9),
         };
-        let told = resource().changes(batch);
-        let [Ok(before), Err(SourceError::Undecodable { detail })] = &told[..] else {
-            panic!("{told:?}");
+        let changes = resource().changes(batch);
+        let [Ok(before), Err(SourceError::Undecodable { detail })] = &changes[..] else {
+            panic!("{changes:?}");
         };
         assert_eq!((before.changes.len(), before.at), (1, rv(6)));
         assert!(detail.starts_with("/pods/ns/c"), "{detail}");

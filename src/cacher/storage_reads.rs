@@ -1,28 +1,28 @@
-//! Reads that storage answers itself, for a cache that has no state, cannot prove that it is as new,
-//! or does not hold the version asked for. When that is so is the delegator's decision.
+//! Reads answered by storage, for a cache that has no state, cannot prove its freshness, or does
+//! not hold the requested version. The delegator decides when.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::list_plan::{At, ListPlan};
+use super::list_plan::{ListPlan, ReadVersion};
 use super::source::LIST_PAGE;
 use super::{Cacher, CorruptObjects, ObjectList, ReadError};
 use crate::api::{ContinueToken, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 use crate::metrics::ListCost;
 use crate::storage::{KeyValue, ListRequest, StorageError};
 
-/// What a list selected, wherever from.
+/// The result of a list from any source.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) at: ResourceVersion,
-    /// What it took; how many were returned is told by the items.
+    /// The cost of the list, except for the number of returned items.
     pub(super) cost: ListCost,
     pub(super) items: Vec<Arc<Object>>,
-    /// The last key examined, when the limit was reached and objects of the scope come after it.
+    /// The last examined key, if the limit was reached and objects in scope follow.
     pub(super) more_after: Option<ObjectKey>,
-    /// How many come after it, when that is known.
+    /// The number of objects after it, if known.
     pub(super) remaining: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Page {
         }
     }
 
-    /// What it took.
+    /// Returns the cost of the list.
     pub(super) fn cost(&self) -> ListCost {
         ListCost {
             returned: self.items.len(),
@@ -45,9 +45,9 @@ impl Page {
         }
     }
 
-    /// The answer, with a token for the rest. How many remain is told only when no selector narrows
-    /// the list.
-    pub(super) fn answer(self, predicate: &SelectionPredicate) -> ObjectList {
+    /// Converts the page into a list with a continue token for the rest. The remaining count is set
+    /// only if no selector restricts the list.
+    pub(super) fn into_list(self, predicate: &SelectionPredicate) -> ObjectList {
         let remaining = self.remaining.filter(|_| predicate.selects_all());
         let prefix = predicate.scope.list_prefix();
         let token = |last: ObjectKey| ContinueToken {
@@ -75,7 +75,7 @@ impl Cacher {
         found.map(|item| self.decoded(&item)).transpose()
     }
 
-    /// A list, read and filtered.
+    /// Reads and filters a list.
     pub(super) async fn list_from_storage(
         &self,
         predicate: &SelectionPredicate,
@@ -88,21 +88,21 @@ impl Cacher {
         };
         let metrics = &self.resource.metrics;
         metrics.listed_from_storage(page.cost(), began.elapsed());
-        if let At::NotOlderThan(version) = plan.at {
+        if let ReadVersion::NotOlderThan(version) = plan.at {
             checked(page.at, version)?;
         }
-        Ok(page.answer(predicate))
+        Ok(page.into_list(predicate))
     }
 
-    /// The list of what is at most one object: one look-up.
+    /// Reads a list of at most one object by a lookup.
     async fn single_from_storage(
         &self,
         key: &ObjectKey,
         predicate: &SelectionPredicate,
-        at: At,
+        at: ReadVersion,
     ) -> Result<Page, ReadError> {
         let (fetched, found, at) = match at {
-            At::Exact(version) => {
+            ReadVersion::Exact(version) => {
                 let request = ListRequest {
                     prefix: self.resource.prefix.clone(),
                     start: key.as_str().to_owned(),
@@ -111,12 +111,12 @@ impl Cacher {
                     count: false,
                 };
                 let page = self.storage.list(request).await.map_err(failed)?;
-                let wanted = self.resource.storage_key(key)?;
+                let storage_key = self.resource.storage_key(key)?;
                 let fetched = page.items.len();
-                let found = page.items.into_iter().find(|item| item.key == wanted);
+                let found = page.items.into_iter().find(|item| item.key == storage_key);
                 (fetched, found, page.revision)
             }
-            At::Latest | At::NotOlderThan(_) => {
+            ReadVersion::Latest | ReadVersion::NotOlderThan(_) => {
                 let (found, at) = self.stored(key).await?;
                 (usize::from(found.is_some()), found, at)
             }
@@ -131,8 +131,8 @@ impl Cacher {
         Ok(Page::whole(at, cost, items.collect()))
     }
 
-    /// A list of a range. Selectors may leave little of what is fetched: each further fetch doubles,
-    /// up to a whole page of the source's, while matches are missing.
+    /// Reads a range. Selectors may match few objects: each further read doubles in size, up to a
+    /// whole page, while matches are missing.
     async fn page_from_storage(
         &self,
         predicate: &SelectionPredicate,
@@ -143,8 +143,8 @@ impl Cacher {
             prefix: self.resource.prefix.join(&prefix)?,
             start: plan.start.clone(),
             at: match plan.at {
-                At::Exact(version) => Some(version),
-                At::Latest | At::NotOlderThan(_) => None,
+                ReadVersion::Exact(version) => Some(version),
+                ReadVersion::Latest | ReadVersion::NotOlderThan(_) => None,
             },
             limit: match plan.limit {
                 0 => LIST_PAGE,
@@ -153,7 +153,7 @@ impl Cacher {
             count: plan.limit > 0 && predicate.selects_all(),
         };
         let (mut items, mut cost) = (Vec::new(), ListCost::default());
-        // All are told together, so that they can be dealt with together.
+        // All unreadable objects are reported together, so that they can be deleted together.
         let mut corrupt = CorruptObjects::default();
         loop {
             let continued = plan.continued.then_some(plan.start.as_str());
@@ -224,7 +224,7 @@ fn failed(error: StorageError) -> ReadError {
     ReadError::from_storage(error, None)
 }
 
-/// An answer of storage where "not older than" was asked.
+/// Checks a response of storage to a "not older than" request.
 fn checked(at: ResourceVersion, not_older_than: ResourceVersion) -> Result<(), ReadError> {
     if at >= not_older_than {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The Cacher over a storage that the test scripts: what clients see through restarts, relists,
-//! compaction, slow readers and lost storage. Pure parts are tested beside their code.
+//! Tests of the Cacher over a scripted storage: restarts, relists, compaction, slow readers and
+//! lost storage. Units are tested beside their code.
 
 mod compaction;
 mod consistency;
@@ -45,11 +45,11 @@ pub(super) fn resource() -> CachedResource {
         columns: Arc::new(ColumnSet::new(vec![FieldColumn::new("spec.nodeName")])),
         triggers: vec![FieldRef::Column(0)],
         metrics: Metrics::new().resource("", "pods"),
-        reading: None,
+        transform: None,
     }
 }
 
-/// A pod as it is stored. `n` makes versions differ.
+/// Returns the JSON of a pod. `n` distinguishes versions.
 pub(super) fn pod(key: &str, app: &str, node: &str, n: u64) -> String {
     let (namespace, name) = key.split_once('/').unwrap();
     json!({
@@ -70,13 +70,13 @@ fn everything() -> SelectionPredicate {
     SelectionPredicate::default()
 }
 
-/// A Cacher and what it stands on.
+/// A Cacher and its dependencies.
 struct Fixture {
     storage: Arc<FakeStorage>,
     tasks: Tasks,
     metrics: Arc<Metrics>,
     cacher: Arc<Cacher>,
-    /// Consistency checks that are to fail.
+    /// The expected number of failed consistency checks.
     failures: u64,
 }
 
@@ -89,9 +89,9 @@ impl Fixture {
         Self::of(resource(), storage, config)
     }
 
-    /// Of this resource, but counted in metrics of its own.
+    /// Starts a Cacher of `resource` with its own metrics.
     fn of(resource: CachedResource, storage: Arc<FakeStorage>, mut config: CacherConfig) -> Self {
-        // Seldom enough that tests which count reads of storage do not meet it.
+        // Rare enough that tests which count reads of storage are not affected.
         let period = Duration::from_secs(20);
         config.consistency_check_period.get_or_insert(period);
         let tasks = Tasks::new();
@@ -133,8 +133,8 @@ impl Fixture {
         keys(&self.list(options).await.unwrap())
     }
 
-    /// Waits until the cache has everything that was written.
-    async fn settle(&self) {
+    /// Waits until the cache has all writes, and asserts that it is consistent.
+    async fn wait_until_synced(&self) {
         self.list(ListOptions::default()).await.unwrap();
     }
 }
@@ -172,8 +172,8 @@ fn watch_list() -> ListOptions {
     }
 }
 
-/// An item of a watch in one word: `ADDED ns/a@5`, `BOOKMARK @7 end`, `ERROR …`.
-fn word(item: &WatchItem) -> String {
+/// Formats an item: `ADDED ns/a@5`, `BOOKMARK @7 end`, `ERROR …`.
+fn describe(item: &WatchItem) -> String {
     match item {
         WatchItem::Initial(object) => {
             format!("ADDED {}@{}", object.key(), object.resource_version())
@@ -197,12 +197,12 @@ fn word(item: &WatchItem) -> String {
     }
 }
 
-/// What the watch says until it has nothing to say for a second.
-async fn said(watcher: &mut CacheWatcher) -> Vec<String> {
+/// Reads the watch until it has no item for a second.
+async fn drain(watcher: &mut CacheWatcher) -> Vec<String> {
     let mut words = Vec::new();
     loop {
         match tokio::time::timeout(Duration::from_secs(1), watcher.next()).await {
-            Ok(Some(items)) => words.extend(items.iter().map(word)),
+            Ok(Some(items)) => words.extend(items.iter().map(describe)),
             Ok(None) => {
                 words.push("END".into());
                 return words;

@@ -1,6 +1,5 @@
-//! `WatchCache`: the Reflector's store on the server side, and the only writer of what the cache
-//! publishes. It builds each next `Snapshot`, publishes it, and wakes those who wait for it; it
-//! serves no reader and feeds no watcher itself.
+//! `WatchCache`: the Reflector's store on the server and the only writer of the cache. It derives
+//! each next `Snapshot`, publishes it and wakes waiters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::event::{CacheEvent, Received};
+use super::event::{CacheEvent, EventTimes};
 use super::freshness::Freshness;
 use super::metered::Arrival;
 use super::relist;
@@ -21,34 +20,34 @@ use crate::metrics::Stage;
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
 use crate::storage::Storage;
 
-/// What the writer publishes and everyone else reads.
+/// The published state, written by the `WatchCache` and read by all others.
 #[derive(Debug)]
 pub(super) struct Published {
     /// `None` until the first list.
     pub(super) snapshot: ArcSwapOption<Snapshot>,
     pub(super) freshness: Freshness,
-    /// Told at each new snapshot; the Dispatcher waits for it.
+    /// Notified at each new snapshot; the Dispatcher waits for it.
     pub(super) changed: Notify,
-    /// How the source was last found.
+    /// The state of the source.
     pub(super) source: watch::Sender<SourceState>,
-    /// What could not be read when that last happened.
+    /// The last unreadable value, if any.
     unreadable: ArcSwapOption<Unreadable>,
-    /// Told when it happens; the Dispatcher waits for it.
-    pub(super) unreadable_told: Notify,
-    /// It is still there, so that the source is not followed.
+    /// Notified when a value is unreadable; the Dispatcher waits for it.
+    pub(super) unreadable_reported: Notify,
+    /// True while an unreadable value prevents the cache from following the source.
     stuck: AtomicBool,
 }
 
-/// What the source sent and nobody can read. The watches that were open then end with it, so that
-/// their clients do not take the silence that follows for peace.
+/// An unreadable value sent by the source. Watches that were open then end with an error, because
+/// they would receive no further events.
 #[derive(Debug)]
 struct Unreadable {
-    /// Of those that there were, the first is 1.
+    /// The number of such values so far, starting at 1.
     number: u64,
     detail: String,
 }
 
-/// Whether the cache has a state, and whether its source can be followed.
+/// Whether the cache has a state, and whether it can follow its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SourceState {
     /// No first list yet.
@@ -56,9 +55,9 @@ pub(super) enum SourceState {
         since: Instant,
         error: Option<String>,
     },
-    /// There is a state, and the source was reached when last tried.
+    /// There is a state, and the last attempt to reach the source succeeded.
     Following,
-    /// There is a state; the source could not be followed since.
+    /// There is a state; the source has been unreachable since.
     Lost { error: String },
 }
 
@@ -74,35 +73,36 @@ impl Published {
             changed: Notify::new(),
             source: watch::Sender::new(pending),
             unreadable: ArcSwapOption::empty(),
-            unreadable_told: Notify::new(),
+            unreadable_reported: Notify::new(),
             stuck: AtomicBool::new(false),
         }
     }
 
-    /// Whether it is in vain to wait for the cache: until what cannot be read is gone, nobody follows
-    /// the source.
+    /// Returns true if waiting for the cache is pointless: it does not follow the source until an
+    /// unreadable value is deleted or repaired.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// How often the source sent what cannot be read.
+    /// Returns the number of unreadable values so far.
     pub(super) fn times_unreadable(&self) -> u64 {
         let last = self.unreadable.load();
         last.as_ref().map_or(0, |unreadable| unreadable.number)
     }
 
-    /// What ends a watch that began when there were `before` of them.
+    /// Returns the error that ends a watch if a value has become unreadable since there were
+    /// `before` of them.
     pub(super) fn unreadable_since(&self, before: u64) -> Option<ReadError> {
         let last = self.unreadable.load();
         let since = last.as_ref().filter(|last| last.number > before)?;
         Some(ReadError::Undecodable(since.detail.clone()))
     }
 
-    fn tell_unreadable(&self, detail: String) {
+    fn report_unreadable(&self, detail: String) {
         let number = self.times_unreadable() + 1;
         let unreadable = Unreadable { number, detail };
         self.unreadable.store(Some(Arc::new(unreadable)));
-        self.unreadable_told.notify_one();
+        self.unreadable_reported.notify_one();
     }
 
     fn publish(&self, snapshot: &Snapshot) {
@@ -112,15 +112,15 @@ impl Published {
     }
 }
 
-/// The writer. There is one for each resource; its Reflector owns it.
+/// The writer of a resource's cache, owned by its Reflector.
 #[derive(Debug)]
 pub(super) struct WatchCache {
     resource: Arc<CachedResource>,
     config: CacherConfig,
-    /// Where what was missed is read from.
+    /// The storage that missed events are read from.
     storage: Arc<dyn Storage>,
     published: Arc<Published>,
-    /// Of what is taken in next.
+    /// The arrival time of the next item.
     arrival: Arrival,
     current: Option<Snapshot>,
 }
@@ -151,8 +151,8 @@ impl WatchCache {
         self.published.publish(snapshot);
     }
 
-    /// What follows `snapshot` when storage was listed again: every event that storage still has, or the
-    /// difference, or another generation.
+    /// Updates `snapshot` to a new list of storage: replays the events that storage retains, or
+    /// reports the difference, or starts another generation.
     async fn relist(
         &self,
         mut snapshot: Snapshot,
@@ -162,36 +162,37 @@ impl WatchCache {
         let (resource, count) = (&self.resource.name, objects.len());
         match self.missed(&snapshot, &objects, at).await {
             Ok(missed) => {
-                let told: usize = missed.iter().map(Vec::len).sum();
+                let events: usize = missed.iter().map(Vec::len).sum();
                 for revision in missed {
                     snapshot.push(revision);
                 }
                 snapshot.advance(at);
-                tracing::info!(%resource, %at, count, told, "relisted; nothing was missed");
+                tracing::info!(%resource, %at, count, events, "relisted; nothing was missed");
                 return snapshot;
             }
-            Err(error) => tracing::info!(%resource, %error, "missed history cannot be replayed"),
+            Err(error) => tracing::info!(%resource, %error, "cannot replay missed history"),
         }
         let Some(changes) = relist::changes(&snapshot, &objects, at) else {
             tracing::warn!(
                 %resource, %at, was = %snapshot.at,
-                "relisted; the gap cannot be told, watches end"
+                "relisted; the gap cannot be bridged, watches end"
             );
             self.published.freshness.restart();
             let generation = snapshot.generation + 1;
             return Snapshot::new(generation, objects, &self.resource.triggers, at);
         };
-        let told: usize = changes.iter().map(Vec::len).sum();
+        let events: usize = changes.iter().map(Vec::len).sum();
         let from = snapshot.at;
         for revision in changes {
             snapshot.push(revision);
         }
         snapshot.relisted(from, at);
-        tracing::info!(%resource, %at, count, told, "relisted");
+        tracing::info!(%resource, %at, count, events, "relisted");
         snapshot
     }
 
-    /// The events that lead from `snapshot` to the listed `objects`, from storage's history.
+    /// Returns the events that lead from `snapshot` to the listed `objects`, from storage's
+    /// history.
     async fn missed(
         &self,
         snapshot: &Snapshot,
@@ -223,9 +224,9 @@ fn version(change: &Change<Object>) -> ResourceVersion {
     object.resource_version()
 }
 
-/// What `change` makes of these objects. Nothing for the deletion of what is not there: the source
-/// tells deletions of what exists, so that is its bug, and the state is the one it wants anyway.
-fn event(objects: &ObjectMap, change: &Change<Object>, received: Received) -> Option<CacheEvent> {
+/// Returns the event that `change` causes. Returns `None` for the deletion of an object that does
+/// not exist, which is a bug of the source but leaves the correct state.
+fn event(objects: &ObjectMap, change: &Change<Object>, received: EventTimes) -> Option<CacheEvent> {
     match change {
         Change::Added(object) | Change::Modified(object) => {
             let previous = objects.get(object.key()).cloned();
@@ -234,7 +235,7 @@ fn event(objects: &ObjectMap, change: &Change<Object>, received: Received) -> Op
         Change::Deleted(object) => {
             let previous = objects.get(object.key()).cloned();
             if previous.is_none() {
-                tracing::error!(key = %object.key(), "deletion of an unknown object");
+                tracing::error!(key = %object.key(), "source deleted an unknown object");
             }
             previous.map(|previous| CacheEvent::delete(object.clone(), previous, received))
         }
@@ -265,7 +266,7 @@ impl ReflectorStore for WatchCache {
     }
 
     async fn watching(&mut self) {
-        // Not with the first change: a quiet resource can be long without one.
+        // Not with the first change: a quiet resource may have none for a long time.
         self.following();
     }
 
@@ -274,7 +275,7 @@ impl ReflectorStore for WatchCache {
             .current
             .as_mut()
             .expect("a Reflector lists before it watches");
-        let received = Received {
+        let received = EventTimes {
             arrived: self.arrival.get(),
             at: Instant::now(),
         };
@@ -314,9 +315,9 @@ impl ReflectorStore for WatchCache {
                 }
             };
         });
-        // Once, until the source is followed again. Who is told finds the state that goes with it.
+        // Reported once, until the source can be followed again; the snapshot is published first.
         if known && unreadable && !self.published.stuck.swap(true, Ordering::Relaxed) {
-            self.published.tell_unreadable(error.to_string());
+            self.published.report_unreadable(error.to_string());
         }
     }
 }

@@ -52,7 +52,7 @@ impl<'a> ExpectedKind<'a> {
             // own message.
             return Ok(decoded.value);
         }
-        let problem = match decoded.misfit {
+        let problem = match decoded.type_error {
             Some(message) => message,
             None => match judge(options, decoded.mistakes) {
                 Ok(()) => return Ok(decoded.value),

@@ -9,7 +9,9 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use tokio::time::Instant;
 
-use crate::metrics::{Format, Held, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
+use crate::metrics::{
+    Format, GaugeGuard, RequestLabels, RequestMetrics, RequestScope, WatchMetrics,
+};
 use crate::registry::{StorageError, WatchItem};
 
 use super::accept::clauses;
@@ -36,7 +38,7 @@ pub(crate) struct RequestMonitor {
     started: Instant,
     /// `None` until there is a response.
     code: Option<u16>,
-    _long_running: Option<Held>,
+    _long_running: Option<GaugeGuard>,
 }
 
 impl RequestMonitor {

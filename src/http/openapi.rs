@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 
 use crate::registry::Resource;
 use crate::schema::Types;
-use crate::schema::openapi::{self, About, Part, Served};
+use crate::schema::openapi::{self, Info, ResourceDescription, SubresourceDescription};
 use crate::tasks::Tasks;
 
 use super::accept::clauses;
@@ -173,7 +173,7 @@ impl Documents {
         request: &DocumentRequest<'_>,
         id: DocumentId,
         hash: String,
-        resources: Vec<Served>,
+        resources: Vec<ResourceDescription>,
     ) -> Result<CachedDocument, HttpError> {
         let mut cached = self.cached.lock().await;
         if let Some(found) = cached.get(&id).filter(|found| found.hash == hash) {
@@ -201,27 +201,31 @@ impl Documents {
 }
 
 /// Builds a document and compresses it while writing: the text is never in memory as a whole.
-fn build(id: &DocumentId, types: &Types, resources: &[Served]) -> std::io::Result<Bytes> {
-    let about = About {
+fn build(
+    id: &DocumentId,
+    types: &Types,
+    resources: &[ResourceDescription],
+) -> std::io::Result<Bytes> {
+    let info = Info {
         title: "Kubernetes".to_owned(),
         version: git_version(),
     };
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     match id {
         DocumentId::V3(_) => {
-            let document = openapi::v3(&about, types, resources);
+            let document = openapi::v3(&info, types, resources);
             serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V3))?;
         }
         DocumentId::V3Protobuf(_) => {
-            let document = openapi::v3(&about, types, resources);
+            let document = openapi::v3(&info, types, resources);
             gzip.write_all(&openapi::v3_protobuf(&document))?;
         }
         DocumentId::V2Json => {
-            let document = openapi::v2(&about, types, resources);
+            let document = openapi::v2(&info, types, resources);
             serde_json::to_writer(&mut gzip, &Ordered::new(&document, &OPENAPI_V2))?;
         }
         DocumentId::V2Protobuf => {
-            let document = openapi::v2(&about, types, resources);
+            let document = openapi::v2(&info, types, resources);
             gzip.write_all(&openapi::v2_protobuf(&document))?;
         }
     }
@@ -271,23 +275,26 @@ fn path_of(resource: &Resource) -> String {
 }
 
 /// Returns the resources of one group and version, or all.
-fn served(resources: &[Arc<Resource>], path: Option<&str>) -> Vec<Served> {
+fn served(resources: &[Arc<Resource>], path: Option<&str>) -> Vec<ResourceDescription> {
     let selected = resources.iter();
     let selected = selected.filter(|resource| path.is_none_or(|path| path_of(resource) == path));
     selected.map(|resource| describe(resource)).collect()
 }
 
-fn describe(resource: &Resource) -> Served {
+fn describe(resource: &Resource) -> ResourceDescription {
     let verbs = |all: &[&str]| all.iter().map(|verb| (*verb).to_owned()).collect();
-    let parts = resource.subresources.iter().map(|part| Part {
-        name: part.name.to_owned(),
-        verbs: verbs(part.verbs),
-        body: part.body.map(|body| {
-            let words = [body.group, body.version, body.kind].map(str::to_owned);
-            words.into()
-        }),
-    });
-    Served {
+    let parts = resource
+        .subresources
+        .iter()
+        .map(|part| SubresourceDescription {
+            name: part.name.to_owned(),
+            verbs: verbs(part.verbs),
+            body: part.body.map(|body| {
+                let words = [body.group, body.version, body.kind].map(str::to_owned);
+                words.into()
+            }),
+        });
+    ResourceDescription {
         group: resource.group.clone(),
         version: resource.version.clone(),
         kind: resource.kind.clone(),
@@ -312,7 +319,7 @@ fn selectable(resource: &Resource) -> Vec<String> {
 }
 
 /// Returns a hash of everything that a document of these resources is built from.
-fn hash_of(resources: &[Served]) -> String {
+fn hash_of(resources: &[ResourceDescription]) -> String {
     let mut hash = Sha512::new();
     hash.update(git_version());
     for resource in resources {

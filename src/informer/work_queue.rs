@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub use rate_limiter::{Exponential, MaxOf, RateLimiter, TokenBucket};
 
 use super::FOREVER;
-use crate::metrics::{Work, WorkQueueMetrics};
+use crate::metrics::{Processing, WorkQueueMetrics};
 
 /// The keys that a controller has to look at. Any task may add keys, and any number take them.
 ///
@@ -57,7 +57,7 @@ struct Keys<K> {
     /// In `ready`, or to be put there when it is no longer busy, and since when. (client-go's "dirty".)
     wanted: HashMap<K, Instant>,
     /// Handed out and not yet given back. (client-go's "processing".)
-    busy: HashMap<K, Work>,
+    busy: HashMap<K, Processing>,
     /// By when they are added; the number tells apart those of one moment.
     later: BTreeMap<(Instant, u64), K>,
     /// Where in `later` a key is.

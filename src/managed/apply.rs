@@ -1,5 +1,5 @@
-//! Server-side apply: a manager says all that it wants of an object, and the object becomes so, unless
-//! that takes from somebody else what they have.
+//! Server-side apply: merges an applied configuration into an object, removes fields that the
+//! manager no longer applies, and reports conflicts with other managers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -7,49 +7,50 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::blank::blank;
-use super::element::Malformed;
 use super::entries::{Entries, Entry, Fields, Manager, Operation};
+use super::field_set::FieldSet;
 use super::fields_of::fields_of;
 use super::last_applied;
 use super::merge::merge;
+use super::path_element::Malformed;
 use super::prune::prune;
 use super::reconcile::reconcile;
-use super::set::Set;
 use super::typed::Type;
 use super::update::{
-    Touched, changes, changes_at, convert, entries_of, manager, restrict, take_entries, type_of,
+    ChangesByVersion, changes, changes_at, convert, entries_of, manager, restrict, take_entries,
+    type_of,
 };
 use super::validate::problems;
-use super::{Types, Writer};
+use super::zero_object::zero_object;
+use super::{Types, WriteContext};
 
-/// Who had what there was before the first apply.
+/// The manager of the fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Why an apply was not done.
+/// The error of an apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The configuration cannot be applied to anything.
+    /// The configuration is invalid.
     #[error("{0}")]
     BadConfiguration(String),
-    /// Others have what it wants to change.
-    #[error("{}", told(.0))]
+    /// Other managers own fields that the configuration changes.
+    #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
-    /// What is stored cannot be worked with.
+    /// The stored object or its managed fields are invalid.
     #[error("{0}")]
     Internal(String),
 }
 
-/// A field that somebody else has.
+/// A field that another manager owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who, as people read it: `"kubectl" using apps/v1`.
+    /// The manager as it is displayed: `"kubectl" using apps/v1`.
     pub manager: String,
-    /// Which: `.spec.replicas`.
+    /// The field: `.spec.replicas`.
     pub path: String,
 }
 
-fn told(conflicts: &[Conflict]) -> String {
+fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [one] = conflicts {
         return format!(
             "Apply failed with 1 conflict: conflict with {}: {}",
@@ -57,11 +58,11 @@ fn told(conflicts: &[Conflict]) -> String {
         );
     }
     let mut lines = Vec::new();
-    let mut who = "";
+    let mut manager = "";
     for conflict in conflicts {
-        if conflict.manager != who {
-            who = &conflict.manager;
-            lines.push(format!("conflicts with {who}:"));
+        if conflict.manager != manager {
+            manager = &conflict.manager;
+            lines.push(format!("conflicts with {manager}:"));
         }
         lines.push(format!("- {}", conflict.path));
     }
@@ -69,11 +70,11 @@ fn told(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
 }
 
-/// What others have of what an applier wants to change.
-type Taken = Vec<(Manager, Set)>;
+/// The changed fields that other managers own.
+type OwnedByOthers = Vec<(Manager, FieldSet)>;
 
 enum Failure {
-    Taken(Taken),
+    OwnedByOthers(OwnedByOthers),
     Malformed(Malformed),
 }
 
@@ -83,21 +84,23 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// `live`, or a new object, with what `config` wants, and with who manages its fields then. `force` takes
-/// from others what they have. `live` may be in any version; the result is in that of `by`, as `config` is.
+/// Returns `live`, or a new object, merged with `config`, and with updated managed fields. `force`
+/// removes conflicting fields from their other managers. `live` may be in any version; the result
+/// is in the version of `by`, as `config` is.
 ///
 /// # Errors
-/// A configuration that does not fit the type or that says who manages fields; conflicts.
+/// Returns an error if the configuration does not match the type or contains managedFields, and for
+/// conflicts.
 pub fn apply(
     live: Option<&Value>,
     config: &Value,
     force: bool,
-    by: &Writer,
+    by: &WriteContext,
     types: &Types,
 ) -> Result<Value, ApplyError> {
     if entries_of(config).is_some_and(|entries| !entries.is_null()) {
-        let told = "metadata.managedFields must be nil".to_owned();
-        return Err(ApplyError::BadConfiguration(told));
+        let conflict_message = "metadata.managedFields must be nil".to_owned();
+        return Err(ApplyError::BadConfiguration(conflict_message));
     }
     let internal = |error: Malformed| ApplyError::Internal(error.to_string());
     let ty = type_of(types, by.api_version).map_err(internal)?;
@@ -125,20 +128,20 @@ pub fn apply(
         ty,
     };
     let applied = match apply.run(&entries, force) {
-        Err(Failure::Taken(taken)) if by.name == last_applied::KUBECTL => {
-            match apply.left_after_upgrade(&taken) {
+        Err(Failure::OwnedByOthers(owned)) if by.name == last_applied::KUBECTL => {
+            match apply.left_after_upgrade(&owned) {
                 Some(left) if left.is_empty() => apply.run(&entries, true),
-                left => Err(Failure::Taken(left.unwrap_or(taken))),
+                left => Err(Failure::OwnedByOthers(left.unwrap_or(owned))),
             }
         }
         other => other,
     };
     let (mut object, entries) = applied.map_err(|failure| match failure {
-        Failure::Taken(taken) => ApplyError::Conflicts(conflicts(taken)),
+        Failure::OwnedByOthers(owned) => ApplyError::Conflicts(conflicts(owned)),
         Failure::Malformed(error) => internal(error),
     })?;
     if by.name == last_applied::KUBECTL {
-        last_applied::follow(&mut object, config);
+        last_applied::update_annotation(&mut object, config);
     }
     entries.write_to(&mut object);
     Ok(object)
@@ -165,10 +168,10 @@ fn check(config: &Value, ty: Type) -> Result<(), ApplyError> {
     )))
 }
 
-/// Entries for an object that was not tracked so far.
-fn before_first(object: &Value, ty: Type, by: &Writer) -> Result<Entries, Malformed> {
+/// Returns the entries of an object without managed fields before its first apply.
+fn before_first(object: &Value, ty: Type, by: &WriteContext) -> Result<Entries, Malformed> {
     let mut entries = Entries::default();
-    let by = Writer {
+    let by = WriteContext {
         name: BEFORE_FIRST_APPLY,
         ..*by
     };
@@ -176,15 +179,15 @@ fn before_first(object: &Value, ty: Type, by: &Writer) -> Result<Entries, Malfor
         manager: manager(&by, Operation::Update),
         api_version: by.api_version.to_owned(),
         time: Some(by.now),
-        fields: Fields::Read(changes(&blank(ty), object, ty, &by)?.changed()),
+        fields: Fields::Read(changes(&zero_object(ty), object, ty, &by)?.changed()),
     });
     Ok(entries)
 }
 
-/// Each manager's fields, managers in order.
-fn conflicts(mut taken: Taken) -> Vec<Conflict> {
-    taken.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let of = |(manager, fields): (Manager, Set)| {
+/// Returns the conflicts, ordered by manager.
+fn conflicts(mut owned: OwnedByOthers) -> Vec<Conflict> {
+    owned.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let of = |(manager, fields): (Manager, FieldSet)| {
         let manager = manager.to_string();
         let conflict = move |path| Conflict {
             manager: manager.clone(),
@@ -192,14 +195,14 @@ fn conflicts(mut taken: Taken) -> Vec<Conflict> {
         };
         fields.paths().into_iter().map(conflict)
     };
-    taken.into_iter().flat_map(of).collect()
+    owned.into_iter().flat_map(of).collect()
 }
 
 struct Apply<'t, 'a> {
-    /// The object without its entries.
+    /// The object without managed fields.
     base: &'t Value,
     config: &'t Value,
-    by: &'t Writer<'t>,
+    by: &'t WriteContext<'t>,
     types: &'t Types<'a>,
     ty: Type<'a>,
 }
@@ -211,13 +214,13 @@ impl Apply<'_, '_> {
         let merged = merge(self.base, self.config, ty)?;
         let manager = manager(by, Operation::Apply);
         let last = entries.get(&manager).cloned();
-        let mut wanted = fields_of(self.config, ty)?;
-        restrict(&mut wanted, by.scope);
+        let mut applied = fields_of(self.config, ty)?;
+        restrict(&mut applied, by.scope);
         entries.put(Entry {
             manager: manager.clone(),
             api_version: by.api_version.to_owned(),
             time: Some(by.now),
-            fields: Fields::Read(wanted),
+            fields: Fields::Read(applied),
         });
         let object = match last {
             Some(last) => {
@@ -228,12 +231,12 @@ impl Apply<'_, '_> {
         };
         let changes = changes(self.base, &object, ty, by)?;
         if !force {
-            let taken = self.taken(&object, &entries, &manager)?;
-            if !taken.is_empty() {
-                return Err(Failure::Taken(taken));
+            let owned = self.owned(&object, &entries, &manager)?;
+            if !owned.is_empty() {
+                return Err(Failure::OwnedByOthers(owned));
             }
         }
-        let mut touched = Touched::new(by, self.types, changes);
+        let mut touched = ChangesByVersion::new(by, self.types, changes);
         entries.change(|entry| {
             if entry.manager == manager {
                 return Ok(true);
@@ -246,11 +249,11 @@ impl Apply<'_, '_> {
         Ok((object, entries))
     }
 
-    /// The entries with fields as their types have them now; those of versions that are not served are
-    /// gone.
+    /// Returns the entries with their fields adapted to the current types. Entries of versions that
+    /// are no longer served are dropped.
     fn reconciled(&self, mut entries: Entries) -> Result<Entries, Malformed> {
         entries.change(|entry| {
-            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Known) else {
+            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Schema) else {
                 return Ok(false);
             };
             let fields = entry.fields.read()?.into_owned();
@@ -260,13 +263,18 @@ impl Apply<'_, '_> {
         Ok(entries)
     }
 
-    /// What others have of what changes.
-    fn taken(&self, object: &Value, entries: &Entries, own: &Manager) -> Result<Taken, Malformed> {
-        let mut taken = Vec::new();
-        // The objects are compared once for each version, and not for each of any number of managers.
-        let mut changed_in: HashMap<&str, Set> = HashMap::new();
+    /// Returns the changed fields that other managers own.
+    fn owned(
+        &self,
+        object: &Value,
+        entries: &Entries,
+        own: &Manager,
+    ) -> Result<OwnedByOthers, Malformed> {
+        let mut owned = Vec::new();
+        // The objects are compared once per version, not once per manager.
+        let mut changed_in: HashMap<&str, FieldSet> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.manager != *own) {
-            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Known) else {
+            let Some(ty) = self.types.type_of(&entry.api_version).map(Type::Schema) else {
                 continue;
             };
             let changed = match changed_in.entry(&entry.api_version) {
@@ -279,21 +287,21 @@ impl Apply<'_, '_> {
             };
             let fields = entry.fields.read()?.intersection(changed);
             if !fields.is_empty() {
-                taken.push((entry.manager.clone(), fields));
+                owned.push((entry.manager.clone(), fields));
             }
         }
-        Ok(taken)
+        Ok(owned)
     }
 
-    /// What remains of the conflicts when those are left out that are with what was applied on the
-    /// client; `None` if nothing is known of that.
-    fn left_after_upgrade(&self, taken: &Taken) -> Option<Taken> {
+    /// Returns the conflicts without those with client-side apply of the same configuration; `None`
+    /// without a last-applied annotation.
+    fn left_after_upgrade(&self, owned: &OwnedByOthers) -> Option<OwnedByOthers> {
         let ours = last_applied::unchanged_since(self.base, self.ty)?;
-        let left = |(manager, fields): &(Manager, Set)| {
+        let left = |(manager, fields): &(Manager, FieldSet)| {
             let fields = fields.difference(&ours);
             (!fields.is_empty()).then(|| (manager.clone(), fields))
         };
-        Some(taken.iter().filter_map(left).collect())
+        Some(owned.iter().filter_map(left).collect())
     }
 }
 

@@ -1,24 +1,23 @@
-//! What changed between two states of an object: the fields that were added, modified and removed. How
-//! that changes who manages them is told by `update`.
+//! Compares two states of an object: the fields that were added, modified and removed.
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, Malformed};
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::path_element::{Malformed, PathElement};
 use super::typed::{Atom, Items, Members, Type, items, members, zip};
 
 /// The fields in which two objects differ; each is in one of the sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// Only the right one has them.
-    pub(super) added: Set,
-    /// Both have them, with other values.
-    pub(super) modified: Set,
-    /// Only the left one has them.
-    pub(super) removed: Set,
+    /// Fields that only the right object has.
+    pub(super) added: FieldSet,
+    /// Fields that both have with different values.
+    pub(super) modified: FieldSet,
+    /// Fields that only the left object has.
+    pub(super) removed: FieldSet,
 }
 
-/// What became of a field itself, whatever became of what is below it.
+/// The change of a field itself, regardless of the fields below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
@@ -27,10 +26,10 @@ enum Change {
     Removed,
 }
 
-/// Compares `right` with what was there before, `left`.
+/// Compares `right` with `left`, its previous state.
 ///
 /// # Errors
-/// A list whose items cannot be told apart, though its type says how.
+/// Returns an error for a list with missing or invalid keys.
 pub(super) fn compare(left: &Value, right: &Value, ty: Type) -> Result<Comparison, Malformed> {
     Ok(values(Some(left), Some(right), ty)?.1)
 }
@@ -51,7 +50,7 @@ fn values(
             (None, None) => whole(),
             (l, r) => {
                 let below = maps(l, r, map)?;
-                // A value took the place of a map, or the other way round.
+                // A value replaced a map, or a map replaced a value.
                 let other = |v: Option<&Value>| v.is_some_and(|v| !v.is_object() && !v.is_null());
                 match ty.is_deduced() && left.is_some() && right.is_some() {
                     true if other(left) || other(right) => Ok((Change::Modified, below)),
@@ -84,10 +83,10 @@ fn maps(
 ) -> Result<Comparison, Malformed> {
     let mut all = Comparison::default();
     zip(left, right, |name, left, right| {
-        // Most of an object stays what it is.
+        // Most of an object is unchanged.
         if left != right {
             let (change, below) = values(left, right, map.get(name).0)?;
-            all.push(Element::field(name), &[change], below);
+            all.push(PathElement::field(name), &[change], below);
         }
         Ok(())
     })?;
@@ -96,7 +95,7 @@ fn maps(
 
 fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Malformed> {
     let (left, right) = (list.index(left)?, list.index(right)?);
-    let mut elements: Vec<&Element> = left.order.iter().chain(&right.order).collect();
+    let mut elements: Vec<&PathElement> = left.order.iter().chain(&right.order).collect();
     elements.sort_unstable();
     elements.dedup();
     let mut all = Comparison::default();
@@ -107,7 +106,7 @@ fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Mal
                 let item = values(l.first().copied(), r.first().copied(), list.item)?;
                 (item, Change::None)
             }
-            // Duplicates are one leaf together.
+            // Duplicates count as one leaf.
             (2.., 2..) => {
                 let equal =
                     l.len() == r.len() && l.iter().zip(r).all(|(l, r)| list.item.same(l, r));
@@ -118,16 +117,16 @@ fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Mal
                 };
                 ((change, Comparison::default()), Change::None)
             }
-            (2.., _) => (alone(None, r.first(), list.item)?, Change::Removed),
-            _ => (alone(l.first(), None, list.item)?, Change::Added),
+            (2.., _) => (single_item(None, r.first(), list.item)?, Change::Removed),
+            _ => (single_item(l.first(), None, list.item)?, Change::Added),
         };
         all.push(element.clone(), &[change, again], below);
     }
     Ok(all)
 }
 
-/// The one item beside duplicates on the other side, if there is one.
-fn alone(
+/// Returns the single item compared with duplicates on the other side, if there is one.
+fn single_item(
     left: Option<&&Value>,
     right: Option<&&Value>,
     item: Type,
@@ -139,8 +138,8 @@ fn alone(
 }
 
 impl Comparison {
-    /// Adds what changed at the next element.
-    fn push(&mut self, element: Element, changes: &[Change], below: Self) {
+    /// Adds the changes at the next path element.
+    fn push(&mut self, element: PathElement, changes: &[Change], below: Self) {
         let is = |change| changes.contains(&change);
         let parts = [
             (&mut self.added, Change::Added, below.added),
@@ -155,19 +154,19 @@ impl Comparison {
     }
 
     /// Applies `to` to each of the sets.
-    pub(super) fn each(&mut self, mut to: impl FnMut(&mut Set)) {
+    pub(super) fn each(&mut self, mut to: impl FnMut(&mut FieldSet)) {
         to(&mut self.added);
         to(&mut self.modified);
         to(&mut self.removed);
     }
 
-    /// What is there now and was not so before.
-    pub(super) fn changed(&self) -> Set {
+    /// Returns the added and modified fields.
+    pub(super) fn changed(&self) -> FieldSet {
         self.added.clone().union(self.modified.clone())
     }
 
-    /// Everything that differs.
-    pub(super) fn touched(self) -> Set {
+    /// Returns all fields that differ.
+    pub(super) fn all(self) -> FieldSet {
         self.added.union(self.modified).union(self.removed)
     }
 }

@@ -1,5 +1,4 @@
-//! `metadata.managedFields`: who manages which fields, read from the wire and written to it. Who gets
-//! and who loses fields is told by `update` and `apply`.
+//! Decodes and encodes `metadata.managedFields`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -8,21 +7,21 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::element::Malformed;
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::path_element::Malformed;
 
-/// How many entries of updates an object has at most; the oldest become one.
+/// Maximum number of Update entries per object; the oldest are merged.
 const UPDATES_MAX: usize = 10;
 
-/// Who the oldest updates belong to then.
+/// The manager of the merged oldest updates.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager got its fields. The order is that of the entries.
+/// The operation of an entry. The order is that of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
-    /// By saying what it wants of them; it can give them up.
+    /// Server-side apply.
     Apply,
-    /// By any other write.
+    /// Any other write.
     Update,
 }
 
@@ -35,14 +34,14 @@ impl Operation {
     }
 }
 
-/// Who has an entry: there is one of each.
+/// The identity of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Manager {
     pub(super) name: String,
     pub(super) operation: Operation,
-    /// The one place that it wrote to, if that was a subresource; else empty.
+    /// The subresource of the write; empty for the main resource.
     pub(super) subresource: String,
-    /// Of an update; who applies has one entry for all versions.
+    /// The version of an update; an applier has one entry for all versions.
     pub(super) version: Option<String>,
 }
 
@@ -63,7 +62,7 @@ impl Manager {
     }
 }
 
-/// As conflicts name it.
+/// Formats the manager as in conflicts.
 impl fmt::Display for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.name)?;
@@ -77,29 +76,29 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What one manager has.
+/// An entry of managedFields.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) manager: Manager,
-    /// The version whose fields these are.
+    /// The version of the fields.
     pub(super) api_version: String,
     pub(super) time: Option<Timestamp>,
     pub(super) fields: Fields,
 }
 
-/// A set of fields, read only when it has to be.
+/// A field set, decoded on demand.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fields {
     Wire(Value),
-    Read(Set),
+    Read(FieldSet),
 }
 
 impl Fields {
     /// # Errors
-    /// What is no set of fields.
-    pub(super) fn read(&self) -> Result<Cow<'_, Set>, Malformed> {
+    /// Returns an error for an invalid field set.
+    pub(super) fn read(&self) -> Result<Cow<'_, FieldSet>, Malformed> {
         match self {
-            Self::Wire(wire) => Set::parse(wire).map(Cow::Owned),
+            Self::Wire(wire) => FieldSet::parse(wire).map(Cow::Owned),
             Self::Read(set) => Ok(Cow::Borrowed(set)),
         }
     }
@@ -111,13 +110,13 @@ impl Fields {
         }
     }
 
-    /// Takes these away.
+    /// Removes fields.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(super) fn subtract(&mut self, fields: &Set) -> Result<(), Malformed> {
+    pub(super) fn subtract(&mut self, fields: &FieldSet) -> Result<(), Malformed> {
         if let Self::Wire(wire) = self
-            && !fields.meets(wire)
+            && !fields.intersects(wire)
         {
             return Ok(());
         }
@@ -125,11 +124,11 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds these.
+    /// Adds fields.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(super) fn add(&mut self, fields: Set) -> Result<(), Malformed> {
+    pub(super) fn add(&mut self, fields: FieldSet) -> Result<(), Malformed> {
         *self = Self::Read(self.read()?.into_owned().union(fields));
         Ok(())
     }
@@ -144,7 +143,7 @@ impl Fields {
 
 impl Entry {
     /// # Errors
-    /// An entry that upstream does not read either.
+    /// Returns an error for an entry that upstream rejects as well.
     fn parse(mut entry: Value, at: usize) -> Result<Self, Malformed> {
         let fields = match entry.get_mut("fieldsV1").map(Value::take) {
             None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
@@ -210,7 +209,7 @@ impl Entry {
             entry["subresource"] = self.manager.subresource.into();
         }
         if let Some(time) = self.time {
-            // Kubernetes writes whole seconds.
+            // Kubernetes encodes whole seconds.
             let time = Timestamp::from_second(time.as_second()).unwrap_or(time);
             entry["time"] = time.to_string().into();
         }
@@ -218,15 +217,15 @@ impl Entry {
     }
 }
 
-/// All entries of an object; of equal managers the last one counts.
+/// The entries of an object; the last of several equal managers counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Entries(Vec<Entry>);
 
 impl Entries {
-    /// Reads the entries of an object. The fields in them are read when they are needed.
+    /// Decodes the entries of an object. Field sets are decoded on demand.
     ///
     /// # Errors
-    /// Entries that upstream does not read either.
+    /// Returns an error for entries that upstream rejects as well.
     pub(super) fn parse(entries: Value) -> Result<Self, Malformed> {
         let Value::Array(entries) = entries else {
             return Err(Malformed("managed fields are a list".to_owned()));
@@ -235,7 +234,7 @@ impl Entries {
         let mut all = entries
             .map(|(at, entry)| Entry::parse(entry, at))
             .collect::<Result<Vec<_>, _>>()?;
-        // There can be tens of thousands: each is looked at once.
+        // A single pass, because there may be tens of thousands.
         let mut managers = HashSet::with_capacity(all.len());
         let from_the_last = all.iter().rev();
         let counts: Vec<bool> = from_the_last
@@ -246,10 +245,10 @@ impl Entries {
         Ok(Self(all))
     }
 
-    /// The same for what a client wrote: all is read, and is in its canonical form then.
+    /// Like [`Self::parse`], for entries from a client: decodes and canonicalizes all field sets.
     ///
     /// # Errors
-    /// Entries that upstream does not read either.
+    /// Returns an error for entries that upstream rejects as well.
     pub(super) fn parse_all(entries: Value) -> Result<Self, Malformed> {
         let mut all = Self::parse(entries)?;
         for entry in &mut all.0 {
@@ -274,7 +273,7 @@ impl Entries {
         self.0.iter_mut().find(|entry| entry.manager == *manager)
     }
 
-    /// Adds an entry in the place of its manager's.
+    /// Inserts or replaces the entry of a manager.
     pub(super) fn put(&mut self, entry: Entry) {
         match self.get_mut(&entry.manager) {
             Some(same) => *same = entry,
@@ -282,28 +281,28 @@ impl Entries {
         }
     }
 
-    /// Changes each entry, and drops those that `change` does not want and those without fields.
+    /// Updates each entry; drops those for which `change` returns false and those without fields.
     ///
     /// # Errors
-    /// The first of `change`.
+    /// Returns the first error of `change`.
     pub(super) fn change(
         &mut self,
         mut change: impl FnMut(&mut Entry) -> Result<bool, Malformed>,
     ) -> Result<(), Malformed> {
-        let mut kept = Vec::with_capacity(self.0.len());
+        let mut retained = Vec::with_capacity(self.0.len());
         for mut entry in self.0.drain(..) {
             if change(&mut entry)? && !entry.fields.is_empty() {
-                kept.push(entry);
+                retained.push(entry);
             }
         }
-        self.0 = kept;
+        self.0 = retained;
         Ok(())
     }
 
-    /// Makes the oldest updates of each version one entry, until there are few enough.
+    /// Merges the oldest updates of each version until the number is within the limit.
     ///
     /// # Errors
-    /// An entry whose fields cannot be read.
+    /// Returns an error for an entry whose fields cannot be decoded.
     pub(super) fn cap_updates(&mut self) -> Result<(), Malformed> {
         let is_update = |entry: &Entry| entry.manager.operation == Operation::Update;
         let mut count = self.0.iter().filter(|entry| is_update(entry)).count();
@@ -313,8 +312,8 @@ impl Entries {
         let (mut updates, mut entries): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.0).into_iter().partition(is_update);
         updates.sort_by(|a, b| (a.seconds(), &a.manager).cmp(&(b.seconds(), &b.manager)));
-        // The first of its version, and the fields of those that become one with it.
-        let mut oldest: BTreeMap<String, (Entry, Vec<Set>)> = BTreeMap::new();
+        // The first entry of each version, and the fields of the entries merged into it.
+        let mut oldest: BTreeMap<String, (Entry, Vec<FieldSet>)> = BTreeMap::new();
         for entry in updates {
             match oldest.get_mut(&entry.api_version) {
                 _ if count <= UPDATES_MAX => entries.push(entry),
@@ -333,14 +332,14 @@ impl Entries {
                 if let Some(same) = self.get(&entry.manager) {
                     fields.push(same.fields.read()?.into_owned());
                 }
-                entry.fields.add(Set::of_all(fields))?;
+                entry.fields.add(FieldSet::of_all(fields))?;
             }
             self.put(entry);
         }
         Ok(())
     }
 
-    /// Writes them into `object`, in their order; none if there are none.
+    /// Stores the entries in `object` in their order; removes the member if there are none.
     pub(super) fn write_to(mut self, object: &mut Value) {
         let Some(metadata) = object["metadata"].as_object_mut() else {
             return;

@@ -1,35 +1,35 @@
-//! The annotation in which `kubectl apply` keeps what it applied last. Whoever begins to apply on the
-//! server has no conflict with what that annotation says, and the annotation follows, so that both ways
-//! can be used in turn. Only for the manager `kubectl`, as upstream.
+//! The annotation in which `kubectl apply` stores the last applied configuration. For the manager
+//! `kubectl`, as upstream, server-side apply has no conflicts with fields in the annotation, and
+//! updates it, so that client-side and server-side apply can alternate.
 
 use serde_json::Value;
 
 use super::compare::compare;
+use super::field_set::FieldSet;
 use super::fields_of::fields_of;
-use super::set::Set;
 use super::typed::Type;
 use super::validate::problems;
 
-/// The manager for which this is done.
+/// The only manager with this behaviour.
 pub(super) const KUBECTL: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What the keys and values of all annotations may be long, in bytes.
+/// Maximum total size of all annotations in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-/// The fields of `live` that were applied on the client and have been left alone since.
-pub(super) fn unchanged_since(live: &Value, ty: Type) -> Option<Set> {
+/// Returns the fields of `live` that were applied by the client and have not changed since.
+pub(super) fn unchanged_since(live: &Value, ty: Type) -> Option<FieldSet> {
     let last: Value = serde_json::from_str(annotation(live)?).ok()?;
     if last["apiVersion"] != live["apiVersion"] || !problems(&last, ty).is_empty() {
         return None;
     }
-    let touched = compare(&last, live, ty).ok()?.touched();
-    Some(fields_of(&last, ty).ok()?.difference(&touched))
+    let changed = compare(&last, live, ty).ok()?.all();
+    Some(fields_of(&last, ty).ok()?.difference(&changed))
 }
 
-/// Makes the annotation of `object` say what was applied, if there is one.
-pub(super) fn follow(object: &mut Value, config: &Value) {
+/// Updates the annotation of `object`, if it exists.
+pub(super) fn update_annotation(object: &mut Value, config: &Value) {
     if annotation(object).is_none() {
         return;
     }

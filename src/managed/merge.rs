@@ -1,23 +1,23 @@
-//! The merge of an applied configuration into an object: nothing is removed, what the configuration
-//! says wins, and lists are ordered as it says.
+//! Merges an applied configuration into an object: it removes nothing, values of the configuration
+//! win, and its list order is used.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, Malformed};
+use super::path_element::{Malformed, PathElement};
 use super::typed::{Atom, Items, Members, Type, items, members, zip};
 
-/// `live` with what `config` says.
+/// Merges `config` into `live`.
 ///
 /// # Errors
-/// A list whose items cannot be told apart, though its type says how; one of the configuration with
-/// duplicates.
+/// Returns an error for a list with missing or invalid keys, or with duplicates in the
+/// configuration.
 pub(super) fn merge(live: &Value, config: &Value, ty: Type) -> Result<Value, Malformed> {
     values(Some(live), Some(config), ty)
 }
 
-/// One of them at least is there.
+/// Merges two values, of which at least one exists.
 fn values(live: Option<&Value>, config: Option<&Value>, ty: Type) -> Result<Value, Malformed> {
     let whole = || Ok(config.or(live).cloned().unwrap_or_default());
     match ty.atom(live, config) {
@@ -30,7 +30,7 @@ fn values(live: Option<&Value>, config: Option<&Value>, ty: Type) -> Result<Valu
             let replaces = |v: &Value| !v.is_object() && !v.is_null();
             match (members(live), members(config)) {
                 (None, None) => whole(),
-                // A value takes the place of a map that only the value showed to be one.
+                // A value replaces a map of deduced type.
                 (Some(_), None) if ty.is_deduced() && config.is_some_and(replaces) => whole(),
                 (live, config) => maps(live, config, map).map(Value::Object),
             }
@@ -55,16 +55,16 @@ fn maps(
     Ok(merged)
 }
 
-/// Items of both come in the configuration's order; those that only the object has stay behind the item
-/// that they followed, as far as that can be said.
+/// Merges lists. Items of both have the configuration's order; items of the object only stay after
+/// their predecessors where possible.
 fn lists(live: &[Value], config: &[Value], list: Items) -> Result<Vec<Value>, Malformed> {
     let (ours, theirs) = (list.index(live)?, list.index(config)?);
     if let Some(again) = theirs.order.iter().find(|e| theirs.get(e).len() > 1) {
         return Err(Malformed(format!("duplicate entries for key {again}")));
     }
     let mut merged = Vec::with_capacity(live.len().max(config.len()));
-    let mut done: HashSet<&Element> = HashSet::with_capacity(config.len());
-    // The next item of both in the configuration's order.
+    let mut done: HashSet<&PathElement> = HashSet::with_capacity(config.len());
+    // The next common item in the configuration's order.
     let mut shared = theirs.order.iter().filter(|e| !ours.get(e).is_empty());
     let mut next_shared = shared.next();
     let (mut l, mut r) = (0, 0);
@@ -75,7 +75,7 @@ fn lists(live: &[Value], config: &[Value], list: Items) -> Result<Vec<Value>, Ma
             && !theirs.get(our).is_empty()
             && next_shared.is_some_and(|next| next != our)
         {
-            // It is in both, but another one is before it in the configuration.
+            // A common item that the configuration has later.
             l += 1;
             continue;
         }
@@ -90,7 +90,7 @@ fn lists(live: &[Value], config: &[Value], list: Items) -> Result<Vec<Value>, Ma
             }
         }
         if let Some(their) = their {
-            // Duplicates are not merged into: the configuration's item takes their place.
+            // Duplicates are not merged: the configuration's item replaces them.
             let same = match ours.get(their) {
                 [one] => Some(*one),
                 _ => None,

@@ -1,41 +1,41 @@
-//! Who manages which fields of an object (`metadata.managedFields`), and server-side apply: KEP-555,
-//! with the rules of upstream's structured merge and of its field managers. It knows no resource, no
-//! storage and no request: types come from `schema`, objects as JSON values.
+//! Field management (`metadata.managedFields`) and server-side apply (KEP-555), with the rules of
+//! upstream's [structured-merge-diff](https://github.com/kubernetes-sigs/structured-merge-diff) and
+//! field managers. Objects are JSON values; types come from `schema`.
 //!
 //! # Definitions
 //!
-//! - *Field*: a path from the top of an object. Items of lists are named by their keys or values where
-//!   the list's type tells them apart; atomic lists and maps, and scalars, are leaves.
-//! - *Manager*: who wrote a field last, or wants it: a name, an operation, and a subresource if the
-//!   write was to one. An update belongs to a version too.
-//! - *Applier*: a manager that says all that it wants each time it applies. What it leaves out it gives
-//!   up, and what nobody else has then is removed.
-//! - *Version*: each entry has the names of the fields in one version of the object. Objects are compared in
-//!   each version in which there are entries.
-//! - *Conflict*: an applier wants another value for a field that somebody else has.
+//! - *Field*: a path from the root of an object. List items are identified by keys or values if the
+//!   list type allows; atomic lists, atomic maps and scalars are leaves.
+//! - *Manager*: the owner of fields: a name, an operation, a subresource, and for updates a
+//!   version.
+//! - *Applier*: a manager that applies its complete configuration each time. It releases the fields
+//!   that it omits, and fields without any manager are removed from the object.
+//! - *Version*: the fields of an entry belong to one version of the object. Objects are compared in
+//!   each version that has entries.
+//! - *Conflict*: an applier sets a field that another manager owns to another value.
 //!
 //! # Invariants
 //!
-//! 1. A field has each manager at most once, and a manager that has no field has no entry.
-//! 2. Whoever changes a field by an update has it alone, forced or not; whoever applies the value that is
-//!    there shares it.
-//! 3. A write that changes no field changes no entry, whatever the time is.
+//! 1. A manager owns a field at most once, and a manager without fields has no entry.
+//! 2. An update that changes a field makes its manager the only owner; an apply of an unchanged
+//!   value adds an owner.
+//! 3. A write that changes no field changes no entry, regardless of the time.
 
 mod apply;
-mod blank;
 mod compare;
-mod element;
 mod entries;
+mod field_set;
 mod fields_of;
 mod last_applied;
 mod merge;
+mod path_element;
 mod prune;
 mod reconcile;
 mod remove;
-mod set;
 mod typed;
 mod update;
 mod validate;
+mod zero_object;
 
 #[cfg(test)]
 mod tests;
@@ -48,45 +48,45 @@ use serde_json::Value;
 use crate::schema::TypeRef;
 
 pub use apply::{ApplyError, Conflict, apply};
-pub use update::{keep_times, problem, update};
+pub use update::{decode_error, restore_unchanged_times, update};
 
-/// Who writes, and to what.
+/// The manager of a write, and the written part of the object.
 #[derive(Debug, Clone, Copy)]
-pub struct Writer<'a> {
-    /// The name of the manager; upstream's is `unknown` where a client says none.
+pub struct WriteContext<'a> {
+    /// The manager's name; upstream uses `unknown` if the client sends none.
     pub name: &'a str,
-    /// The version of the object that is written, `apps/v1`.
+    /// The version of the written object, `apps/v1`.
     pub api_version: &'a str,
-    /// `status`; `None` is the object itself.
+    /// The subresource, such as `status`; `None` for the main resource.
     pub subresource: Option<&'a str>,
-    /// What of the object is not theirs to write, whatever they say.
+    /// The fields that the write can change.
     pub scope: Scope,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
 }
 
-/// The fields that a write can change; the others are put back before it is stored.
+/// The fields that a write can change; the others are reset before storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All of them.
+    /// All fields.
     All,
-    /// All but the status.
+    /// All fields except the status.
     NoStatus,
-    /// The status, and these members of the metadata.
+    /// The status and these members of the metadata.
     Status(&'static [&'static str]),
 }
 
-/// The versions in which an object is served.
+/// The served versions of an object.
 pub trait Versions<'a> {
-    /// The type of the object in this version; `None` if it is not served. Entries of such a version are
+    /// Returns the type in this version; `None` if it is not served. Entries of such a version are
     /// dropped.
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'a>>;
 
-    /// Returns these states of the object in this version, which is served. Objects that are the same in all
-    /// versions are returned as they are.
+    /// Converts states of the object to a served version. Returns objects that are equal in all
+    /// versions unchanged.
     ///
     /// # Errors
-    /// Why they cannot be converted.
+    /// Returns the reason why they cannot be converted.
     fn convert<'o>(
         &self,
         objects: &[&'o Value],
@@ -96,7 +96,7 @@ pub trait Versions<'a> {
     }
 }
 
-/// Versions of an object that is the same in all of them.
+/// The versions of an object that is equal in all of them.
 impl<'a, F: Fn(&str) -> Option<TypeRef<'a>>> Versions<'a> for F {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'a>> {
         self(api_version)

@@ -1,55 +1,54 @@
-//! What an applier gave up: the fields that it applied before and no longer, and that nobody else has,
-//! leave the object.
+//! Removes fields that an applier no longer applies and that no other manager owns.
 
 use serde_json::Value;
 
 use super::Types;
-use super::element::Malformed;
 use super::entries::{Entries, Entry};
-use super::fields_of::{fields_of, with_fields_above};
+use super::field_set::FieldSet;
+use super::fields_of::{fields_of, with_parent_fields};
+use super::path_element::Malformed;
 use super::remove::remove;
-use super::set::Set;
 use super::typed::Type;
 use super::update::{convert, convert_both};
 
-/// `merged` without what the applier gave up, whose entry was `last`; `entries` are those of now. The result
-/// is in the version of `last`, or in that of `merged`.
+/// Removes the fields that the applier released from `merged`; `last` is its previous entry,
+/// `entries` are the current ones. The result is in the version of `last` or of `merged`.
 ///
 /// # Errors
-/// A list whose items cannot be told apart, though its type says how; an object that cannot be converted.
+/// Returns an error for a list with missing or invalid keys, or an object that cannot be converted.
 pub(super) fn prune(
     merged: Value,
     last: &Entry,
     entries: &Entries,
     types: &Types,
 ) -> Result<Value, Malformed> {
-    let Some(ty) = types.type_of(&last.api_version).map(Type::Known) else {
+    let Some(ty) = types.type_of(&last.api_version).map(Type::Schema) else {
         return Ok(merged);
     };
     let last_fields = last.fields.read()?;
-    if gives_up_nothing(last, &last_fields, entries)? {
+    if releases_nothing(last, &last_fields, entries)? {
         return Ok(merged);
     }
     let merged = convert(types, &merged, &last.api_version)?.into_owned();
-    let last_fields = with_fields_above(&last_fields, ty);
+    let last_fields = with_parent_fields(&last_fields, ty);
     let mut pruned = merged.clone();
     remove(&mut pruned, &last_fields, ty)?;
-    // All that somebody has comes back, and then all that nobody had: what stood below something
-    // that was given up.
+    // Restores all owned fields, and then all fields without an owner, which were below removed
+    // ones.
     for (version, fields) in by_version(&last.api_version, entries)? {
-        if let Some(ty) = types.type_of(version).map(Type::Known) {
+        if let Some(ty) = types.type_of(version).map(Type::Schema) {
             let [all, left] = convert_both(types, [&merged, &pruned], version)?;
-            let kept = above(&left, ty)?.union(with_fields_above(&fields, ty));
-            pruned = without(&all, &above(&all, ty)?.difference(&kept), ty)?;
+            let retained = with_parents(&left, ty)?.union(with_parent_fields(&fields, ty));
+            pruned = without(&all, &with_parents(&all, ty)?.difference(&retained), ty)?;
         }
     }
     let pruned = convert(types, &pruned, &last.api_version)?;
-    let gone = above(&merged, ty)?.difference(&above(&pruned, ty)?);
-    without(&merged, &gone.intersection(&last_fields), ty)
+    let removed = with_parents(&merged, ty)?.difference(&with_parents(&pruned, ty)?);
+    without(&merged, &removed.intersection(&last_fields), ty)
 }
 
-/// Whether the applier has everything still that it had.
-fn gives_up_nothing(last: &Entry, fields: &Set, entries: &Entries) -> Result<bool, Malformed> {
+/// Returns true if the applier still owns all its previous fields.
+fn releases_nothing(last: &Entry, fields: &FieldSet, entries: &Entries) -> Result<bool, Malformed> {
     match entries.get(&last.manager) {
         Some(now) if now.api_version == last.api_version => {
             Ok(fields.difference(&*now.fields.read()?).is_empty())
@@ -58,18 +57,21 @@ fn gives_up_nothing(last: &Entry, fields: &Set, entries: &Entries) -> Result<boo
     }
 }
 
-fn above(value: &Value, ty: Type) -> Result<Set, Malformed> {
-    Ok(with_fields_above(&fields_of(value, ty)?, ty))
+fn with_parents(value: &Value, ty: Type) -> Result<FieldSet, Malformed> {
+    Ok(with_parent_fields(&fields_of(value, ty)?, ty))
 }
 
-fn without(value: &Value, fields: &Set, ty: Type) -> Result<Value, Malformed> {
+fn without(value: &Value, fields: &FieldSet, ty: Type) -> Result<Value, Malformed> {
     let mut value = value.clone();
     remove(&mut value, fields, ty)?;
     Ok(value)
 }
 
-/// All that somebody has, by its version, `first` first.
-fn by_version<'e>(first: &'e str, entries: &'e Entries) -> Result<Vec<(&'e str, Set)>, Malformed> {
+/// Returns all owned fields by version, `first` first.
+fn by_version<'e>(
+    first: &'e str,
+    entries: &'e Entries,
+) -> Result<Vec<(&'e str, FieldSet)>, Malformed> {
     let mut all = vec![(first, Vec::new())];
     for entry in entries.iter() {
         let fields = entry.fields.read()?.into_owned();
@@ -79,5 +81,5 @@ fn by_version<'e>(first: &'e str, entries: &'e Entries) -> Result<Vec<(&'e str, 
         }
     }
     let each = all.into_iter();
-    Ok(each.map(|(v, sets)| (v, Set::of_all(sets))).collect())
+    Ok(each.map(|(v, sets)| (v, FieldSet::of_all(sets))).collect())
 }

@@ -1,17 +1,17 @@
-//! What becomes of somebody's fields when the type has changed since they were written: a list or a map
-//! that had a manager for each part has one as a whole. The other way round nothing is to be done:
-//! whoever had the whole has it still, and none of the parts.
+//! Adapts field sets to a changed type: the parts of a list or map that has become atomic become
+//! one leaf. In the opposite case nothing changes: a manager of the whole remains its manager and
+//! owns none of the parts.
 
-use super::set::Set;
+use super::field_set::FieldSet;
 use super::typed::{Atom, Type};
 
-/// `fields` as their type has them now.
-pub(super) fn reconcile(fields: Set, ty: Type) -> Set {
+/// Returns `fields` adapted to the current type.
+pub(super) fn reconcile(fields: FieldSet, ty: Type) -> FieldSet {
     let atom = match ty.is_deduced() {
         true => return fields,
         false => ty.atom(None, None),
     };
-    let mut all = Set::default();
+    let mut all = FieldSet::default();
     for node in fields.into_nodes() {
         let ty = match (atom, node.element.field_name()) {
             (Atom::Map(map), Some(name)) => map.get(name).0,
@@ -20,7 +20,7 @@ pub(super) fn reconcile(fields: Set, ty: Type) -> Set {
         };
         let is_leaf = !ty.is_deduced() && matches!(ty.atom(None, None), Atom::Leaf);
         match is_leaf && !node.below.is_empty() {
-            true => all.push(node.element, true, Set::default()),
+            true => all.push(node.element, true, FieldSet::default()),
             false => all.push(node.element, node.member, reconcile(node.below, ty)),
         }
     }

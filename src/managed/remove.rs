@@ -1,25 +1,25 @@
-//! Taking fields out of a value.
+//! Removes fields from a value.
 
 use serde_json::Value;
 
-use super::element::{Element, Malformed};
-use super::set::Set;
+use super::field_set::FieldSet;
+use super::path_element::{Malformed, PathElement};
 use super::typed::{Atom, Type};
 
-/// Removes the members of `fields` from `value`. What has nothing left by that goes too.
+/// Removes `fields` from `value`, with parents that become empty.
 ///
 /// # Errors
-/// A list whose items cannot be told apart, though its type says how.
-pub(super) fn remove(value: &mut Value, fields: &Set, ty: Type) -> Result<(), Malformed> {
+/// Returns an error for a list with missing or invalid keys.
+pub(super) fn remove(value: &mut Value, fields: &FieldSet, ty: Type) -> Result<(), Malformed> {
     at(value, fields, ty).map(drop)
 }
 
-/// Says whether something is left.
-fn at(value: &mut Value, fields: &Set, ty: Type) -> Result<bool, Malformed> {
+/// Returns true if something remains.
+fn at(value: &mut Value, fields: &FieldSet, ty: Type) -> Result<bool, Malformed> {
     match (ty.atom(Some(value), None), value) {
         (Atom::Map(map), Value::Object(members)) => {
             let mut wrong = None;
-            members.retain(|name, value| match fields.get(&Element::field(name)) {
+            members.retain(|name, value| match fields.get(&PathElement::field(name)) {
                 None => true,
                 Some(node) if node.member => false,
                 Some(node) => at(value, &node.below, map.get(name).0).unwrap_or_else(|error| {
@@ -46,7 +46,7 @@ fn at(value: &mut Value, fields: &Set, ty: Type) -> Result<bool, Malformed> {
             });
             wrong.map_or(Ok(!items.is_empty()), Err)
         }
-        // There are fields below what is a leaf: it was none when they were written.
+        // The fields are below a leaf, which had parts when they were recorded.
         (Atom::Leaf, Value::Array(_) | Value::Object(_)) => Ok(false),
         _ => Ok(true),
     }

@@ -1,4 +1,4 @@
-//! The rules of managed fields and of apply, each with an example.
+//! Tests of managed fields and apply, with an example for each rule.
 
 mod applies;
 mod lists;
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schema;
 
-/// One object and those who write it.
-struct World {
+/// An object and its writes.
+struct TestObject {
     builtins: Arc<schema::Types>,
-    /// Of a custom resource, by their versions.
+    /// The types of a custom resource, by version.
     custom: Vec<(&'static str, schema::Types)>,
     api_version: &'static str,
     kind: &'static str,
     subresource: Option<&'static str>,
     object: Option<Value>,
-    /// Seconds; each write is one later.
+    /// In seconds; each write is one second later.
     now: i64,
 }
 
-impl World {
+impl TestObject {
     fn of(api_version: &'static str, kind: &'static str) -> Self {
         Self {
             builtins: schema::Types::builtins(),
@@ -39,17 +39,17 @@ impl World {
         }
     }
 
-    /// Of a custom resource with this schema of its `spec`.
+    /// Returns a custom resource with this schema of its `spec`.
     fn custom(spec: Value) -> Self {
         let mut world = Self::of("example.com/v1", "Thing");
         world.serve("example.com/v1", spec);
         world
     }
 
-    /// From now on this is the schema in that version.
+    /// Serves this schema in this version.
     fn serve(&mut self, version: &'static str, spec: Value) {
         let object = json!({"type": "object", "properties": {"spec": spec}});
-        let types = schema::Types::of_schema(&object, &self.builtins);
+        let types = schema::Types::from_schema(&object, &self.builtins);
         self.custom.retain(|(served, _)| *served != version);
         self.custom.push((version, types));
     }
@@ -61,11 +61,11 @@ impl World {
         body
     }
 
-    /// Calls `write` as a write of `name`.
+    /// Calls `write` for the manager `name`.
     fn write<T>(
         &mut self,
         name: &str,
-        write: impl FnOnce(Option<&Value>, &Writer, &Types) -> T,
+        write: impl FnOnce(Option<&Value>, &WriteContext, &Types) -> T,
     ) -> T {
         self.now += 1;
         let (builtins, custom, kind) = (&self.builtins, &self.custom, self.kind);
@@ -73,7 +73,7 @@ impl World {
             Some((_, types)) => Some(types.only_root()),
             None => builtins.root(version, kind),
         };
-        let by = Writer {
+        let by = WriteContext {
             name,
             api_version: self.api_version,
             subresource: self.subresource,
@@ -86,7 +86,7 @@ impl World {
         write(self.object.as_ref(), &by, &types)
     }
 
-    /// A PUT, which keeps the entries as a client does that read the object before.
+    /// Updates with PUT, with the entries of the stored object.
     fn update(&mut self, name: &str, body: Value) -> &mut Self {
         let mut object = self.full(body);
         if let Some(entries) = self
@@ -101,7 +101,7 @@ impl World {
         self.write(name, |live, by, types| {
             update(live, &mut object, by, types);
             if let Some(live) = live {
-                keep_times(live, &mut object);
+                restore_unchanged_times(live, &mut object);
             }
         });
         self.object = Some(object);
@@ -113,7 +113,7 @@ impl World {
         let applied = self.write(name, |live, by, types| {
             let mut object = apply(live, &config, force, by, types)?;
             if let Some(live) = live {
-                keep_times(live, &mut object);
+                restore_unchanged_times(live, &mut object);
             }
             Ok(object)
         })?;
@@ -131,7 +131,7 @@ impl World {
         self
     }
 
-    /// The object without what all objects have.
+    /// Returns the object without apiVersion, kind and metadata.
     fn body(&self) -> Value {
         let mut body = self.object.clone().unwrap();
         let members = body.as_object_mut().unwrap();
@@ -152,10 +152,10 @@ impl World {
         entries.cloned().unwrap_or_default()
     }
 
-    /// Each entry as `name operation @time: paths`.
+    /// Formats each entry as `name operation @time: paths`.
     fn managers(&self) -> Vec<String> {
         let text = |entry: &Value| {
-            let fields = set::Set::parse(&entry["fieldsV1"]).unwrap();
+            let fields = field_set::FieldSet::parse(&entry["fieldsV1"]).unwrap();
             let name = entry["manager"].as_str().unwrap();
             let operation = entry["operation"].as_str().unwrap();
             format!("{name} {operation}: {}", fields.paths().join(" "))
@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// Data of a ConfigMap: a map of strings.
+/// Returns the data of a ConfigMap: a map of strings.
 fn data(pairs: &[(&str, &str)]) -> Value {
     let data: serde_json::Map<String, Value> = pairs
         .iter()
@@ -173,10 +173,10 @@ fn data(pairs: &[(&str, &str)]) -> Value {
     json!({"data": data})
 }
 
-fn config_map() -> World {
-    World::of("v1", "ConfigMap")
+fn config_map() -> TestObject {
+    TestObject::of("v1", "ConfigMap")
 }
 
-fn told(result: Result<(), ApplyError>) -> String {
+fn error_text(result: Result<(), ApplyError>) -> String {
     result.unwrap_err().to_string()
 }

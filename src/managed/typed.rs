@@ -1,6 +1,5 @@
-//! Types as managers of fields see them: what is a leaf, which has one manager as a whole, what has
-//! parts, and which path element leads to each part. The walks over values of a type are in `compare`,
-//! `merge`, `fields_of`, `remove`, `reconcile` and `validate`.
+//! Types from the perspective of field management: which values are leaves with one manager, which
+//! have parts, and the path element of each part.
 
 use std::collections::HashMap;
 
@@ -8,55 +7,55 @@ use serde_json::{Map, Value};
 
 use crate::schema::{Fields, ListKind, Quantity, Scalar, Shape, TypeRef};
 
-use super::element::{Element, Malformed, canonical};
+use super::path_element::{Malformed, PathElement, canonical};
 
-/// A type: the schema's, or what a value shows to be where the schema says nothing.
+/// A type: the schema's, or deduced from a value if there is no schema.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Type<'a> {
-    /// Maps have parts, all else has none.
+    /// Maps have members; all other values are leaves.
     Deduced,
-    Known(TypeRef<'a>),
+    Schema(TypeRef<'a>),
 }
 
-/// What a value of a type is for managers of fields.
+/// The structure of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Atom<'a> {
-    /// It has one manager.
+    /// The value has one manager.
     Leaf,
     /// A list whose items have managers.
     List(Items<'a>),
-    /// A map or an object whose members have managers.
+    /// A map or object whose members have managers.
     Map(Members<'a>),
 }
 
-/// The items of a list that has managers for each.
+/// The items of a list with managers per item.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Items<'a> {
     pub(super) item: Type<'a>,
-    /// What tells objects apart; empty where the items are scalars.
+    /// The keys of object items; empty if the items are scalars.
     keys: &'a [Box<str>],
 }
 
-/// The members of a map or object that has managers for each.
+/// The members of a map or object with managers per member.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Members<'a> {
-    /// They are what they show.
+    /// Deduced from the value.
     Deduced,
-    /// All of one type.
+    /// All members have this type.
     Map(TypeRef<'a>),
     Object {
         fields: Fields<'a>,
-        /// Others may be there.
+        /// True if unknown fields are allowed.
         open: bool,
     },
 }
 
 impl<'a> Type<'a> {
-    /// What `left` and `right` are, as far as they are there, if they are of this type.
+    /// Returns the structure of `left` and `right`, if they match the type.
     pub(super) fn atom(self, left: Option<&Value>, right: Option<&Value>) -> Atom<'a> {
         match self {
             Self::Deduced => deduce(left, right),
-            Self::Known(known) => match known.shape() {
+            Self::Schema(known) => match known.shape() {
                 Shape::Any => deduce(left, right),
                 Shape::Scalar(_)
                 | Shape::List {
@@ -66,7 +65,7 @@ impl<'a> Type<'a> {
                 | Shape::Map { atomic: true, .. }
                 | Shape::Object { atomic: true, .. } => Atom::Leaf,
                 Shape::List { item, kind } => Atom::List(Items {
-                    item: Self::Known(item),
+                    item: Self::Schema(item),
                     keys: match kind {
                         ListKind::Map(keys) => keys,
                         ListKind::Atomic | ListKind::Set => &[],
@@ -78,10 +77,10 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether two values of it are the same: `1` and `1.0` are, and `1` and `1000m` of a quantity, which
-    /// others may have stored in one form or another.
+    /// Returns true if two values are equal: `1` equals `1.0`, and a quantity `1` equals `1000m`,
+    /// because a server may have stored either form.
     pub(super) fn same(self, left: &Value, right: &Value) -> bool {
-        let Self::Known(known) = self else {
+        let Self::Schema(known) = self else {
             return same(left, right);
         };
         match (known.shape(), left, right) {
@@ -90,7 +89,7 @@ impl<'a> Type<'a> {
                 left == right || amounts.0.is_some() && amounts.0 == amounts.1
             }
             (Shape::List { item, .. }, Value::Array(l), Value::Array(r)) => {
-                let item = Self::Known(item);
+                let item = Self::Schema(item);
                 l.len() == r.len() && l.iter().zip(r).all(|(l, r)| item.same(l, r))
             }
             (Shape::Map { value, .. }, Value::Object(l), Value::Object(r)) => {
@@ -103,11 +102,11 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether it is only known from its value.
+    /// Returns true if the type is deduced from the value.
     pub(super) fn is_deduced(self) -> bool {
         match self {
             Self::Deduced => true,
-            Self::Known(known) => matches!(known.shape(), Shape::Any),
+            Self::Schema(known) => matches!(known.shape(), Shape::Any),
         }
     }
 }
@@ -120,14 +119,14 @@ fn deduce<'a>(left: Option<&Value>, right: Option<&Value>) -> Atom<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The type of the member of this name, and whether it is a field of its own and no key of a map.
-    /// One that the schema does not have is what it shows.
+    /// Returns the type of the member `name`, and true if it is a struct field rather than a map
+    /// key. Members that are not in the schema are deduced.
     pub(super) fn get(self, name: &str) -> (Type<'a>, bool) {
         match self {
             Self::Deduced => (Type::Deduced, false),
-            Self::Map(value) => (Type::Known(value), false),
+            Self::Map(value) => (Type::Schema(value), false),
             Self::Object { fields, .. } => match fields.get(name) {
-                Some(field) => (Type::Known(field), true),
+                Some(field) => (Type::Schema(field), true),
                 None => (Type::Deduced, false),
             },
         }
@@ -140,7 +139,7 @@ impl<'a> Members<'a> {
         left.len() == right.len() && left.iter().zip(right).all(same)
     }
 
-    /// Whether a member of this name may be there.
+    /// Returns true if a member `name` is allowed.
     pub(super) fn allows(self, name: &str) -> bool {
         match self {
             Self::Deduced | Self::Map(_) => true,
@@ -150,11 +149,12 @@ impl<'a> Members<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The path element of an item.
+    /// Returns the path element of an item.
     ///
     /// # Errors
-    /// An item of a set that is no scalar, or one without a key that has no default either.
-    pub(super) fn element(self, item: &Value) -> Result<Element, Malformed> {
+    /// Returns an error for a set member that is not a scalar, or an item without a key that has no
+    /// default.
+    pub(super) fn element(self, item: &Value) -> Result<PathElement, Malformed> {
         if self.keys.is_empty() {
             return member_of_set(item);
         }
@@ -178,11 +178,11 @@ impl<'a> Items<'a> {
             keys.push((&**key, value));
         }
         keys.sort_unstable_by_key(|(name, _)| *name);
-        Ok(Element::key(keys.into_iter()))
+        Ok(PathElement::key(keys.into_iter()))
     }
 
     fn default(self, key: &str) -> Option<&'a Value> {
-        let Type::Known(item) = self.item else {
+        let Type::Schema(item) = self.item else {
             return None;
         };
         match item.shape() {
@@ -191,7 +191,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The items by their path elements, in the order in which each comes first.
+    /// Returns the items by path element, in order of first occurrence.
     ///
     /// # Errors
     /// As [`Self::element`].
@@ -217,43 +217,43 @@ impl<'a> Items<'a> {
     }
 }
 
-/// The items of a list by their path elements.
+/// The items of a list by path element.
 pub(super) struct Index<'v> {
-    /// The elements of all items; one that is there twice is here twice.
-    pub(super) order: Vec<Element>,
-    places: HashMap<Element, usize>,
+    /// The elements of all items, including duplicates.
+    pub(super) order: Vec<PathElement>,
+    places: HashMap<PathElement, usize>,
     items: Vec<Vec<&'v Value>>,
 }
 
 impl<'v> Index<'v> {
-    /// The items that this element leads to: more than one are duplicates.
-    pub(super) fn get(&self, element: &Element) -> &[&'v Value] {
+    /// Returns the items with this element; several are duplicates.
+    pub(super) fn get(&self, element: &PathElement) -> &[&'v Value] {
         self.places.get(element).map_or(&[], |at| &self.items[*at])
     }
 }
 
-fn member_of_set(item: &Value) -> Result<Element, Malformed> {
+fn member_of_set(item: &Value) -> Result<PathElement, Malformed> {
     let wrong = match item {
         Value::Object(_) => "associative list without keys has an element that's a map type",
         Value::Array(_) => "not supported: associative list with lists as elements",
         Value::Null => "associative list without keys has an element that's an explicit null",
-        _ => return Ok(Element::value(item)),
+        _ => return Ok(PathElement::value(item)),
     };
     Err(Malformed(wrong.to_owned()))
 }
 
-/// The items, if it is a list; none if it is none.
+/// Returns the items of a list, or an empty slice.
 pub(super) fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The members, if it is an object and has any.
+/// Returns the members of a non-empty object.
 pub(super) fn members(value: Option<&Value>) -> Option<&Map<String, Value>> {
     let members = value.and_then(Value::as_object)?;
     (!members.is_empty()).then_some(members)
 }
 
-/// The members of two objects by their names, in the order of the names.
+/// Returns the members of two objects by name, in order.
 pub(super) fn zip<'v>(
     left: Option<&'v Map<String, Value>>,
     right: Option<&'v Map<String, Value>>,
@@ -273,7 +273,7 @@ pub(super) fn zip<'v>(
     }
 }
 
-/// Whether two values of which no type is known are the same; `1` and `1.0` are.
+/// Returns true if two values without a type are equal; `1` equals `1.0`.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(l), Value::Number(r)) => l == r || canonical(l) == canonical(r),

@@ -1,23 +1,24 @@
-//! Updates: every write but an apply. Who changes a field has it from then on, and nobody else.
+//! Updates: all writes except apply. An update becomes the only manager of each field that it
+//! changes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+use std::collections::hash_map::Entry as MapEntry;
 
 use serde_json::{Map, Value};
 
-use super::blank::blank;
 use super::compare::{Comparison, compare};
-use super::element::Malformed;
 use super::entries::{Entries, Entry, Fields, Manager, Operation};
-use super::set::{Node, Set};
+use super::field_set::{FieldSet, Node};
+use super::path_element::Malformed;
 use super::typed::Type;
-use super::{Scope, Types, Writer};
+use super::zero_object::zero_object;
+use super::{Scope, Types, WriteContext};
 
-/// What nobody manages in any object.
+/// Top-level fields that are never managed.
 const NOT_MANAGED: &[&str] = &["apiVersion", "kind"];
 
-/// And in its metadata.
+/// Metadata fields that are never managed.
 const META_NOT_MANAGED: &[&str] = &[
     "clusterName",
     "creationTimestamp",
@@ -30,26 +31,26 @@ const META_NOT_MANAGED: &[&str] = &[
     "uid",
 ];
 
-/// Writes into `object`, which is about to take the place of `live`, who manages its fields then. The
-/// entries that a client put there count if they can be read, an empty list or one empty entry forget all,
-/// and anything else leaves those of `live`; a write to a subresource cannot change entries but by what it
-/// writes. An object that nobody tracks is not tracked from now on either: only an apply begins that.
+/// Updates the managed fields of `object`, which replaces `live`. Decodable entries from the client
+/// are used; an empty list or one empty entry resets managed fields; anything else keeps those of
+/// `live`. Writes to a subresource ignore entries in the body. An object without managed fields
+/// stays so, because only an apply starts tracking.
 ///
-/// Both objects may be in any version; the changes are those in the version of `by`. A list whose items the
-/// types cannot tell apart leaves the entries as they were.
-pub fn update(live: Option<&Value>, object: &mut Value, by: &Writer, types: &Types) {
-    let given = take_entries(object);
+/// Both objects may be in any version; they are compared in the version of `by`. If a list is
+/// incomparable the entries stay unchanged.
+pub fn update(live: Option<&Value>, object: &mut Value, by: &WriteContext, types: &Types) {
+    let sent = take_entries(object);
     let before = live.and_then(entries_of);
-    let entries = match given {
-        Some(given) if Some(&given) == before => Entries::parse(given),
-        Some(given) if by.subresource.is_none() && is_reset(&given) => Ok(Entries::default()),
-        Some(given) if by.subresource.is_none() => match Entries::parse_all(given) {
+    let entries = match sent {
+        Some(sent) if Some(&sent) == before => Entries::parse(sent),
+        Some(sent) if by.subresource.is_none() && is_reset(&sent) => Ok(Entries::default()),
+        Some(sent) if by.subresource.is_none() => match Entries::parse_all(sent) {
             Ok(entries) if !entries.is_empty() => Ok(entries),
             _ => parse(before),
         },
         _ => parse(before),
     };
-    // Unreadable ones that are stored count as none, as upstream.
+    // Undecodable stored entries count as none, as upstream.
     let entries = entries.unwrap_or_default();
     if entries.is_empty() && live.is_some() {
         return;
@@ -57,7 +58,7 @@ pub fn update(live: Option<&Value>, object: &mut Value, by: &Writer, types: &Typ
     match after(live, object, entries, by, types) {
         Ok(entries) => entries.write_to(object),
         Err(error) => {
-            tracing::debug!(%error, "managed fields are left as they were");
+            tracing::debug!(%error, "leaving managed fields unchanged");
             if let (Some(before), Some(metadata)) = (before, object["metadata"].as_object_mut()) {
                 metadata.insert("managedFields".to_owned(), before.clone());
             }
@@ -69,20 +70,20 @@ fn parse(entries: Option<&Value>) -> Result<Entries, Malformed> {
     entries.map_or_else(|| Ok(Entries::default()), |e| Entries::parse(e.clone()))
 }
 
-/// Why the entries of an object cannot be read, if they cannot.
-pub fn problem(object: &Value) -> Option<String> {
+/// Returns the reason why the entries of an object cannot be decoded, if they cannot.
+pub fn decode_error(object: &Value) -> Option<String> {
     let entries = entries_of(object)?.clone();
     Entries::parse_all(entries)
         .err()
         .map(|error| error.to_string())
 }
 
-/// `metadata.managedFields`, if it is there.
+/// Returns `metadata.managedFields`.
 pub(super) fn entries_of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Removes it.
+/// Removes and returns `metadata.managedFields`.
 pub(super) fn take_entries(object: &mut Value) -> Option<Value> {
     object
         .get_mut("metadata")?
@@ -90,7 +91,7 @@ pub(super) fn take_entries(object: &mut Value) -> Option<Value> {
         .remove("managedFields")
 }
 
-/// Whether a client asks with this that all be forgotten.
+/// Returns true if the client resets managed fields with these entries.
 fn is_reset(entries: &Value) -> bool {
     let is_blank = |value: &Value| value.is_null() || value.as_str() == Some("");
     match entries.as_array().map(Vec::as_slice) {
@@ -100,20 +101,20 @@ fn is_reset(entries: &Value) -> bool {
     }
 }
 
-/// The entries after `live` has become `object`.
+/// Returns the entries after `live` has become `object`.
 fn after(
     live: Option<&Value>,
     object: &Value,
     mut entries: Entries,
-    by: &Writer,
+    by: &WriteContext,
     types: &Types,
 ) -> Result<Entries, Malformed> {
     let ty = type_of(types, by.api_version)?;
     let changes = changes_at((live, object), by.api_version, ty, by, types)?;
     let own = changes.changed();
-    let mut touched = Touched::new(by, types, changes);
+    let mut changed_fields = ChangesByVersion::new(by, types, changes);
     entries.change(
-        |entry| match touched.at(&entry.api_version, live, object)? {
+        |entry| match changed_fields.at(&entry.api_version, live, object)? {
             Some(fields) => entry.fields.subtract(fields).map(|()| true),
             None => Ok(false),
         },
@@ -137,8 +138,8 @@ fn after(
     Ok(entries)
 }
 
-/// Who writes, as the entry names it.
-pub(super) fn manager(by: &Writer, operation: Operation) -> Manager {
+/// Returns the manager of the write.
+pub(super) fn manager(by: &WriteContext, operation: Operation) -> Manager {
     let name = if by.name.is_empty() {
         "unknown"
     } else {
@@ -148,47 +149,49 @@ pub(super) fn manager(by: &Writer, operation: Operation) -> Manager {
 }
 
 /// # Errors
-/// There is no type of that version.
+/// Returns an error if the version has no type.
 pub(super) fn type_of<'a>(types: &Types<'a>, api_version: &str) -> Result<Type<'a>, Malformed> {
-    let known = types.type_of(api_version).map(Type::Known);
-    known.ok_or_else(|| Malformed(format!("no type found for version {api_version:?}")))
+    let type_ref = types.type_of(api_version).map(Type::Schema);
+    type_ref.ok_or_else(|| Malformed(format!("no type found for version {api_version:?}")))
 }
 
-/// The fields in which the states differ, but for what nobody manages and what this write cannot change.
+/// Returns the fields in which the states differ, without unmanaged ones and those that the write
+/// cannot change.
 pub(super) fn changes(
     live: &Value,
     object: &Value,
     ty: Type,
-    by: &Writer,
+    by: &WriteContext,
 ) -> Result<Comparison, Malformed> {
     let mut changes = compare(live, object, ty)?;
     changes.each(|set| restrict(set, by.scope));
     Ok(changes)
 }
 
-/// [`changes`] from `live`, or from nothing, to `object` as one version has them, whose type is `ty`.
+/// Converts `live` and `object` to a version of type `ty` and returns their [`changes`]; without `live`
+/// the changes from a zero object.
 ///
 /// # Errors
-/// An object that cannot be converted; those of [`compare`].
+/// Returns an error for an object that cannot be converted, and those of [`compare`].
 pub(super) fn changes_at(
     (live, object): (Option<&Value>, &Value),
     api_version: &str,
     ty: Type,
-    by: &Writer,
+    by: &WriteContext,
     types: &Types,
 ) -> Result<Comparison, Malformed> {
     let Some(live) = live else {
         let object = convert(types, object, api_version)?;
-        return changes(&blank(ty), &object, ty, by);
+        return changes(&zero_object(ty), &object, ty, by);
     };
     let [live, object] = convert_both(types, [live, object], api_version)?;
     changes(&live, &object, ty, by)
 }
 
-/// One state of the object in another version.
+/// Converts one state of the object to another version.
 ///
 /// # Errors
-/// It cannot be converted.
+/// Returns an error if it cannot be converted.
 pub(super) fn convert<'o>(
     types: &Types,
     object: &'o Value,
@@ -198,10 +201,10 @@ pub(super) fn convert<'o>(
     Ok(converted.pop().unwrap_or(Cow::Borrowed(object)))
 }
 
-/// Two states of the object in another version.
+/// Converts two states of the object to another version.
 ///
 /// # Errors
-/// One of them cannot be converted.
+/// Returns an error if one of them cannot be converted.
 pub(super) fn convert_both<'o>(
     types: &Types,
     objects: [&'o Value; 2],
@@ -213,48 +216,52 @@ pub(super) fn convert_both<'o>(
         .unwrap_or_else(|_| objects.map(Cow::Borrowed)))
 }
 
-/// What others lose, for each version in which there are entries.
-pub(super) struct Touched<'t, 'a> {
-    by: &'t Writer<'t>,
+/// The changed fields in each version that has entries.
+pub(super) struct ChangesByVersion<'t, 'a> {
+    by: &'t WriteContext<'t>,
     types: &'t Types<'a>,
-    known: HashMap<String, Option<Set>>,
+    by_version: HashMap<String, Option<FieldSet>>,
 }
 
-impl<'t, 'a> Touched<'t, 'a> {
-    /// `changes` are those in the version that is written.
-    pub(super) fn new(by: &'t Writer, types: &'t Types<'a>, changes: Comparison) -> Self {
-        let own = (by.api_version.to_owned(), Some(changes.touched()));
-        let known = HashMap::from([own]);
-        Self { by, types, known }
+impl<'t, 'a> ChangesByVersion<'t, 'a> {
+    /// Starts with `changes`, those in the written version.
+    pub(super) fn new(by: &'t WriteContext, types: &'t Types<'a>, changes: Comparison) -> Self {
+        let own = (by.api_version.to_owned(), Some(changes.all()));
+        let by_version = HashMap::from([own]);
+        Self {
+            by,
+            types,
+            by_version,
+        }
     }
 
-    /// The fields in which the states differ, as that version has them; `None` if it is not served.
+    /// Returns the changed fields in a version; `None` if it is not served.
     ///
     /// # Errors
-    /// Those of [`compare`].
+    /// Returns the errors of [`changes_at`].
     pub(super) fn at(
         &mut self,
         api_version: &str,
         live: Option<&Value>,
         object: &Value,
-    ) -> Result<Option<&Set>, Malformed> {
-        let place = match self.known.entry(api_version.to_owned()) {
-            Place::Occupied(known) => return Ok(known.into_mut().as_ref()),
-            Place::Vacant(place) => place,
+    ) -> Result<Option<&FieldSet>, Malformed> {
+        let vacant = match self.by_version.entry(api_version.to_owned()) {
+            MapEntry::Occupied(known) => return Ok(known.into_mut().as_ref()),
+            MapEntry::Vacant(vacant) => vacant,
         };
-        let touched = match self.types.type_of(api_version) {
+        let changed_fields = match self.types.type_of(api_version) {
             None => None,
             Some(known) => {
-                let (states, ty) = ((live, object), Type::Known(known));
-                Some(changes_at(states, api_version, ty, self.by, self.types)?.touched())
+                let (states, ty) = ((live, object), Type::Schema(known));
+                Some(changes_at(states, api_version, ty, self.by, self.types)?.all())
             }
         };
-        Ok(place.insert(touched).as_ref())
+        Ok(vacant.insert(changed_fields).as_ref())
     }
 }
 
-/// Leaves of a set what somebody manages and a write of this scope can change.
-pub(super) fn restrict(set: &mut Set, scope: Scope) {
+/// Retains the fields that are managed and that a write of this scope can change.
+pub(super) fn restrict(set: &mut FieldSet, scope: Scope) {
     set.retain(|node| {
         let name = node.element.field_name().unwrap_or_default();
         match (name, scope) {
@@ -282,12 +289,12 @@ pub(super) fn restrict(set: &mut Set, scope: Scope) {
 
 fn clear(node: &mut Node) {
     node.member = false;
-    node.below = Set::default();
+    node.below = FieldSet::default();
 }
 
-/// Puts the times of `live`'s entries into `object` when they are all in which the objects differ: a
-/// write that changes nothing else is none. For the end of a write, when nobody changes it any more.
-pub fn keep_times(live: &Value, object: &mut Value) {
+/// Restores the times of `live`'s entries in `object` if the objects differ in nothing else, so
+/// that a write without changes is a no-op. Call it last.
+pub fn restore_unchanged_times(live: &Value, object: &mut Value) {
     let (Some(before), Some(after)) = (entries_of(live), entries_of(object)) else {
         return;
     };
@@ -313,7 +320,7 @@ pub fn keep_times(live: &Value, object: &mut Value) {
     }
 }
 
-/// Whether two lists of objects are the same in all members but one.
+/// Returns true if two lists of objects are equal except for one member.
 fn equal_but_for(left: &Value, right: &Value, member: &str) -> bool {
     let (Some(left), Some(right)) = (left.as_array(), right.as_array()) else {
         return false;

@@ -1,5 +1,5 @@
-//! Whether an applied configuration fits its type. What else the object must fulfil is checked where
-//! all writes are.
+//! Validates an applied configuration against its type. Other validation is the same as for all
+//! writes.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::schema::{Scalar, Shape};
 
 use super::typed::{Atom, Items, Members, Type};
 
-/// How many problems are told.
+/// Maximum number of reported problems.
 const PROBLEMS_MAX: usize = 100;
 
-/// What is wrong with `config`, in upstream's words: the path of each problem, and the problem.
+/// Returns the problems of `config` with upstream's messages: a path and the problem each.
 pub(super) fn problems(config: &Value, ty: Type) -> Vec<String> {
     let mut found = Problems::default();
     found.check(config, ty);
@@ -20,7 +20,7 @@ pub(super) fn problems(config: &Value, ty: Type) -> Vec<String> {
 #[derive(Default)]
 struct Problems {
     all: Vec<String>,
-    /// The texts of the path elements on the way.
+    /// The current path.
     path: String,
 }
 
@@ -40,17 +40,17 @@ impl Problems {
     }
 
     fn check(&mut self, value: &Value, ty: Type) {
-        let Type::Known(known) = ty else {
+        let Type::Schema(type_ref) = ty else {
             return;
         };
         if value.is_null() {
             return;
         }
-        match (known.shape(), value) {
+        match (type_ref.shape(), value) {
             (Shape::Any, _) => {}
             (Shape::Scalar(scalar), _) => {
-                if let Some(wanted) = wrong(scalar, value) {
-                    self.add(&format!("expected {wanted}, got {value}"));
+                if let Some(expected) = wrong(scalar, value) {
+                    self.add(&format!("expected {expected}, got {value}"));
                 }
             }
             (Shape::List { item, .. }, Value::Array(items)) => match ty.atom(Some(value), None) {
@@ -58,7 +58,7 @@ impl Problems {
                 _ => {
                     for (at, value) in items.iter().enumerate() {
                         self.below(&format!("[{at}]"), |below| {
-                            below.check(value, Type::Known(item));
+                            below.check(value, Type::Schema(item));
                         });
                     }
                 }
@@ -89,7 +89,7 @@ impl Problems {
         let mut seen = std::collections::HashSet::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             match list.element(item) {
-                // What is wrong below an item that has no path cannot be told.
+                // Problems below an item without a path element cannot be reported.
                 Err(error) => return self.add(&format!("element {at}: {error}")),
                 Ok(element) => {
                     let shown = element.to_string();
@@ -103,9 +103,9 @@ impl Problems {
     }
 }
 
-/// What a scalar should be, if `value` is something else.
+/// Returns the expected type of a scalar if `value` has another one.
 fn wrong(scalar: Scalar, value: &Value) -> Option<&'static str> {
-    let (right, wanted) = match scalar {
+    let (right, expected) = match scalar {
         Scalar::String | Scalar::Bytes | Scalar::Time | Scalar::MicroTime => {
             (value.is_string(), "string")
         }
@@ -117,5 +117,5 @@ fn wrong(scalar: Scalar, value: &Value) -> Option<&'static str> {
             (!value.is_array() && !value.is_object(), "any scalar")
         }
     };
-    (!right).then_some(wanted)
+    (!right).then_some(expected)
 }

@@ -1,21 +1,20 @@
-//! The text that a scrape gets, in Prometheus' own format 0.0.4 or in OpenMetrics 1.0.0. It writes
-//! what it is given, in that order; what there is to tell is not known here.
+//! The text of a scrape, in Prometheus format 0.0.4 or OpenMetrics 1.0.0.
 
 use std::fmt::{Display, Write as _};
 
 use super::value::Histogram;
 
-/// The two text formats, which differ in counters' headers, in bounds and at the end.
+/// The two text formats. They differ in the headers of counters, in bucket bounds and at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus 0.0.4, what the servers of Kubernetes speak.
+    /// Prometheus 0.0.4, the format of Kubernetes' servers.
     Prometheus,
     /// OpenMetrics 1.0.0.
     OpenMetrics,
 }
 
 impl Format {
-    /// Its Content-Type.
+    /// Returns the Content-Type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -24,7 +23,7 @@ impl Format {
     }
 }
 
-/// What a family's values are.
+/// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
@@ -42,17 +41,18 @@ impl Kind {
     }
 }
 
-/// A label and its value.
+/// A label name and its value.
 pub(crate) type Label<'a> = (&'static str, &'a str);
 
-/// A text in the making.
+/// The text being render.
 #[derive(Debug)]
 pub(crate) struct Exposition {
     format: Format,
     text: String,
 }
 
-/// A family in the making: it writes its header before its first sample, and nothing without one.
+/// A family being render. It writes its header before its first sample, and nothing if it has
+/// none.
 #[derive(Debug)]
 pub(crate) struct Family<'a> {
     exposition: &'a mut Exposition,
@@ -71,7 +71,7 @@ impl Exposition {
     }
 
     pub(crate) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &'a str) -> Family<'a> {
-        // OpenMetrics knows counters by this suffix. (One of upstream's gauges has it too.)
+        // OpenMetrics requires this suffix of counters. (One of upstream's gauges has it too.)
         debug_assert!(kind != Kind::Counter || name.ends_with("_total"), "{name}");
         Family {
             exposition: self,
@@ -90,19 +90,18 @@ impl Exposition {
     }
 
     fn push(&mut self, part: impl Display) {
-        write!(self.text, "{part}").expect("a String takes what is written");
+        write!(self.text, "{part}").expect("writing to a String");
     }
 }
 
 impl Family<'_> {
-    /// A counter's or gauge's value.
+    /// Writes the value of a counter or gauge.
     pub(crate) fn value(&mut self, labels: &[&[Label<'_>]], value: impl Display) {
         self.begin();
         self.sample("", labels, None, value);
     }
 
-    /// A histogram; nothing as long as nothing was observed, so that what never happens costs no
-    /// twenty lines in each scrape.
+    /// Writes a histogram; nothing without observations, to save some twenty lines per scrape.
     pub(crate) fn histogram(&mut self, labels: &[&[Label<'_>]], histogram: &Histogram) {
         if histogram.count() == 0 {
             return;
@@ -160,7 +159,7 @@ impl Family<'_> {
     }
 }
 
-/// A label's value as it stands between quotation marks.
+/// A label value, escaped for quotation marks.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -181,13 +180,13 @@ impl Display for Escaped<'_> {
 mod tests {
     use super::*;
 
-    fn written(format: Format) -> String {
+    fn render(format: Format) -> String {
         let mut out = Exposition::new(format);
         let labels: &[Label<'_>] = &[("group", ""), ("resource", "a\"b\\c\nd")];
-        let mut counted = out.family("done_total", Kind::Counter, "What was done.");
+        let mut counted = out.family("done_total", Kind::Counter, "Done.");
         counted.value(&[labels, &[("more", "x")]], 3);
         counted.value(&[], 4);
-        out.family("silent", Kind::Gauge, "Nothing to tell.");
+        out.family("silent", Kind::Gauge, "Empty.");
         let histogram = Histogram::new(&[0.5, 1.0]);
         let mut family = out.family("took_seconds", Kind::Histogram, "How long.");
         family.histogram(&[], &Histogram::new(&[1.0]));
@@ -210,7 +209,7 @@ took_seconds_bucket{group="",le="+Inf"} 1
 took_seconds_sum{group=""} 0.75
 took_seconds_count{group=""} 1
 "#;
-        assert_eq!(written(Format::Prometheus), expected);
+        assert_eq!(render(Format::Prometheus), expected);
     }
 
     #[test]
@@ -228,6 +227,6 @@ took_seconds_sum{group=""} 0.75
 took_seconds_count{group=""} 1
 # EOF
 "#;
-        assert_eq!(written(Format::OpenMetrics), expected);
+        assert_eq!(render(Format::OpenMetrics), expected);
     }
 }

@@ -1,7 +1,6 @@
-//! Metrics, under the names and labels of Kubernetes' API server so that dashboards of it work. A
-//! leaf: the rooms that have something to count hold what they count with, made once for each
-//! resource, and count without a lock or a look-up. State is not mirrored but looked at when somebody
-//! scrapes. Nothing here is global: `server` makes one [`Metrics`] and hands it down.
+//! Metrics with the names and labels of kube-apiserver, so that its dashboards work. Other modules
+//! hold their counters and increment them without locks or lookups; gauges of state are read at
+//! scrape time. `server` creates the one [`Metrics`] and passes it on; there is no global registry.
 //!
 #![doc = include_str!("METRICS.md")]
 
@@ -23,36 +22,35 @@ use parking_lot::Mutex;
 pub use exposition::Format;
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
-    CacheLook, CacheState, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
+    CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
-pub use value::{Counter, Gauge, Held, Histogram};
+pub use value::{Counter, Gauge, GaugeGuard, Histogram};
 pub use work_queue::WorkQueueMetrics;
 
 pub(crate) use exposition::{Exposition, Kind, Label};
-pub(crate) use work_queue::{Work, write as write_work_queues};
+pub(crate) use work_queue::{Processing, write as write_work_queues};
 
 use process::Process;
-use table::Seen;
+use table::ScrapedResource;
 
-/// Upper bounds of the keys on a lease.
+/// Bucket bounds of the number of keys on a lease.
 const LEASE_KEYS: &[f64] = &[10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0];
 
-/// What a server counts.
+/// All metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
     process: Process,
     http: HttpMetrics,
-    /// By group and plural name. They belong to the rooms that count; what nobody holds any more is
-    /// forgotten.
+    /// By group and plural name. The modules that count own them; unowned entries are dropped.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
     storage_bytes: Mutex<Option<u64>>,
-    /// In the order in which their controllers began; as many as there are controllers.
+    /// In the order in which their controllers started; one per controller.
     work_queues: Mutex<Vec<Arc<WorkQueueMetrics>>>,
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Returns metrics without values.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             process: Process::new(),
@@ -64,28 +62,29 @@ impl Metrics {
         })
     }
 
-    /// Those of requests.
+    /// Returns the metrics of requests.
     pub fn http(&self) -> &HttpMetrics {
         &self.http
     }
 
-    /// How many keys shared a lease in the end; for storage that has leases.
+    /// Returns the histogram of keys per lease, for storage with leases.
     pub fn lease_keys(&self) -> Arc<Histogram> {
         self.lease_keys.clone()
     }
 
-    /// Those of the queue of the controller `name`, which are told from now on.
+    /// Returns the metrics of the queue of controller `name`, which are part of scrapes from now
+    /// on.
     pub fn work_queue(&self, name: &'static str) -> Arc<WorkQueueMetrics> {
         let mut queues = self.work_queues.lock();
-        if let Some(known) = queues.iter().find(|queue| queue.name() == name) {
-            return known.clone();
+        if let Some(existing) = queues.iter().find(|queue| queue.name() == name) {
+            return existing.clone();
         }
         let metrics = Arc::new(WorkQueueMetrics::new(name));
         queues.push(metrics.clone());
         metrics
     }
 
-    /// Those of a resource: new ones, unless somebody holds them already.
+    /// Returns the metrics of a resource; shares existing ones.
     pub fn resource(&self, group: &str, resource: &str) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
         let name = (group.to_owned(), resource.to_owned());
@@ -97,20 +96,20 @@ impl Metrics {
         metrics
     }
 
-    /// How large the storage is, to be told in the next scrape; `None` when it did not say.
+    /// Sets the storage size for the next scrape; `None` if unknown.
     pub fn storage_size(&self, bytes: Option<u64>) {
         *self.storage_bytes.lock() = bytes;
     }
 
-    /// All of it, as text.
+    /// Renders all metrics.
     pub fn render(&self, format: Format) -> String {
         let resources: Vec<_> = {
             let mut resources = self.resources.lock();
             resources.retain(|_, metrics| metrics.strong_count() > 0);
             resources.values().filter_map(Weak::upgrade).collect()
         };
-        // Looking at a cache takes locks of its own, so not under ours.
-        let resources: Vec<_> = resources.into_iter().map(Seen::new).collect();
+        // Reading a cache's state takes its locks, so this must not hold `resources`.
+        let resources: Vec<_> = resources.into_iter().map(ScrapedResource::new).collect();
         let mut out = Exposition::new(format);
         for row in table::TABLE {
             table::write(row, &resources, &mut out);
@@ -119,11 +118,11 @@ impl Metrics {
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,
-            "Keys that shared a lease when the next one was taken.",
+            "Number of keys on a lease when the next one was granted.",
         );
         family.histogram(&[], &self.lease_keys);
         if let Some(bytes) = *self.storage_bytes.lock() {
-            let help = "Bytes that the storage takes on its disk.";
+            let help = "Size of the storage on disk in bytes.";
             out.family("apiserver_storage_size_bytes", Kind::Gauge, help)
                 .value(&[&[("storage_cluster_id", "etcd-0")]], bytes);
         }

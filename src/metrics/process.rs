@@ -1,23 +1,23 @@
-//! The process as the kernel sees it, read from `/proc` at each scrape; where there is none, only its
-//! start and its version are told.
+//! Metrics of the process, read from `/proc` at each scrape; only its start time and version on
+//! other systems.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::exposition::{Exposition, Kind};
 
-/// The entry of the kernel's auxiliary vector that holds the clock ticks of a second.
+/// The auxiliary vector entry with the number of clock ticks per second.
 const AT_CLKTCK: u64 = 17;
 
-/// The process that we are.
+/// This process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Seconds since 1970, to the moment at which metrics began.
+    /// The creation time of the metrics, in seconds since 1970.
     started: f64,
 }
 
 impl Process {
-    /// Which began now.
+    /// Returns a process that started now.
     pub(super) fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -25,68 +25,68 @@ impl Process {
         }
     }
 
-    /// Writes what there is to tell.
+    /// Writes the available metrics.
     pub(super) fn write(&self, out: &mut Exposition) {
-        let mut told = |name, kind, help, value: Option<f64>| {
+        let mut sample = |name, kind, help, value: Option<f64>| {
             if let Some(value) = value {
                 out.family(name, kind, help).value(&[], value);
             }
         };
-        told(
+        sample(
             "process_cpu_seconds_total",
             Kind::Counter,
-            "CPU time of the process, in user and in system mode.",
+            "Total user and system CPU time spent in seconds.",
             cpu_seconds(),
         );
-        told(
+        sample(
             "process_max_fds",
             Kind::Gauge,
-            "File descriptors that the process may have open.",
+            "Maximum number of open file descriptors.",
             max_fds(),
         );
-        told(
+        sample(
             "process_open_fds",
             Kind::Gauge,
-            "File descriptors that the process has open.",
-            // Less the one that looks.
+            "Number of open file descriptors.",
+            // Excludes the descriptor of this directory.
             fs::read_dir("/proc/self/fd")
                 .ok()
                 .map(|fds| fds.count().saturating_sub(1) as f64),
         );
-        told(
+        sample(
             "process_resident_memory_bytes",
             Kind::Gauge,
-            "Memory of the process that is resident.",
+            "Resident memory size in bytes.",
             status_bytes("VmRSS:"),
         );
-        told(
+        sample(
             "process_start_time_seconds",
             Kind::Gauge,
-            "When the process started, in seconds since 1970.",
+            "Start time of the process since unix epoch in seconds.",
             Some(self.started),
         );
-        told(
+        sample(
             "process_virtual_memory_bytes",
             Kind::Gauge,
-            "Address space of the process.",
+            "Virtual memory size in bytes.",
             status_bytes("VmSize:"),
         );
-        out.family("watchet_build_info", Kind::Gauge, "The version that runs.")
+        out.family("watchet_build_info", Kind::Gauge, "The running version.")
             .value(&[&[("version", env!("CARGO_PKG_VERSION"))]], 1);
     }
 }
 
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name comes second, in parentheses, and may hold anything; after it the state is
-    // the third field, user and system time are the 14th and 15th.
+    // The program's name is the second field, in parentheses, and may contain anything. After it
+    // the state is the third field; user and system time are the 14th and 15th.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / ticks_per_second()?)
 }
 
-/// What the kernel told the process at its start: pairs of a type and a value, native words.
+/// Reads the auxiliary vector: pairs of a type and a value, native words.
 fn ticks_per_second() -> Option<f64> {
     const WORD: usize = size_of::<usize>();
     let vector = fs::read("/proc/self/auxv").ok()?;
@@ -110,7 +110,7 @@ fn max_fds() -> Option<f64> {
     soft.parse().ok()
 }
 
-/// A line of the process's status, which is in KiB.
+/// Reads a line of `/proc/self/status`, which is in KiB.
 fn status_bytes(name: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -124,8 +124,8 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_kernel_tells() {
-        // Some work, so that there is something to tell.
+    fn values_are_read_from_proc() {
+        // Uses some CPU time.
         let began = std::time::SystemTime::now();
         while began.elapsed().is_ok_and(|t| t.as_millis() < 50) {
             std::hint::spin_loop();

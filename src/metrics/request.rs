@@ -1,5 +1,5 @@
-//! The metrics of requests: how many, how they went and what they took, and what watches were sent.
-//! Labels come from a bounded set: who asks for what is not there makes no new ones.
+//! Metrics of requests and of watch frames. Labels come from a bounded set: requests for unknown
+//! resources create no series.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use parking_lot::Mutex;
 
 use super::exposition::{Exposition, Kind, Label};
 use super::resource::REQUEST_SECONDS;
-use super::value::{Counter, Gauge, Held, Histogram};
+use super::value::{Counter, Gauge, GaugeGuard, Histogram};
 
-/// Upper bounds of a frame's size, in bytes.
+/// Bucket bounds of frame sizes in bytes.
 const FRAME_BYTES: &[f64] = &[
     1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0,
 ];
 
-/// Upper bounds of what an initial state takes, in seconds.
+/// Bucket bounds of the duration of an initial state in seconds.
 const WATCH_LIST_SECONDS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Upper bounds of what a request takes of whom a service level is asked, in seconds.
+/// Bucket bounds of request durations for service level indicators in seconds.
 const LEVEL_SECONDS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
     30.0, 45.0, 60.0,
 ];
 
-/// What part of a resource a request is about.
+/// The `scope` label of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestScope {
-    /// It is not about objects.
+    /// The request is not about objects.
     None,
-    /// One object, also one to be made.
+    /// One object, including a create.
     Resource,
-    /// Those of a namespace.
+    /// The collection of a namespace.
     Namespace,
-    /// All.
+    /// The collection of all namespaces.
     Cluster,
 }
 
@@ -53,69 +53,69 @@ impl RequestScope {
     }
 }
 
-/// What tells requests apart. Each text must be one of a bounded set.
+/// The labels of a request. Each value must be from a bounded set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestLabels {
     /// `GET`, `LIST`, `WATCH`, …
     pub verb: &'static str,
-    /// `All`, or nothing.
+    /// `All`, or empty.
     pub dry_run: &'static str,
-    /// Nothing for the core group.
+    /// Empty for the core group.
     pub group: String,
     /// `v1`
     pub version: String,
-    /// `pods`; nothing when it is not about objects.
+    /// `pods`; empty if the request is not about objects.
     pub resource: String,
-    /// `status`; or the path of what is no resource.
+    /// `status`; the path of a non-resource request.
     pub subresource: String,
-    /// Which part of it.
+    /// The scope of the request.
     pub scope: RequestScope,
-    /// Who answers: `apiserver`; nothing for health checks.
+    /// `apiserver`; empty for health checks.
     pub component: &'static str,
 }
 
-/// The requests with the same labels.
+/// The metrics of requests with the same labels.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    /// From the head to the end of the answer.
+    /// From the request head to the end of the response.
     duration: Histogram,
-    /// How many ended with which code. Bounded by the codes that there are.
+    /// The number of responses per status code; bounded by the number of codes.
     codes: Mutex<BTreeMap<u16, u64>>,
-    /// Those of which nobody asks whether they are dry runs.
+    /// Metrics without the dry-run label.
     kind: Arc<KindMetrics>,
 }
 
 #[derive(Debug)]
 struct KindMetrics {
-    /// The same again under another name, for whoever measures a service level.
+    /// The durations again under the name for service level indicators.
     level: Histogram,
-    /// Clients that left before they got the answer's head.
+    /// Requests whose clients disconnected before the response head.
     aborts: Counter,
-    /// Requests that last, like watches.
+    /// Long-running requests such as watches.
     long_running: Gauge,
 }
 
 impl RequestMetrics {
-    /// One was answered with this code, and its answer took so long to be sent or given up.
+    /// Counts a response with this code and the time until it was sent or dropped.
     pub fn answered(&self, code: u16, elapsed: Duration) {
         *self.codes.lock().entry(code).or_default() += 1;
         self.duration.observe_duration(elapsed);
         self.kind.level.observe_duration(elapsed);
     }
 
-    /// One was given up by its client before there was an answer.
+    /// Counts a request whose client disconnected before the response.
     pub fn aborted(&self) {
         self.kind.aborts.inc();
     }
 
-    /// One goes on until the answer is dropped.
+    /// Counts a long-running request until the guard is dropped.
     #[must_use]
-    pub fn long_running(&self) -> Held {
+    pub fn long_running(&self) -> GaugeGuard {
         self.kind.long_running.hold()
     }
 }
 
-/// The watches of one resource, as they are sent.
+/// The metrics of the watches of one resource.
 #[derive(Debug)]
 pub struct WatchMetrics {
     frame_bytes: Histogram,
@@ -123,12 +123,12 @@ pub struct WatchMetrics {
 }
 
 impl WatchMetrics {
-    /// A frame of this size was sent.
+    /// Counts a frame of this size.
     pub fn sent(&self, bytes: usize) {
         self.frame_bytes.observe(bytes as f64);
     }
 
-    /// The end of an initial state was sent so long after the request came.
+    /// Observes the time from the request to the end of the initial state.
     pub fn initial_state_sent(&self, scope: RequestScope, elapsed: Duration) {
         self.initial_seconds[scope as usize].observe_duration(elapsed);
     }
@@ -137,11 +137,12 @@ impl WatchMetrics {
 /// Group, version and plural name.
 type WatchLabels = (String, String, String);
 
-/// All requests. Families grow with the resources that are asked for, and with nothing else.
+/// The metrics of all requests. The number of series grows only with the number of requested
+/// resources.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     requests: Mutex<BTreeMap<RequestLabels, Arc<RequestMetrics>>>,
-    /// By labels that say nothing of dry runs.
+    /// By labels without `dry_run`.
     kinds: Mutex<BTreeMap<RequestLabels, Arc<KindMetrics>>>,
     watches: Mutex<BTreeMap<WatchLabels, Arc<WatchMetrics>>>,
     /// Reads in progress, other than watches.
@@ -151,11 +152,11 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// The requests with these labels.
+    /// Returns the metrics of requests with these labels.
     pub fn requests(&self, labels: RequestLabels) -> Arc<RequestMetrics> {
         let mut requests = self.requests.lock();
-        if let Some(known) = requests.get(&labels) {
-            return known.clone();
+        if let Some(existing) = requests.get(&labels) {
+            return existing.clone();
         }
         let new = Arc::new(RequestMetrics {
             duration: Histogram::new(REQUEST_SECONDS),
@@ -181,7 +182,7 @@ impl HttpMetrics {
         kind.clone()
     }
 
-    /// The watches of this resource.
+    /// Returns the metrics of this resource's watches.
     pub fn watches(&self, group: &str, version: &str, resource: &str) -> Arc<WatchMetrics> {
         let none = || WatchMetrics {
             frame_bytes: Histogram::new(FRAME_BYTES),
@@ -195,14 +196,14 @@ impl HttpMetrics {
             .clone()
     }
 
-    /// Writes what was counted.
+    /// Writes all metrics.
     pub(super) fn write(&self, out: &mut Exposition) {
-        write_requests(&copied(&self.requests), out);
-        write_kinds(&copied(&self.kinds), out);
+        write_requests(&snapshot(&self.requests), out);
+        write_kinds(&snapshot(&self.kinds), out);
         let mut family = out.family(
             "apiserver_current_inflight_requests",
             Kind::Gauge,
-            "Requests in progress, other than watches.",
+            "Number of requests in progress, without watches.",
         );
         family.value(
             &[&[("request_kind", "mutating")]],
@@ -212,12 +213,12 @@ impl HttpMetrics {
             &[&[("request_kind", "readOnly")]],
             self.reads_in_flight.get(),
         );
-        write_watches(&copied(&self.watches), out);
+        write_watches(&snapshot(&self.watches), out);
     }
 }
 
-/// What is in the map, to be written without holding up who counts.
-fn copied<L: Clone, M>(families: &Mutex<BTreeMap<L, Arc<M>>>) -> Vec<(L, Arc<M>)> {
+/// Copies the map, so that writing does not hold the lock.
+fn snapshot<L: Clone, M>(families: &Mutex<BTreeMap<L, Arc<M>>>) -> Vec<(L, Arc<M>)> {
     let families = families.lock();
     families
         .iter()
@@ -229,7 +230,7 @@ fn write_requests(requests: &[(RequestLabels, Arc<RequestMetrics>)], out: &mut E
     let mut family = out.family(
         "apiserver_request_total",
         Kind::Counter,
-        "Requests, counted when their answers were sent or given up.",
+        "Number of requests, counted when the response was sent or dropped.",
     );
     for (labels, metrics) in requests {
         for (code, count) in &*metrics.codes.lock() {
@@ -240,7 +241,7 @@ fn write_requests(requests: &[(RequestLabels, Arc<RequestMetrics>)], out: &mut E
     let mut family = out.family(
         "apiserver_request_duration_seconds",
         Kind::Histogram,
-        "What requests took until their answers were sent or given up.",
+        "Duration of requests until the response was sent or dropped, in seconds.",
     );
     for (labels, metrics) in requests {
         family.histogram(&[&labels.all()], &metrics.duration);
@@ -251,7 +252,7 @@ fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition
     let mut family = out.family(
         "apiserver_request_sli_duration_seconds",
         Kind::Histogram,
-        "What requests took until their answers were sent or given up, without watches.",
+        "Duration of requests until the response was sent or dropped, in seconds, without watches.",
     );
     for (labels, metrics) in kinds.iter().filter(|(labels, _)| !labels.is_watch()) {
         let component = [("component", labels.component)];
@@ -260,7 +261,7 @@ fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition
     let mut family = out.family(
         "apiserver_request_aborts_total",
         Kind::Counter,
-        "Requests whose clients left before there was an answer.",
+        "Number of requests whose client disconnected before the response.",
     );
     for (labels, metrics) in kinds {
         if metrics.aborts.get() > 0 {
@@ -270,7 +271,7 @@ fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition
     let mut family = out.family(
         "apiserver_longrunning_requests",
         Kind::Gauge,
-        "Watches in progress.",
+        "Number of watches in progress.",
     );
     for (labels, metrics) in kinds.iter().filter(|(labels, _)| labels.is_watch()) {
         let component = [("component", labels.component)];
@@ -280,7 +281,7 @@ fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition
 }
 
 fn write_watches(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Exposition) {
-    fn told((group, version, resource): &WatchLabels) -> [Label<'_>; 3] {
+    fn labels_of((group, version, resource): &WatchLabels) -> [Label<'_>; 3] {
         [
             ("group", group),
             ("version", version),
@@ -290,39 +291,39 @@ fn write_watches(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Exposit
     let mut family = out.family(
         "apiserver_watch_events_total",
         Kind::Counter,
-        "Frames that watches were sent, bookmarks included.",
+        "Number of watch events sent, including bookmarks.",
     );
     for (labels, metrics) in watches {
-        family.value(&[&told(labels)], metrics.frame_bytes.count());
+        family.value(&[&labels_of(labels)], metrics.frame_bytes.count());
     }
     let mut family = out.family(
         "apiserver_watch_events_sizes",
         Kind::Histogram,
-        "Their bytes, before compression.",
+        "Size of sent watch events in bytes, before compression.",
     );
     for (labels, metrics) in watches {
-        family.histogram(&[&told(labels)], &metrics.frame_bytes);
+        family.histogram(&[&labels_of(labels)], &metrics.frame_bytes);
     }
     let mut family = out.family(
         "apiserver_watch_list_duration_seconds",
         Kind::Histogram,
-        "From a request for an initial state to the bookmark that ends it.",
+        "Time from a streaming list request to its initial bookmark, in seconds.",
     );
     for (labels, metrics) in watches {
         for (scope, name) in RequestScope::ALL {
-            let taken = &metrics.initial_seconds[scope as usize];
-            family.histogram(&[&told(labels), &[("scope", name)]], taken);
+            let durations = &metrics.initial_seconds[scope as usize];
+            family.histogram(&[&labels_of(labels), &[("scope", name)]], durations);
         }
     }
 }
 
 impl RequestLabels {
-    /// Whether they are of requests that last.
+    /// Returns true for long-running requests.
     pub fn is_watch(&self) -> bool {
         self.verb == "WATCH"
     }
 
-    /// In upstream's order; the code comes after them.
+    /// Returns the labels in upstream's order; the code follows them.
     fn all(&self) -> [Label<'_>; 8] {
         [
             ("verb", self.verb),

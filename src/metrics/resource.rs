@@ -1,5 +1,5 @@
-//! The metrics of one resource: what its cache and its storage count, and the state of the cache as
-//! it is when somebody looks. Names are not known here; `table` has them.
+//! The metrics of one resource: the counters of its cache and storage, and the state of the cache
+//! at scrape time. `table` has the names.
 
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
@@ -8,41 +8,41 @@ use parking_lot::Mutex;
 
 use super::value::{Counter, Gauge, Histogram};
 
-/// Upper bounds of what a request to storage takes, in seconds.
+/// Bucket bounds of storage request durations in seconds.
 pub(super) const REQUEST_SECONDS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// The same of a wait for the cache, which ends after 3 s.
+/// Bucket bounds of waits for the cache, which end after 3 s.
 const WAIT_SECONDS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0,
 ];
 
-/// The same of an event's way.
+/// Bucket bounds of event dispatch durations.
 const DISPATCH_SECONDS: &[f64] = &[
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 ];
 
-/// The same of a list that fills a cache.
+/// Bucket bounds of the duration of lists that fill a cache.
 const INITIALIZATION_SECONDS: &[f64] = &[
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
 ];
 
-/// What can be asked of storage.
+/// A storage request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// One key.
+    /// Reads one key.
     Get,
-    /// A page.
+    /// Reads a page.
     List,
-    /// A new key.
+    /// Creates a key.
     Create,
-    /// A changed key.
+    /// Updates a key.
     Update,
-    /// A key less.
+    /// Deletes a key.
     Delete,
-    /// The latest revision.
+    /// Reads the latest revision.
     CurrentRevision,
 }
 
@@ -57,7 +57,7 @@ impl Operation {
     ];
 }
 
-/// Who answered a list.
+/// The source of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListSource {
     /// The cache.
@@ -71,25 +71,25 @@ impl ListSource {
         [(Self::Cache, "watchcache"), (Self::Storage, "etcd")];
 }
 
-/// What answering one list took.
+/// The cost of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListCost {
-    /// Objects looked at in the cache, or read from storage.
+    /// Examined objects in the cache, or objects read from storage.
     pub fetched: usize,
-    /// Objects decoded for it and tested; none in the cache, whose objects are decoded.
+    /// Decoded and tested objects; zero for a list from the cache.
     pub evaluated: usize,
-    /// Objects in the answer.
+    /// Returned objects.
     pub returned: usize,
 }
 
-/// A stage of an event's way.
+/// A stage of event dispatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From its arrival to its publication.
+    /// From arrival to publication.
     StorageToCache,
-    /// From there to a watcher that takes it.
+    /// From publication until a watcher reads it.
     CacheToWatcher,
-    /// Both.
+    /// Both stages.
     Total,
 }
 
@@ -101,45 +101,45 @@ impl Stage {
     ];
 }
 
-/// What a cache is like at one moment.
+/// The state of a cache at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CacheLook {
+pub struct CacheStats {
     /// The version of its state.
     pub resource_version: u64,
-    /// Objects in its state.
+    /// The number of objects.
     pub objects: usize,
-    /// Their bytes, as JSON.
+    /// The size of their JSON.
     pub objects_bytes: usize,
-    /// Events that history holds.
+    /// The number of events in history.
     pub history_events: usize,
-    /// Watchers that events are dispatched to; the others read history, or nothing at the moment.
+    /// Watchers in the live set; the others read history.
     pub live_watchers: usize,
     /// Comparisons of the cache with storage.
     pub consistency_checks: ConsistencyChecks,
 }
 
-/// How often the cache was compared with storage, by how that went.
+/// The number of comparisons with storage by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsistencyChecks {
-    /// They were equal.
+    /// Equal.
     pub success: u64,
-    /// They were not.
+    /// Different.
     pub failure: u64,
-    /// They could not be compared.
+    /// The comparison failed.
     pub error: u64,
 }
 
-/// A cache that can be looked at.
+/// A cache whose state is read at scrape time.
 pub trait CacheState: Send + Sync + std::fmt::Debug {
-    /// What it is like now; `None` before it has a state.
-    fn look(&self) -> Option<CacheLook>;
+    /// Returns the current state; `None` before the first list.
+    fn stats(&self) -> Option<CacheStats>;
 }
 
-/// The cache to look at.
+/// The cache of the resource.
 #[derive(Debug)]
 struct Cache {
     state: Mutex<Weak<dyn CacheState>>,
-    /// The lists that it answers from its indexes, by their names.
+    /// The counters of lists from an index, by index name.
     indexed: Vec<(String, ListCounters)>,
 }
 
@@ -160,13 +160,13 @@ impl ListCounters {
     }
 }
 
-/// The values of one resource.
+/// The metrics of one resource.
 #[derive(Debug)]
 pub struct ResourceMetrics {
     pub(super) group: String,
     pub(super) resource: String,
     cache: OnceLock<Cache>,
-    /// Those that are answered from no index.
+    /// Counters of lists that use no index.
     lists: [ListCounters; ListSource::ALL.len()],
     pub(super) list_seconds: Histogram,
     pub(super) consistent_reads: [[Counter; 2]; 2],
@@ -175,34 +175,34 @@ pub struct ResourceMetrics {
     pub(super) dispatch_seconds: [Histogram; Stage::ALL.len()],
     pub(super) request_seconds: [Histogram; Operation::ALL.len()],
     pub(super) request_errors: [Counter; Operation::ALL.len()],
-    /// Lists that could not fill the cache.
+    /// Lists that failed to fill the cache.
     pub initialization_errors: Counter,
-    /// Objects of initial states given to watchers.
+    /// Objects of initial states sent to watchers.
     pub init_events: Counter,
-    /// Events that the cache took in.
+    /// Events that the cache received.
     pub events_received: Counter,
-    /// Events that were dispatched, and progress that was told without one.
+    /// Dispatched events, and progress notifications.
     pub events_dispatched: Counter,
-    /// Watchers that read too slowly for history and were ended.
+    /// Watchers ended because history was trimmed before they had read it.
     pub terminated_watchers: Counter,
-    /// Times that a live watcher went on from history.
+    /// The number of times that live watchers were parked.
     pub parked_watchers: Counter,
     /// Watchers, live or not.
     pub watchers: Gauge,
-    /// Those of one shard.
+    /// Watchers with a shard selector.
     pub sharded_watchers: Gauge,
-    /// Events that were dispatched, but for its shard, to a watcher.
+    /// Events not sent to a watcher because of its shard selector.
     pub filtered_events: Counter,
-    /// Events that storage sent.
+    /// Events received from storage.
     pub storage_events: Counter,
-    /// Times that storage told progress without an event.
+    /// Progress notifications received from storage.
     pub storage_bookmarks: Counter,
-    /// Stored values that are no objects.
+    /// Stored values that could not be decoded.
     pub decode_errors: Counter,
 }
 
 impl ResourceMetrics {
-    /// All zero.
+    /// Returns metrics with the value zero.
     pub(super) fn new(group: &str, resource: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -231,9 +231,9 @@ impl ResourceMetrics {
         }
     }
 
-    /// Says which cache is to be looked at, and what its indexes are called. It is not kept alive. One
-    /// that comes after another takes its place, and counts on where that one ended.
-    pub fn look_at(&self, state: Weak<dyn CacheState>, indexes: Vec<String>) {
+    /// Sets the cache to read at scrape time and the names of its indexes. Keeps a weak reference.
+    /// A new cache replaces the previous one, and its counters continue.
+    pub fn set_cache(&self, state: Weak<dyn CacheState>, indexes: Vec<String>) {
         let counters = |name| (name, ListCounters::default());
         let cache = self.cache.get_or_init(|| Cache {
             state: Mutex::new(state.clone()),
@@ -242,40 +242,40 @@ impl ResourceMetrics {
         *cache.state.lock() = state;
     }
 
-    /// The cache answered a list, from the index of this number if from any.
+    /// Counts a list from the cache and the number of the index that it used.
     pub fn listed_from_cache(&self, cost: ListCost, index: Option<usize>) {
         let indexed = index.and_then(|index| self.cache.get()?.indexed.get(index));
         let unindexed = &self.lists[ListSource::Cache as usize];
         indexed.map_or(unindexed, |(_, lists)| lists).count(cost);
     }
 
-    /// Storage answered a list, in this time.
+    /// Counts a list from storage and its duration.
     pub fn listed_from_storage(&self, cost: ListCost, elapsed: Duration) {
         self.lists[ListSource::Storage as usize].count(cost);
         self.list_seconds.observe_duration(elapsed);
     }
 
-    /// A consistent read was tried on the cache: whether it was answered, and whether storage had to.
+    /// Counts a consistent read: whether it succeeded and whether it fell back to storage.
     pub fn read_consistently(&self, success: bool, fallback: bool) {
         self.consistent_reads[usize::from(success)][usize::from(fallback)].inc();
     }
 
-    /// A read waited for the cache so long.
+    /// Observes the time that a read waited for the cache.
     pub fn waited(&self, elapsed: Duration) {
         self.read_wait_seconds.observe_duration(elapsed);
     }
 
-    /// A list filled the cache, in this time.
+    /// Observes the duration of a list that filled the cache.
     pub fn initialized(&self, elapsed: Duration) {
         self.initialization_seconds.observe_duration(elapsed);
     }
 
-    /// So many events took so long for a stage of their way.
+    /// Observes the duration of a dispatch stage for a number of events.
     pub fn dispatched(&self, stage: Stage, elapsed: Duration, events: usize) {
         self.dispatch_seconds[stage as usize].observe_many(elapsed.as_secs_f64(), events);
     }
 
-    /// A request to storage ended.
+    /// Counts a storage request.
     pub fn requested(&self, operation: Operation, elapsed: Duration, failed: bool) {
         self.request_seconds[operation as usize].observe_duration(elapsed);
         if failed {
@@ -283,7 +283,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// `pods`, `deployments.apps`.
+    /// Returns `pods` or `deployments.apps`.
     pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.resource.clone(),
@@ -291,7 +291,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// The lists that `source` answered, by index; those from no index first.
+    /// Returns the counters of lists from `source` by index; those without an index are first.
     pub(super) fn lists(&self, source: ListSource) -> impl Iterator<Item = (&str, &ListCounters)> {
         let cache = self.cache.get().filter(|_| source == ListSource::Cache);
         let indexed = cache.into_iter().flat_map(|cache| &cache.indexed);
@@ -299,9 +299,9 @@ impl ResourceMetrics {
         std::iter::once(("", &self.lists[source as usize])).chain(indexed)
     }
 
-    /// What the cache is like now, if there is one and it has a state.
-    pub(super) fn look_now(&self) -> Option<CacheLook> {
+    /// Returns the current state of the cache, if it has one.
+    pub(super) fn cache_stats(&self) -> Option<CacheStats> {
         let state = self.cache.get()?.state.lock().upgrade();
-        state?.look()
+        state?.stats()
     }
 }

@@ -1,12 +1,12 @@
-//! Reads a scrape in Prometheus' text format, strictly, for tests: of this crate and, by path, of the
-//! real binary. It panics where a scraper would complain.
+//! Parses a scrape in Prometheus text format, for tests of this crate and of the binary. It panics
+//! on invalid input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A family: its kind and the names of its labels, `le` not among them.
+/// A family: its type and label names, without `le`.
 pub(crate) type Family = (String, BTreeSet<String>);
 
-/// What a scrape told.
+/// A parsed scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape {
     samples: BTreeMap<String, f64>,
@@ -15,7 +15,7 @@ pub(crate) struct Scrape {
 
 impl Scrape {
     pub(crate) fn parse(text: &str) -> Self {
-        let mut told = Self {
+        let mut scrape = Self {
             samples: BTreeMap::new(),
             families: BTreeMap::new(),
         };
@@ -30,13 +30,13 @@ impl Scrape {
                 assert_eq!(name, family, "the type follows the help text");
                 assert!(matches!(kind, "counter" | "gauge" | "histogram"), "{line}");
                 let new = (kind.to_owned(), BTreeSet::new());
-                let known = told.families.insert(name.to_owned(), new);
-                assert_eq!(known, None, "{name} comes twice");
+                let previous = scrape.families.insert(name.to_owned(), new);
+                assert_eq!(previous, None, "{name} comes twice");
             } else {
-                told.sample(&family, line);
+                scrape.sample(&family, line);
             }
         }
-        told
+        scrape
     }
 
     fn sample(&mut self, family: &str, line: &str) {
@@ -61,17 +61,17 @@ impl Scrape {
                 }
             }
         }
-        let known = self.samples.insert(series.to_owned(), value);
-        assert_eq!(known, None, "{series} comes twice");
+        let previous = self.samples.insert(series.to_owned(), value);
+        assert_eq!(previous, None, "{series} comes twice");
     }
 
-    /// The value of one series, written as in the scrape: `name{label="value"}`.
+    /// Returns the value of a series, given as in the scrape: `name{label="value"}`.
     pub(crate) fn get(&self, series: &str) -> Option<f64> {
         self.samples.get(series).copied()
     }
 
-    /// The sum of the series of this name (with `_count` and the like) that bear all of `labels`,
-    /// each written as `label="value"`.
+    /// Returns the sum of the series of this name (including suffixes such as `_count`) that have
+    /// all of `labels`, each given as `label="value"`.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let series = self.samples.iter().filter(|(series, _)| {
             let rest = series.strip_prefix(name);
@@ -84,7 +84,7 @@ impl Scrape {
         series.map(|(_, value)| value).sum()
     }
 
-    /// Every family, by name.
+    /// Returns every family by name.
     pub(crate) fn families(&self) -> &BTreeMap<String, Family> {
         &self.families
     }

@@ -1,4 +1,4 @@
-//! Every metric is recorded and read back from the rendered text.
+//! Tests that record every metric and read it from the rendered text.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::*;
 struct Pods;
 
 impl CacheState for Pods {
-    fn look(&self) -> Option<CacheLook> {
-        Some(CacheLook {
+    fn stats(&self) -> Option<CacheStats> {
+        Some(CacheStats {
             resource_version: 3_000_000_000_000_007,
             objects: 2,
             objects_bytes: 300,
@@ -29,7 +29,7 @@ fn scrape(metrics: &Metrics) -> Scrape {
     Scrape::parse(&metrics.render(Format::Prometheus))
 }
 
-/// Something of everything.
+/// Records a value of every metric.
 fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     let second = Duration::from_secs(1);
     let cost = ListCost {
@@ -93,7 +93,7 @@ fn watch_of_pods() -> RequestLabels {
     }
 }
 
-/// The table of the document: name, kind and labels of each family.
+/// Parses the table in METRICS.md: name, type and labels of each family.
 fn documented() -> BTreeMap<String, scrape::Family> {
     let rows = include_str!("METRICS.md").lines();
     rows.filter(|line| line.starts_with("| `"))
@@ -113,30 +113,31 @@ fn documented() -> BTreeMap<String, scrape::Family> {
 }
 
 #[test]
-fn the_document_tells_of_every_metric_and_of_no_other() {
+fn document_lists_every_metric() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
+    pods.set_cache(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     record(&metrics, &pods);
-    let told = scrape(&metrics);
+    let scrape = scrape(&metrics);
     let document = documented();
     for (name, family) in &document {
-        assert_eq!(told.families().get(name), Some(family), "{name}");
+        assert_eq!(scrape.families().get(name), Some(family), "{name}");
     }
-    let told: Vec<_> = told.families().keys().collect();
-    assert_eq!(told, document.keys().collect::<Vec<_>>());
+    let scrape: Vec<_> = scrape.families().keys().collect();
+    assert_eq!(scrape, document.keys().collect::<Vec<_>>());
 }
 
 #[test]
-fn values_come_out_as_they_went_in() {
+fn scraped_values_equal_the_recorded_ones() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
+    pods.set_cache(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     record(&metrics, &pods);
-    let told = scrape(&metrics);
-    let check = |series: &str, expect: f64| assert_eq!(told.get(series), Some(expect), "{series}");
+    let scrape = scrape(&metrics);
+    let check =
+        |series: &str, expect: f64| assert_eq!(scrape.get(series), Some(expect), "{series}");
     let pods_of = |name: &str| format!("{name}{{group=\"\",resource=\"pods\"}}");
     for name in [
         "apiserver_init_events_total",
@@ -203,14 +204,14 @@ fn values_come_out_as_they_went_in() {
 }
 
 #[test]
-fn gauges_follow_and_a_resource_that_is_gone_is_forgotten() {
+fn gauges_follow_and_dropped_resources_are_removed() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     assert!(Arc::ptr_eq(&pods, &metrics.resource("", "pods")));
     let objects = r#"apiserver_resource_objects{group="",resource="pods"}"#;
     assert_eq!(scrape(&metrics).get(objects), Some(-1.0), "no cache yet");
     let cache: Arc<dyn CacheState> = Arc::new(Pods);
-    pods.look_at(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
+    pods.set_cache(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     assert_eq!(scrape(&metrics).get(objects), Some(2.0));
     let watchers = r#"watchet_watchers{group="",resource="pods"}"#;
     let held = pods.watchers.hold();
@@ -221,7 +222,7 @@ fn gauges_follow_and_a_resource_that_is_gone_is_forgotten() {
     assert_eq!(
         scrape(&metrics).get(objects),
         Some(-1.0),
-        "no cache any more"
+        "the cache was dropped"
     );
     drop(pods);
     assert_eq!(scrape(&metrics).get(objects), None);
@@ -234,14 +235,14 @@ fn gauges_follow_and_a_resource_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn both_formats_tell_the_same() {
+fn both_formats_have_equal_values() {
     let metrics = Metrics::new();
     let pods = metrics.resource("apps", "deployments");
     record(&metrics, &pods);
     let samples = |format| -> Vec<String> {
         let text = metrics.render(format);
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        // The process goes on between the two, and bounds are written differently.
+        // The process metrics change between the two, and bounds are formatted differently.
         let lines = lines.filter(|line| !line.starts_with("process_"));
         lines.map(|line| line.replace(".0\"", "\"")).collect()
     };

@@ -1,4 +1,4 @@
-//! What the queues of controllers are measured by. How a queue works is told by `informer`.
+//! Metrics of the controllers' work queues, which are in `informer`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,113 +10,117 @@ use tokio::time::Instant;
 use super::exposition::{Exposition, Kind};
 use super::value::{Counter, Gauge, Histogram};
 
-/// Upper bounds, in seconds: those of controller-runtime.
+/// Bucket bounds in seconds: those of controller-runtime.
 const SECONDS: &[f64] = &[
     1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0,
 ];
 
-/// Those of one controller's queue.
+/// The metrics of one controller's queue.
 #[derive(Debug)]
 pub struct WorkQueueMetrics {
     name: &'static str,
-    /// Keys that wait to be looked at.
+    /// Keys waiting to be processed.
     pub depth: Gauge,
-    /// Keys that came, without those that were waiting already.
+    /// Added keys, without those that were waiting already.
     pub adds: Counter,
-    /// Keys that come again because what was to be done about them failed, or is not over.
+    /// Keys added again because processing failed or is incomplete.
     pub retries: Counter,
-    waited: Histogram,
-    worked: Histogram,
-    working: Mutex<Working>,
+    queue_seconds: Histogram,
+    work_seconds: Histogram,
+    working: Mutex<InProgress>,
 }
 
-/// The keys that are being looked at.
+/// The keys being processed.
 #[derive(Debug, Default)]
-struct Working {
-    since: BTreeSet<Work>,
+struct InProgress {
+    since: BTreeSet<Processing>,
     number: u64,
 }
 
-/// One look at a key, which began then; the number tells apart those of one moment.
+/// The processing of a key, which started at this time; the number makes it unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Work(Instant, u64);
+pub(crate) struct Processing(Instant, u64);
 
 impl WorkQueueMetrics {
-    /// Nothing counted yet. [`Metrics::work_queue`](super::Metrics::work_queue) makes those that are told.
+    /// Returns metrics without values. [`Metrics::work_queue`](super::Metrics::work_queue) creates
+    /// those that are part of scrapes.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
             depth: Gauge::default(),
             adds: Counter::default(),
             retries: Counter::default(),
-            waited: Histogram::new(SECONDS),
-            worked: Histogram::new(SECONDS),
+            queue_seconds: Histogram::new(SECONDS),
+            work_seconds: Histogram::new(SECONDS),
             working: Mutex::default(),
         }
     }
 
-    /// The queue's name.
+    /// Returns the queue's name.
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// A key that was added at `added` is looked at from now on.
-    pub(crate) fn begin(&self, added: Instant) -> Work {
+    /// Starts the processing of a key that was added at `added`.
+    pub(crate) fn begin(&self, added: Instant) -> Processing {
         let now = Instant::now();
-        self.waited.observe_duration(now - added);
+        self.queue_seconds.observe_duration(now - added);
         let mut working = self.working.lock();
         working.number += 1;
-        let work = Work(now, working.number);
+        let work = Processing(now, working.number);
         working.since.insert(work);
         work
     }
 
-    /// That is over.
-    pub(crate) fn finish(&self, work: Work) {
+    /// Ends the processing of a key.
+    pub(crate) fn finish(&self, work: Processing) {
         self.working.lock().since.remove(&work);
-        self.worked.observe_duration(work.0.elapsed());
+        self.work_seconds.observe_duration(work.0.elapsed());
     }
 
-    /// For how long all keys together have been looked at that are not done, and the first of them.
+    /// Returns the total processing time of unfinished keys, and the longest.
     fn unfinished(&self) -> (Duration, Duration) {
         let (now, working) = (Instant::now(), self.working.lock());
-        let each = working.since.iter().map(|Work(since, _)| now - *since);
+        let each = working
+            .since
+            .iter()
+            .map(|Processing(since, _)| now - *since);
         (each.clone().sum(), each.max().unwrap_or_default())
     }
 }
 
-/// Writes those of all queues.
+/// Writes the metrics of all queues.
 pub(crate) fn write(queues: &[Arc<WorkQueueMetrics>], out: &mut Exposition) {
     type Value = fn(&WorkQueueMetrics) -> f64;
     let families: [(&str, Kind, &str, Value); 5] = [
         (
             "workqueue_adds_total",
             Kind::Counter,
-            "Keys that came to a controller's queue.",
+            "Number of keys added to a controller's queue.",
             |queue| queue.adds.get() as f64,
         ),
         (
             "workqueue_depth",
             Kind::Gauge,
-            "Keys that wait in a controller's queue.",
+            "Number of keys in a controller's queue.",
             |queue| queue.depth.get() as f64,
         ),
         (
             "workqueue_longest_running_processor_seconds",
             Kind::Gauge,
-            "Seconds for which a controller has been looking at the key that takes it longest.",
+            "Seconds for which the longest running processing of a key has been running.",
             |queue| queue.unfinished().1.as_secs_f64(),
         ),
         (
             "workqueue_retries_total",
             Kind::Counter,
-            "Keys that came to a controller's queue again.",
+            "Number of keys added to a controller's queue again.",
             |queue| queue.retries.get() as f64,
         ),
         (
             "workqueue_unfinished_work_seconds",
             Kind::Gauge,
-            "Seconds for which a controller has been looking at keys that are not done, in sum.",
+            "Total seconds of unfinished processing of keys.",
             |queue| queue.unfinished().0.as_secs_f64(),
         ),
     ];
@@ -130,13 +134,13 @@ pub(crate) fn write(queues: &[Arc<WorkQueueMetrics>], out: &mut Exposition) {
     let families: [(&str, &str, Seconds); 2] = [
         (
             "workqueue_queue_duration_seconds",
-            "How long keys waited in a controller's queue.",
-            |queue| &queue.waited,
+            "Time that keys queue_seconds in a controller's queue, in seconds.",
+            |queue| &queue.queue_seconds,
         ),
         (
             "workqueue_work_duration_seconds",
-            "How long a controller looked at keys.",
-            |queue| &queue.worked,
+            "Duration of the processing of keys, in seconds.",
+            |queue| &queue.work_seconds,
         ),
     ];
     for (name, help, seconds) in families {

@@ -1,16 +1,15 @@
-//! The Reflector's back-off as a value: how long to wait after the n-th failure. It sleeps nowhere
-//! itself.
+//! The Reflector's back-off: computes the delay after each failure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After how long without a failure the next one is a first one again (client-go's).
+/// Time without a failure after which the delay is reset (client-go's value).
 pub(super) const RESET_AFTER: Duration = Duration::from_secs(120);
 
-/// Exponential back-off that forgets after a quiet time, with jitter on top of it, also of its longest
-/// wait. The defaults are client-go's reflector: 800 ms, doubling to 30 s, up to as much again in jitter,
-/// reset after 2 minutes.
+/// Exponential back-off with jitter that is reset after a quiet period. The defaults are those of
+/// client-go's reflector: 800 ms, doubling to 30 s, plus up to as much again in jitter, reset after
+/// 2 minutes.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     initial: Duration,
@@ -27,7 +26,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// A back-off from `initial` to `max` (twice that with jitter), which is seeded by the system.
+    /// Returns a back-off from `initial` to `max` (up to twice that with jitter).
     pub fn new(initial: Duration, max: Duration) -> Self {
         Self {
             initial,
@@ -38,18 +37,18 @@ impl Backoff {
         }
     }
 
-    /// The same with jitter from this seed, for a repeatable run.
+    /// Seeds the jitter, for reproducible tests.
     pub fn seeded(mut self, seed: u64) -> Self {
         self.random = fastrand::Rng::with_seed(seed);
         self
     }
 
-    /// What was tried got somewhere: the next failure is a first one again.
+    /// Resets the delay after a success.
     pub fn succeeded(&mut self) {
         self.next = self.initial;
     }
 
-    /// How long to wait after one more failure, at `now`.
+    /// Returns the delay after a failure at `now`.
     pub fn failed(&mut self, now: Instant) -> Duration {
         if self
             .last_failure
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_to_the_cap_with_jitter_and_forgets_after_quiet_or_success() {
+    fn doubles_to_the_maximum_and_resets() {
         let mut backoff = Backoff::default().seeded(1);
         let start = Instant::now();
         for base in [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000] {

@@ -1,15 +1,15 @@
-//! `Indexer`: the objects of a collection by key and, for each index, by value. Its maps are persistent:
-//! a clone takes no time and shares what does not change, so that a state can be kept, or read for long,
-//! while the next one is made. It has no lock and no name for an index: those are its owner's.
+//! `Indexer`: the objects of a collection by key and by the values of indexes. Its maps are
+//! persistent: a clone is cheap and shares structure, so a state can be retained or read while the
+//! next one is built. It has no lock; indexes are identified by number.
 //!
 //! # Definitions
 //!
-//! - An *index* finds the values of an object by its [`IndexFunc`]: one, several, or none.
+//! - An *index* maps an object to values by its [`IndexFunc`]: one, several, or none.
 //!
 //! # Invariants
 //!
-//! 1. An object is in an index under each of its values, and under no other.
-//! 2. No value without objects is kept.
+//! 1. An index has an object under each of the object's values and under no other.
+//! 2. An index has no value without objects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,37 +20,37 @@ use imbl::OrdMap;
 
 use crate::api::ObjectKey;
 
-/// Objects by key, in key order.
+/// Objects in key order.
 pub type ObjectMap<T> = OrdMap<ObjectKey, Arc<T>>;
 
-/// How an index finds the values of an object. It has to find the same ones each time.
+/// The function of an index. It must be deterministic.
 pub trait IndexFunc<T> {
     /// The values of one object.
     type Values<'a>: AsRef<[Self::Value<'a>]>
     where
         Self: 'a,
         T: 'a;
-    /// One of them.
+    /// One value.
     type Value<'a>: AsRef<str>
     where
         Self: 'a,
         T: 'a;
 
-    /// The values of `object`.
+    /// Returns the values of `object`.
     fn values<'a>(&'a self, object: &'a T) -> Self::Values<'a>;
 }
 
-/// Objects by key and by the values of each index, of which one is called by its number.
+/// Objects by key and by the values of each index. The number of an index identifies it.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use watchet::api::ObjectKey;
 /// use watchet::reflector::{IndexFunc, Indexer};
 ///
-/// /// Words by their letters.
+/// Strings by their characters.
 /// #[derive(Clone)]
-/// struct Letters;
-/// impl IndexFunc<String> for Letters {
+/// struct ByCharacter;
+/// impl IndexFunc<String> for ByCharacter {
 ///     type Values<'a> = Vec<String>;
 ///     type Value<'a> = String;
 ///     fn values(&self, word: &String) -> Vec<String> {
@@ -58,13 +58,13 @@ pub trait IndexFunc<T> {
 ///     }
 /// }
 ///
-/// let mut words = Indexer::new([Letters], Default::default());
-/// words.insert(&ObjectKey::from("1"), &Arc::new("ab".to_owned()));
-/// words.insert(&ObjectKey::from("2"), &Arc::new("bc".to_owned()));
-/// assert_eq!(words.by_index(0, "b").unwrap().len(), 2);
-/// let before = words.clone();
-/// words.remove("1");
-/// assert!(words.by_index(0, "a").is_none());
+/// let mut strings = Indexer::new([ByCharacter], Default::default());
+/// strings.insert(&ObjectKey::from("1"), &Arc::new("ab".to_owned()));
+/// strings.insert(&ObjectKey::from("2"), &Arc::new("bc".to_owned()));
+/// assert_eq!(strings.by_index(0, "b").unwrap().len(), 2);
+/// let before = strings.clone();
+/// strings.remove("1");
+/// assert!(strings.by_index(0, "a").is_none());
 /// assert_eq!(before.by_index(0, "a").unwrap().len(), 1);
 /// ```
 pub struct Indexer<T, F> {
@@ -79,7 +79,7 @@ struct Index<T, F> {
 
 impl<T, F: IndexFunc<T>> Index<T, F> {
     fn new(func: F, objects: &ObjectMap<T>) -> Self {
-        // Grouped first: to find a small map in a large one costs more than to fill it.
+        // Grouped first: filling a small map is cheaper than finding it in a large one.
         let mut groups: HashMap<Arc<str>, ObjectMap<T>, RandomState> = HashMap::default();
         for (key, object) in objects {
             for value in func.values(object).as_ref() {
@@ -99,7 +99,8 @@ impl<T, F: IndexFunc<T>> Index<T, F> {
         }
     }
 
-    /// One object changed, came or went. Values that it keeps are not left and entered again.
+    /// Updates the index for an object that changed, was added or removed. Unchanged values are not
+    /// touched.
     fn changed(&mut self, key: &ObjectKey, before: Option<&Arc<T>>, now: Option<&Arc<T>>) {
         let values = now.map(|now| self.func.values(now));
         let values = values.as_ref().map_or(&[][..], AsRef::as_ref);
@@ -131,7 +132,7 @@ impl<T, F: IndexFunc<T>> Index<T, F> {
 }
 
 impl<T, F: IndexFunc<T>> Indexer<T, F> {
-    /// These objects, with an index by each of these functions.
+    /// Returns an indexer of these objects with an index per function.
     pub fn new(funcs: impl IntoIterator<Item = F>, objects: ObjectMap<T>) -> Self {
         let index = |func| Index::new(func, &objects);
         Self {
@@ -140,18 +141,18 @@ impl<T, F: IndexFunc<T>> Indexer<T, F> {
         }
     }
 
-    /// Adds an index, into which the objects are taken that there are.
+    /// Adds an index of the current objects.
     pub fn add_index(&mut self, func: F) {
         self.indexes.push(Index::new(func, &self.objects));
     }
 
-    /// The objects are now exactly these; the indexes are built anew.
+    /// Replaces all objects and rebuilds the indexes.
     pub fn replace(&mut self, objects: ObjectMap<T>) {
         let funcs = std::mem::take(&mut self.indexes);
         *self = Self::new(funcs.into_iter().map(|index| index.func), objects);
     }
 
-    /// Puts an object in the place of the one with its key, which is returned.
+    /// Inserts an object and returns the one that it replaces.
     pub fn insert(&mut self, key: &ObjectKey, object: &Arc<T>) -> Option<Arc<T>> {
         let before = self.objects.insert(key.clone(), object.clone());
         for index in &mut self.indexes {
@@ -160,7 +161,7 @@ impl<T, F: IndexFunc<T>> Indexer<T, F> {
         before
     }
 
-    /// Takes an object out.
+    /// Removes and returns an object.
     pub fn remove(&mut self, key: &str) -> Option<Arc<T>> {
         let (key, before) = self.objects.remove_with_key(key)?;
         for index in &mut self.indexes {
@@ -169,28 +170,28 @@ impl<T, F: IndexFunc<T>> Indexer<T, F> {
         Some(before)
     }
 
-    /// The objects by key.
+    /// Returns the objects by key.
     pub fn objects(&self) -> &ObjectMap<T> {
         &self.objects
     }
 
-    /// The functions of the indexes, by number.
+    /// Returns the functions of the indexes, by number.
     pub fn funcs(&self) -> impl ExactSizeIterator<Item = &F> {
         self.indexes.iter().map(|index| &index.func)
     }
 
-    /// The objects that have a value in an index; `None` when there are none.
+    /// Returns the objects with a value in an index; `None` if there are none.
     ///
     /// # Panics
-    /// When there is no such index.
+    /// Panics if the index does not exist.
     pub fn by_index(&self, index: usize, value: &str) -> Option<&ObjectMap<T>> {
         self.indexes[index].by_value.get(value)
     }
 
-    /// The values of an index, in order, each with the objects that have it.
+    /// Returns the values of an index, in order, each with its objects.
     ///
     /// # Panics
-    /// When there is no such index.
+    /// Panics if the index does not exist.
     pub fn values(&self, index: usize) -> impl Iterator<Item = (&Arc<str>, &ObjectMap<T>)> {
         self.indexes[index].by_value.iter()
     }

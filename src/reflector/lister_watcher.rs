@@ -1,5 +1,4 @@
-//! `ListerWatcher`: where a Reflector's objects come from. The server's is storage, the informer's
-//! is HTTP; both tell their failures in the same few words.
+//! `ListerWatcher`: the source of a Reflector. On the server it is storage, in the informer HTTP.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use futures_util::Stream;
 
 use crate::api::ResourceVersion;
 
-/// A whole collection as it was at one version.
+/// A collection at one version.
 #[derive(Debug, Clone)]
 pub struct Listing<T> {
     /// The objects, in key order.
@@ -19,51 +18,51 @@ pub struct Listing<T> {
     pub at: ResourceVersion,
 }
 
-/// One change of a collection. The object is its new state; for `Deleted` its last one, at the
+/// A change of a collection. The object is its new state; for `Deleted` the last one, at the
 /// version of the deletion.
 #[derive(Debug, Clone)]
 pub enum Change<T> {
-    /// It is new.
+    /// The object was created.
     Added(Arc<T>),
-    /// It changed.
+    /// The object changed.
     Modified(Arc<T>),
-    /// It is gone.
+    /// The object was deleted.
     Deleted(Arc<T>),
 }
 
-/// Changes in order, and how far they take the collection. No changes: only the version moved (a
-/// bookmark).
+/// Changes in order, and the version that they lead to. A batch without changes only advances the
+/// version (a bookmark).
 #[derive(Debug, Clone)]
 pub struct ChangeBatch<T> {
     /// The changes.
     pub changes: Vec<Change<T>>,
-    /// Every change up to and including this version has been told.
+    /// All changes up to and including this version have been sent.
     pub at: ResourceVersion,
 }
 
-/// Why a source could not list or watch.
+/// The error of a list or watch.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SourceError {
-    /// The version asked for is no longer in the source's history: list again.
+    /// The requested version is no longer in the source's history: list again.
     #[error("resource version {at} is too old: {detail}")]
     Expired {
         /// The version.
         at: ResourceVersion,
-        /// The source's words.
+        /// The source's message.
         detail: String,
     },
-    /// The source cannot be reached or wants to be left alone for a while: try the same again.
+    /// The source cannot be reached or asks for a delay: retry.
     #[error("source unavailable: {detail}")]
     Unavailable {
-        /// The source's words.
+        /// The source's message.
         detail: String,
-        /// How long it wants to be left alone, if it said.
+        /// The delay that the source asks for, if any.
         retry_after: Option<Duration>,
     },
-    /// What it sent cannot be understood: list again, after a pause, and again until that can be.
-    #[error("source sent what cannot be read: {detail}")]
+    /// The source sent data that cannot be decoded: list again, with pauses, until that succeeds.
+    #[error("source sent undecodable data: {detail}")]
     Undecodable {
-        /// What.
+        /// The decoding error.
         detail: String,
     },
 }
@@ -71,16 +70,16 @@ pub enum SourceError {
 /// The stream of an open watch.
 pub type ChangeStream<T> = Pin<Box<dyn Stream<Item = Result<ChangeBatch<T>, SourceError>> + Send>>;
 
-/// A source of one collection.
+/// The source of a collection.
 pub trait ListerWatcher: Send + 'static {
-    /// What the collection holds.
+    /// The type of the objects.
     type Object: Send + Sync + 'static;
 
-    /// The whole collection, now.
+    /// Lists the collection.
     fn list(&mut self) -> impl Future<Output = Result<Listing<Self::Object>, SourceError>> + Send;
 
-    /// The changes after `after`. The stream ends without an error when the source ends it in good
-    /// order; the next watch goes on from the last version.
+    /// Watches the changes after `after`. The stream ends without an error if the source ends it
+    /// regularly; the next watch continues from the last version.
     fn watch(
         &mut self,
         after: ResourceVersion,

@@ -1,6 +1,5 @@
-//! The shared heart of server and informer: a `Reflector` lists and watches a source and keeps a
-//! store equal to it; an `Indexer` holds objects by key and by value. Neither knows where objects come
-//! from or what is done with them.
+//! The part shared by the server and the informer: `Reflector` lists and watches a source and
+//! updates a store; `Indexer` holds objects by key and by indexed values.
 
 mod backoff;
 mod indexer;

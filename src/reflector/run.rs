@@ -1,5 +1,5 @@
-//! The Reflector's loop: list, watch, resume, and list again when the source's history is gone. It
-//! is the only writer of its store, which it owns.
+//! The Reflector's loop: list, watch, resume, and list again when the source's history is
+//! compacted. It owns its store and is its only writer.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use super::backoff::RESET_AFTER;
 use super::{Backoff, ChangeBatch, ListerWatcher, SourceError};
 use crate::api::ResourceVersion;
 
-/// A watch that ends sooner than this without a change counts as a failure, so that a source which
-/// refuses politely is not asked in a tight loop (client-go's "very short watch").
+/// A watch that ends sooner than this without a change counts as a failure, so that a source that
+/// closes watches immediately is not called in a tight loop (client-go's "very short watch").
 pub const SHORT_WATCH: Duration = Duration::from_secs(1);
 
-/// What a Reflector keeps equal to its source. One writer by construction: `&mut self`.
+/// The target of a Reflector. `&mut self` ensures a single writer.
 pub trait ReflectorStore: Send + 'static {
-    /// What it holds.
+    /// The type of the objects.
     type Object: Send + Sync + 'static;
 
-    /// The collection is now exactly `objects`, as of `at`.
+    /// Replaces the collection with exactly `objects`, as of `at`.
     fn replace(
         &mut self,
         objects: Vec<Arc<Self::Object>>,
         at: ResourceVersion,
     ) -> impl Future<Output = ()> + Send;
 
-    /// The source is watched again, from where it was left. What happened meanwhile follows.
+    /// Reports that the watch is open again at its last version; missed changes follow.
     fn watching(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// These changes happened, in order. A batch without changes only moves the version.
+    /// Applies changes in order. A batch without changes only advances the version.
     fn apply(&mut self, batch: ChangeBatch<Self::Object>) -> impl Future<Output = ()> + Send;
 
-    /// The source cannot be followed right now; the Reflector goes on trying.
+    /// Reports that the source cannot be followed; the Reflector retries.
     fn failed(&mut self, error: &SourceError) -> impl Future<Output = ()> + Send;
 }
 
@@ -59,9 +59,9 @@ pub trait ReflectorStore: Send + 'static {
 ///     }
 /// }
 ///
-/// /// A store that tells when it was filled.
-/// struct Told(Option<tokio::sync::oneshot::Sender<Vec<Arc<String>>>>);
-/// impl ReflectorStore for Told {
+/// A store that sends its first content.
+/// struct Notify(Option<tokio::sync::oneshot::Sender<Vec<Arc<String>>>>);
+/// impl ReflectorStore for Notify {
 ///     type Object = String;
 ///     async fn replace(&mut self, objects: Vec<Arc<String>>, _: ResourceVersion) {
 ///         self.0.take().unwrap().send(objects).unwrap();
@@ -74,12 +74,12 @@ pub trait ReflectorStore: Send + 'static {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let (send, receive) = tokio::sync::oneshot::channel();
 /// let stop = tokio_util::sync::CancellationToken::new();
-/// let run = Reflector::new(Constant, Told(Some(send)), Backoff::default()).run(stop.clone());
-/// let told = async {
+/// let run = Reflector::new(Constant, Notify(Some(send)), Backoff::default()).run(stop.clone());
+/// let received = async {
 ///     assert_eq!(receive.await.unwrap(), [Arc::new("a".to_owned())]);
 ///     stop.cancel();
 /// };
-/// tokio::join!(run, told);
+/// tokio::join!(run, received);
 /// # }
 /// ```
 #[derive(Debug)]
@@ -87,11 +87,11 @@ pub struct Reflector<L, S> {
     source: L,
     store: S,
     backoff: Backoff,
-    /// When the source said last that it had forgotten what followed.
+    /// When the last watch expired.
     expired: Option<Instant>,
 }
 
-/// What the Reflector does next.
+/// The next step of the Reflector.
 ///
 /// ```text
 ///          list ok                    ended, unavailable
@@ -107,7 +107,7 @@ enum State {
 }
 
 impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
-    /// A Reflector from `source` into `store` that waits by `backoff` after failures.
+    /// Returns a Reflector from `source` into `store` that delays retries by `backoff`.
     pub fn new(source: L, store: S, backoff: Backoff) -> Self {
         Self {
             source,
@@ -117,11 +117,11 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         }
     }
 
-    /// Follows the source until `stop`, also in the middle of a list.
+    /// Follows the source until `stop`, which also interrupts a list.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut state = State::List;
         loop {
-            // Biased: stopping comes before any more work.
+            // Biased: cancellation comes before more work.
             let (next, pause) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -136,7 +136,7 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         }
     }
 
-    /// One list or one watch; says what comes next and after which pause.
+    /// Lists or watches once; returns the next state and the delay before it.
     async fn step(&mut self, state: State) -> (State, Duration) {
         match state {
             State::List => match self.source.list().await {
@@ -152,7 +152,8 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                 let useless = reached == after && started.elapsed() < SHORT_WATCH;
                 let lost = matches!(end, Ok(()) | Err(SourceError::Unavailable { .. }));
                 if reached > after && lost {
-                    // It worked until it was lost: what follows should be back soon.
+                    // The watch made progress before it failed, so the source is likely to recover
+                    // soon.
                     self.backoff.succeeded();
                 }
                 match end {
@@ -165,8 +166,9 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                     Err(error @ SourceError::Expired { .. }) => {
                         (State::List, self.expired(&error).await)
                     }
-                    // The same watch would meet the same again, also when it has long been mended; a
-                    // list shows what there is now. It is dear, so the pause comes in any case.
+                    // Resuming would meet the same value again, even if it has been repaired; a
+                    // list returns the current state. Lists are expensive, so there is always a
+                    // delay.
                     Err(error @ SourceError::Undecodable { .. }) => {
                         (State::List, self.failed(&error).await)
                     }
@@ -178,7 +180,7 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         }
     }
 
-    /// Applies one watch from beginning to end; returns how far it came.
+    /// Applies one watch until it ends; returns the last version.
     async fn watch(
         &mut self,
         after: ResourceVersion,
@@ -192,7 +194,7 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         while let Some(batch) = stream.next().await {
             match batch {
                 Ok(batch) if batch.at < reached => {
-                    let detail = format!("the source went back from it to {}", batch.at);
+                    let detail = format!("the source went back to {}", batch.at);
                     return (
                         reached,
                         Err(SourceError::Expired {
@@ -211,9 +213,9 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         (reached, Ok(()))
     }
 
-    /// The pause before the list that an expired watch asks for. One is nothing that is wrong, and
-    /// ends at once what the store cannot know; a source that says it again and again, also after changes,
-    /// would be listed without end.
+    /// Returns the delay before the list after an expired watch. A single expiry is not an error
+    /// and is followed by an immediate list; a source whose watches expire repeatedly, even after
+    /// changes, would otherwise be listed in a loop.
     async fn expired(&mut self, error: &SourceError) -> Duration {
         let now = Instant::now();
         let before = self.expired.replace(now);

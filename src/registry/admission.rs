@@ -111,7 +111,7 @@ impl Registry {
             return scale::applied(target, &object, &changed);
         }
         let mut changed = conversion::to_storage(self.types(), &target.resource, changed);
-        if let Some(problem) = managed::problem(&changed) {
+        if let Some(problem) = managed::decode_error(&changed) {
             let entries = object["metadata"]["managedFields"].clone();
             metadata::put_managed_fields(entries, &mut changed);
             question.warnings.add(format!(

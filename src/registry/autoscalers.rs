@@ -68,7 +68,7 @@ pub(super) fn to_storage(types: &Arc<Types>, object: Value) -> Value {
         .expect("the types have autoscalers");
     convert(object, |part, member, value| {
         let mut read = kind.conform(&json!({part: {member: value}}));
-        match read.misfit {
+        match read.type_error {
             None => read.value[part][member].take(),
             Some(_) => Value::Null,
         }

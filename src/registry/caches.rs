@@ -126,7 +126,7 @@ impl Registry {
             columns: owner.columns.clone(),
             triggers: owner.triggers.clone(),
             metrics: store.metrics().clone(),
-            reading: versions.clone().map(|versions| versions as _),
+            transform: versions.clone().map(|versions| versions as _),
         };
         let tasks = self.tasks.child();
         let name = cached.name.clone();

@@ -13,7 +13,7 @@ use super::writing::Writing;
 use super::{ApiError, Registry, Resource, conversion, metadata, strategy};
 use crate::api::StatusCause;
 use crate::cacher::ReadError;
-use crate::managed::{self, ApplyError, Scope, Versions, Writer};
+use crate::managed::{self, ApplyError, Scope, Versions, WriteContext};
 use crate::schema::{KindType, TypeRef};
 
 impl Writing<'_> {
@@ -107,10 +107,10 @@ impl Writing<'_> {
         ))
     }
 
-    fn writer<'w>(&'w self, api_version: &'w str) -> Writer<'w> {
+    fn writer<'w>(&'w self, api_version: &'w str) -> WriteContext<'w> {
         let resource = &self.target.resource;
         let subresource = self.target.subresource.as_deref();
-        Writer {
+        WriteContext {
             name: &self.options.field_manager,
             api_version,
             subresource,

@@ -73,10 +73,10 @@ fn typed(
     }
     if resource.custom.is_some() {
         let metadata = KindType::metadata(registry.types());
-        let misfit = |value| metadata.conform(value).misfit;
+        let type_error = |value| metadata.conform(value).type_error;
         object
             .get("metadata")
-            .and_then(misfit)
+            .and_then(type_error)
             .map_or(Ok(()), Err)?;
     }
     let Some(kind) = registry.kind_type(&resource) else {
@@ -86,8 +86,8 @@ fn typed(
         return Err(problem);
     }
     let decoded = kind.conform(object);
-    if let Some(misfit) = decoded.misfit {
-        return Err(misfit);
+    if let Some(type_error) = decoded.type_error {
+        return Err(type_error);
     }
     *object = decoded.value;
     Ok(decoded.mistakes)

@@ -241,7 +241,7 @@ impl<'a> Writing<'a> {
         }
         // Of this generation.
         registry.check_types(resource, subresource, &mut object);
-        managed::keep_times(&current.value, &mut object);
+        managed::restore_unchanged_times(&current.value, &mut object);
         if let Err(refusal) = self.admit(Operation::Update, &object, Some(current)).await {
             self.withdraw(Some(current), &object, &refusal).await;
             return Err(refusal);

@@ -1,5 +1,5 @@
-//! The arena of the built-in types, read from the tables of this room. What the tables say is not checked
-//! here: a test reads every word of them.
+//! The types of the built-in kinds, parsed from the tables of this module. A test validates the
+//! tables.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use super::types::{Field, ListRule, Node, NodeId, ObjectId, ObjectType, Rule, Sc
 const TYPES: &str = include_str!("types.txt");
 const FACTS: &str = include_str!("facts.txt");
 
-/// The first word of a message's name, and the group that it stands for; the core group has none.
+/// Maps the first segment of a message's name to its API group; the core group is empty.
 const GROUPS: &[(&str, &str)] = &[
     ("admissionregistration", "admissionregistration.k8s.io"),
     ("apiextensions", "apiextensions.k8s.io"),
@@ -37,15 +37,16 @@ const GROUPS: &[(&str, &str)] = &[
 ];
 
 impl Types {
-    /// Those of every built-in kind, read from the tables: some milliseconds and some hundred kilobytes,
-    /// so whoever starts a server makes them once.
+    /// Parses the types of every built-in kind: takes some milliseconds and some hundred kilobytes,
+    /// so call it once per server.
     pub fn builtins() -> Arc<Self> {
         let mut builder = Builder::default();
         let names = TYPES.lines().map(|line| split(line).0).enumerate();
         builder.types.by_name = names
             .map(|(at, name)| (Cow::Borrowed(name), ObjectId(at as u32)))
             .collect();
-        // The first nodes are the messages themselves, in their order: a kind's root is found by that.
+        // The first nodes are the messages themselves, in order: a kind's root is found by its
+        // position.
         for object in 0..builder.types.by_name.len() as u32 {
             let object = ObjectId(object);
             builder.node(Node::Object {
@@ -63,7 +64,7 @@ impl Types {
         Arc::new(types)
     }
 
-    /// Every kind, with its apiVersion; without those that every group has.
+    /// Returns every kind with its apiVersion, except those that are part of every group.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (String, &str, ObjectId)> {
         let kinds = self.by_name.iter().filter(|(_, object)| {
             let mut fields = self.object_fields(**object).iter();
@@ -73,7 +74,7 @@ impl Types {
         kinds.filter_map(|(name, object)| {
             let (word, rest) = name.split_once('.')?;
             let (version, kind) = rest.split_once('.')?;
-            let (_, group) = GROUPS.iter().find(|(known, _)| *known == word)?;
+            let (_, group) = GROUPS.iter().find(|(prefix, _)| *prefix == word)?;
             let api_version = match group.is_empty() {
                 true => version.to_owned(),
                 false => format!("{group}/{version}"),
@@ -82,7 +83,7 @@ impl Types {
         })
     }
 
-    /// The message of a kind; those that every group has are of none.
+    /// Returns the message of a kind, except for kinds that are part of every group.
     pub(crate) fn object_of(&self, api_version: &str, kind: &str) -> Option<ObjectId> {
         if let "DeleteOptions" | "Status" = kind {
             return self.by_name.get(&*format!("meta.v1.{kind}")).copied();
@@ -107,7 +108,7 @@ struct Facts {
     fields: HashMap<&'static str, FieldFacts>,
 }
 
-/// What is known of one field.
+/// The facts of one field.
 #[derive(Default)]
 struct FieldFacts {
     list: Option<ListFact>,
@@ -128,8 +129,8 @@ impl Facts {
             match (word, word.split_once(':')) {
                 ("!kind", _) => facts.kind = true,
                 ("!atomic", _) => facts.atomic = true,
-                (_, Some((field, told))) => {
-                    facts.fields.insert(field, FieldFacts::read(told));
+                (_, Some((field, fact))) => {
+                    facts.fields.insert(field, FieldFacts::read(fact));
                 }
                 _ => {}
             }
@@ -139,9 +140,9 @@ impl Facts {
 }
 
 impl FieldFacts {
-    fn read(told: &'static str) -> Self {
+    fn read(fact: &'static str) -> Self {
         let mut facts = Self::default();
-        for fact in told.split(';') {
+        for fact in fact.split(';') {
             match fact.split_once('=').unwrap_or((fact, "")) {
                 ("set", _) => facts.list = Some(ListFact::Set),
                 ("map", keys) => {
@@ -162,17 +163,17 @@ impl FieldFacts {
     }
 }
 
-/// An arena in the making: equal types are one.
+/// Builds a `Types`; equal types share a node.
 #[derive(Default)]
 pub(super) struct Builder {
     pub(super) types: Types,
-    known: HashMap<Node, NodeId>,
+    ids: HashMap<Node, NodeId>,
 }
 
 impl Builder {
     pub(super) fn node(&mut self, node: Node) -> NodeId {
         let nodes = &mut self.types.nodes;
-        *self.known.entry(node).or_insert_with(|| {
+        *self.ids.entry(node).or_insert_with(|| {
             nodes.push(node);
             NodeId(nodes.len() as u32 - 1)
         })
@@ -182,16 +183,16 @@ impl Builder {
         place(&mut self.types.keys, keys)
     }
 
-    /// Adds the message of one line.
+    /// Adds the message of a line.
     fn add(&mut self, name: &'static str, fields: &'static str, facts: &Facts) {
         let none = FieldFacts::default();
-        let known = |text: &str| {
+        let facts_of = |text: &str| {
             let name = text.split(['=', ':']).nth(1).unwrap_or_default();
             facts.fields.get(name).unwrap_or(&none)
         };
         let mut fields: Vec<Field> = fields
             .split_whitespace()
-            .filter_map(|text| self.field(text, known(text)))
+            .filter_map(|text| self.field(text, facts_of(text)))
             .collect();
         if facts.kind {
             let string = self.node(Node::Scalar(Scalar::String));
@@ -205,7 +206,7 @@ impl Builder {
         });
     }
 
-    /// Reads `number=name:type`; `None` for what the table cannot have.
+    /// Parses `number=name:type`; returns `None` for an invalid field.
     fn field(&mut self, text: &'static str, facts: &FieldFacts) -> Option<Field> {
         let (number, rest) = text.split_once('=')?;
         let (name, kind) = rest.split_once(':')?;
@@ -255,7 +256,7 @@ impl Builder {
         Some(self.node(node))
     }
 
-    /// A type that is neither a list nor a map in the table.
+    /// Returns a type that is neither a list nor a map in the table.
     fn leaf(&mut self, kind: &str, atomic: bool) -> Option<Node> {
         let scalar = match kind {
             "s" => Scalar::String,
@@ -291,7 +292,7 @@ impl Builder {
 }
 
 impl Field {
-    /// A member that is nothing but its type.
+    /// Returns a field without further properties.
     pub(super) fn plain(name: Cow<'static, str>, node: NodeId) -> Self {
         Self {
             name,
@@ -305,7 +306,7 @@ impl Field {
     }
 }
 
-/// Where `value` is among `all`, which gets it if it has it not.
+/// Returns the index of `value` in `all`, after adding it if needed.
 pub(super) fn place<T: PartialEq>(all: &mut Vec<T>, value: T) -> u32 {
     let at = all.iter().position(|other| *other == value);
     at.unwrap_or_else(|| {

@@ -1,6 +1,5 @@
-//! The types of a custom resource's version, read from its schema, which is structural: what is said
-//! about members is said at one place, by `type`, `properties`, `items`, `additionalProperties` and
-//! `x-kubernetes-*`. Whether a schema is structural, and what values it allows, is told elsewhere.
+//! Converts the structural schema of a custom resource version into types. Validation of the schema
+//! and of values is in `registry`.
 
 use std::borrow::Cow;
 
@@ -10,12 +9,12 @@ use super::builtins::{Builder, place};
 use super::types::{Field, ListRule, Node, NodeId, ObjectId, ObjectType, Scalar, Types};
 
 impl Types {
-    /// The types of the `openAPIV3Schema` of one version of a custom resource. Without one (null) every
-    /// member is kept, and of any type. The members that every object has are added to the outermost
-    /// object and to embedded ones, by the types of `builtins`.
+    /// Returns the types of the `openAPIV3Schema` of a custom resource version. Without a schema
+    /// (null) all members of any type are preserved. The metadata members of every object are added
+    /// to the root object and to embedded ones, with the types of `builtins`.
     ///
-    /// What is not structural is read as far as it is.
-    pub fn of_schema(schema: &Value, builtins: &Types) -> Self {
+    /// Parts that are not structural are converted as far as possible.
+    pub fn from_schema(schema: &Value, builtins: &Types) -> Self {
         let mut reader = Reader {
             builder: Builder::default(),
             builtins,
@@ -103,7 +102,8 @@ impl Reader<'_> {
         })
     }
 
-    /// An object with its `properties`, and with what every object has if it is `whole`.
+    /// Returns an object type with its `properties`; with apiVersion, kind and metadata if it is
+    /// `whole`.
     fn object(&mut self, schema: &Map<String, Value>, whole: bool, open: bool) -> NodeId {
         let mut fields = Vec::new();
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -145,10 +145,10 @@ impl Reader<'_> {
         })
     }
 
-    /// `ObjectMeta`, copied once out of the other arena.
+    /// Returns the type of `ObjectMeta`, copied once from `builtins`.
     fn metadata(&mut self) -> NodeId {
-        if let Some(known) = self.metadata {
-            return known;
+        if let Some(node) = self.metadata {
+            return node;
         }
         let metadata = self.builtins.by_name.get("meta.v1.ObjectMeta");
         let node = match metadata {
@@ -162,7 +162,7 @@ impl Reader<'_> {
         node
     }
 
-    /// The same type in this arena. What is in metadata holds nothing of its own type.
+    /// Copies a type into this arena. Metadata has no recursive types.
     fn copy(&mut self, node: Node) -> NodeId {
         let builtins = self.builtins;
         let node = match node {

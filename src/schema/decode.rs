@@ -1,10 +1,9 @@
-//! Reading objects by their type, as typed decoding does (KEP-2885): members that the type does not have
-//! are dropped and told of, as are members that are given twice, and a value that its type cannot hold is
-//! named in the words that Go's decoder has for it. What becomes of mistakes is for the caller to decide;
-//! what values mean is told elsewhere.
+//! Decodes objects by type, as upstream's typed decoders (KEP-2885): drops and reports unknown and
+//! duplicate members, and reports values of the wrong type with the message of Go's decoder. The
+//! caller decides how to handle the errors.
 
-mod misfit;
 mod restore;
+mod type_error;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,36 +12,37 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use self::misfit::{describe, go_type, problem};
+use self::type_error::{describe, go_type, problem};
 use super::quantity::Quantity;
 use super::types::{NodeId, Scalar, Shape, TypeRef, Types};
 
-/// How many mistakes of one body are told; upstream's.
+/// Maximum number of reported strict decoding errors (upstream's limit).
 const MISTAKES_MAX: usize = 100;
 
-/// The type of one kind's objects, with the arena that it is in. Cheap to clone.
+/// The type of a kind's objects. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct KindType {
     types: Arc<Types>,
     node: NodeId,
-    /// Whether values must be of their type to be read at all. Those of a custom resource need not: its
-    /// schema says more than types, and what violates it is refused with a cause for each.
+    /// True if values must match their type to be decoded. False for custom resources, whose schema
+    /// validation reports all mismatches.
     typed: bool,
 }
 
-/// A body as it was read.
+/// A decoded body.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// Without what its type does not have, and without empty values that Go does not encode.
+    /// The value without unknown members and without empty values that Go does not encode.
     pub value: Value,
-    /// `unknown field "spec.foo"`, `duplicate field "spec.bar"`: the first hundred, each once.
+    /// Strict decoding errors: `unknown field "spec.foo"`, `duplicate field "spec.bar"`; distinct,
+    /// at most a hundred.
     pub mistakes: Vec<String>,
-    /// The first value that its type cannot hold.
-    pub misfit: Option<String>,
+    /// The first value of the wrong type.
+    pub type_error: Option<String>,
 }
 
 impl KindType {
-    /// Of a built-in kind; `None` for another.
+    /// Returns the type of a built-in kind; `None` for other kinds.
     pub fn builtin(types: &Arc<Types>, api_version: &str, kind: &str) -> Option<Self> {
         Some(Self {
             node: types.root_node(api_version, kind)?,
@@ -51,15 +51,15 @@ impl KindType {
         })
     }
 
-    /// The type of every object's metadata.
+    /// Returns the type of ObjectMeta.
     ///
     /// # Panics
-    /// When these are not the built-in types.
+    /// Panics if `types` are not the built-in types.
     pub fn metadata(types: &Arc<Types>) -> Self {
         Self::message(types, "meta.v1.ObjectMeta")
     }
 
-    /// A built-in type by the name of its message.
+    /// Returns a built-in type by message name.
     pub(super) fn message(types: &Arc<Types>, name: &str) -> Self {
         Self {
             node: types.message_node(name),
@@ -68,10 +68,10 @@ impl KindType {
         }
     }
 
-    /// Of a custom resource's version.
+    /// Returns the type of a custom resource version.
     ///
     /// # Panics
-    /// As [`Types::only_root`].
+    /// Panics as [`Types::only_root`].
     pub fn custom(types: Arc<Types>) -> Self {
         Self {
             node: types.only_root_node(),
@@ -80,32 +80,32 @@ impl KindType {
         }
     }
 
-    /// The type itself.
+    /// Returns the type itself.
     pub fn root(&self) -> TypeRef<'_> {
         self.types.view(self.node)
     }
 
-    /// Reads an object of this kind.
+    /// Decodes an object of this kind.
     ///
     /// # Errors
-    /// The deserializer's.
+    /// Returns the errors of the deserializer.
     pub fn decode<'de, D: Deserializer<'de>>(&self, body: D) -> Result<Decoded, D::Error> {
         read(Some(self.root()), self.typed, body)
     }
 
-    /// The same of what is there already.
+    /// Applies [`Self::decode`] to a decoded value.
     ///
     /// # Panics
-    /// Never: any value can be read as one.
+    /// Does not panic: any value can be decoded as one.
     pub fn conform(&self, value: &Value) -> Decoded {
         self.decode(value).expect("a value is read as a value")
     }
 }
 
-/// Reads what nobody knows the type of; only members that are given twice are noticed.
+/// Decodes a value of unknown type; reports duplicate members only.
 ///
 /// # Errors
-/// The deserializer's.
+/// Returns the errors of the deserializer.
 pub fn decode_untyped<'de, D: Deserializer<'de>>(body: D) -> Result<Decoded, D::Error> {
     read(None, false, body)
 }
@@ -115,31 +115,34 @@ fn read<'de, D: Deserializer<'de>>(
     typed: bool,
     body: D,
 ) -> Result<Decoded, D::Error> {
-    let notes = RefCell::default();
+    let errors = RefCell::default();
     let reader = Reader {
         of,
         owner: "",
         path: None,
         typed,
-        notes: &notes,
+        errors: &errors,
     };
     let value = reader.deserialize(body)?;
-    let Notes { mistakes, misfit } = notes.into_inner();
+    let Errors {
+        mistakes,
+        type_error,
+    } = errors.into_inner();
     Ok(Decoded {
         value,
         mistakes,
-        misfit,
+        type_error,
     })
 }
 
-/// What was noticed so far.
+/// The errors found so far.
 #[derive(Default)]
-struct Notes {
+struct Errors {
     mistakes: Vec<String>,
-    misfit: Option<String>,
+    type_error: Option<String>,
 }
 
-/// The way to a value, written down only when there is something to tell of it.
+/// The path to a value, formatted only for errors.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     before: Option<&'p Path<'p>>,
@@ -148,9 +151,9 @@ struct Path<'p> {
 
 #[derive(Clone, Copy)]
 enum Step<'p> {
-    /// A member of an object whose type has it.
+    /// A field of an object type.
     Field(&'p str),
-    /// A member of a map, or one that is not known.
+    /// A key of a map, or an unknown field.
     Key(&'p str),
     Item(usize),
 }
@@ -170,16 +173,16 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Reads one value.
+/// Decodes one value.
 #[derive(Clone, Copy)]
 struct Reader<'a, 'p> {
-    /// Its type; `None` below what has none.
+    /// The type; `None` if unknown.
     of: Option<TypeRef<'a>>,
-    /// The name of the object type that it is in, as Go's messages have it.
+    /// The name of the enclosing object type in Go's messages.
     owner: &'a str,
     path: Option<&'p Path<'p>>,
     typed: bool,
-    notes: &'p RefCell<Notes>,
+    errors: &'p RefCell<Errors>,
 }
 
 impl<'a> Reader<'a, '_> {
@@ -193,13 +196,13 @@ impl<'a> Reader<'a, '_> {
             step,
         };
         let text = format!("{what} field {:?}", path.to_string());
-        let mistakes = &mut self.notes.borrow_mut().mistakes;
+        let mistakes = &mut self.errors.borrow_mut().mistakes;
         if mistakes.len() < MISTAKES_MAX && !mistakes.contains(&text) {
             mistakes.push(text);
         }
     }
 
-    /// The value, unless its type cannot hold it.
+    /// Returns the value, or records that its type cannot represent it.
     fn fit(&self, value: Value) -> Value {
         if !self.typed {
             return value;
@@ -215,21 +218,21 @@ impl<'a> Reader<'a, '_> {
         match problem {
             None if matches!(self.shape(), Shape::Scalar(Scalar::Quantity)) => canonical(value),
             None => value,
-            Some(told) => {
-                self.misfit(told, || describe(&value, integer));
+            Some(message) => {
+                self.type_error(message, || describe(&value, integer));
                 Value::Null
             }
         }
     }
 
-    /// Notes that a value does not fit: in the words of the type's own decoder, or of the general one.
-    fn misfit(&self, told: Option<String>, given: impl FnOnce() -> String) {
-        let notes = &mut self.notes.borrow_mut();
-        if notes.misfit.is_some() {
+    /// Records a type error, with the message of the type's own decoder if it has one.
+    fn type_error(&self, message: Option<String>, description: impl FnOnce() -> String) {
+        let errors = &mut self.errors.borrow_mut();
+        if errors.type_error.is_some() {
             return;
         }
         let general = || {
-            let wanted = self.of.map(go_type).unwrap_or_default();
+            let expected = self.of.map(go_type).unwrap_or_default();
             let mut fields = Vec::new();
             let mut path = self.path;
             while let Some(at) = path {
@@ -244,14 +247,14 @@ impl<'a> Reader<'a, '_> {
                 false => format!("Go struct field {}.{}", self.owner, fields.join(".")),
             };
             format!(
-                "json: cannot unmarshal {} into {place} of type {wanted}",
-                given()
+                "json: cannot unmarshal {} into {place} of type {expected}",
+                description()
             )
         };
-        notes.misfit = Some(told.unwrap_or_else(general));
+        errors.type_error = Some(message.unwrap_or_else(general));
     }
 
-    /// The reader of what `path` leads to.
+    /// Returns the reader for the value at `path`.
     fn inner<'q>(
         &self,
         of: Option<TypeRef<'a>>,
@@ -266,12 +269,12 @@ impl<'a> Reader<'a, '_> {
             owner,
             path: Some(path),
             typed: self.typed,
-            notes: self.notes,
+            errors: self.errors,
         }
     }
 }
 
-/// A quantity as Kubernetes writes it again, whoever wrote it how: clients compare texts.
+/// Returns a quantity in canonical form: clients compare texts.
 fn canonical(value: Value) -> Value {
     let parsed = Quantity::read(&value);
     parsed.map_or(value, |quantity| quantity.to_string().into())
@@ -335,7 +338,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             Shape::Any => None,
             _ if !self.typed => None,
             _ => {
-                self.misfit(None, || "array".to_owned());
+                self.type_error(None, || "array".to_owned());
                 while items.next_element::<IgnoredAny>()?.is_some() {}
                 return Ok(Value::Null);
             }
@@ -357,7 +360,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let shape = self.shape();
         if self.typed && matches!(shape, Shape::List { .. } | Shape::Scalar(_)) {
-            self.misfit(None, || "object".to_owned());
+            self.type_error(None, || "object".to_owned());
             while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         }
@@ -393,7 +396,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             }
             map.insert(name, value);
         }
-        // Null is how a member is not given; Go's types cannot tell the difference.
+        // Null means unset; Go's types cannot distinguish the two.
         if self.typed && matches!(shape, Shape::Object { .. }) {
             map.retain(|_, value| !value.is_null());
         }

@@ -1,15 +1,16 @@
-//! Quantities of resources (`100m`, `1.5Gi`, `2e3`): what they are worth, exactly, and how Kubernetes writes
-//! them again. The rules are those of apimachinery's `resource.Quantity`: what is finer than a billionth is
-//! rounded up, amounts with a binary suffix end where integers of 64 bits do, and others end nowhere.
+//! Resource quantities (`100m`, `1.5Gi`, `2e3`): exact values and canonical texts, with the rules
+//! of apimachinery's `resource.Quantity`: fractions below 10^-9 are rounded up, amounts with a
+//! binary suffix are limited to 64 bits, others are unlimited.
 //!
-//! An amount is kept as its decimal digits and a power of ten, so that `1e2000000000` costs what it is long.
+//! An amount is stored as decimal digits and a power of ten, so that `1e2000000000` uses little
+//! memory.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
 
-/// How a quantity was written, which is how it is written again.
+/// The format of a quantity's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     /// `k`, `M`, …
@@ -20,52 +21,53 @@ enum Format {
     Exponent,
 }
 
-/// What a text that is no quantity is told.
+/// The error for an invalid quantity.
 pub(super) const QUANTITY_FORM: &str = "quantities must match the regular expression \
                              '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// Why a text is no quantity.
+/// The reason why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
-    /// It does not look like one.
+    /// It does not match the format.
     #[error("{QUANTITY_FORM}")]
     Form,
     /// It has no digits.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// What follows the digits is no unit.
+    /// The suffix is not a unit.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
-/// An amount of something.
+/// A resource quantity.
 #[derive(Debug, Clone)]
 pub(crate) struct Quantity {
     negative: bool,
     amount: Amount,
     format: Format,
-    /// What was sent, where upstream finds that good enough to write it again: also some that could be shorter.
+    /// The original text if upstream keeps it although it is not canonical.
     text: Option<Box<str>>,
 }
 
 /// Digits times a power of ten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Amount {
-    /// Without zeros at either end; none are zero.
+    /// Without leading and trailing zeros; empty for zero.
     digits: String,
     power: i64,
 }
 
-/// The power of ten of a billionth, the smallest amount.
+/// The exponent of the smallest amount, 10^-9.
 const NANO: i64 = -9;
-/// Upstream takes a shorter way for numbers of so many digits.
+/// Upstream has a fast path for numbers of up to this many digits.
 const DIGITS_SHORT_MAX: usize = 18;
-/// How many digits of a binary amount's fraction can matter: no multiple of a billionth of 2^-60 has more.
+/// Maximum number of significant fraction digits of a binary amount: no multiple of 10^-9 · 2^-60
+/// has more.
 const FRACTION_MAX: usize = 70;
-/// Where the integers of 64 bits have more digits than this, an amount is over their end.
+/// An amount with more integer digits exceeds 64 bits.
 const WHOLE_MAX: usize = 19;
 
-/// Suffixes with their powers of ten.
+/// Suffixes with their exponents.
 const DECIMAL: [(&str, i64); 10] = [
     ("n", -9),
     ("u", -6),
@@ -78,44 +80,44 @@ const DECIMAL: [(&str, i64); 10] = [
     ("P", 15),
     ("E", 18),
 ];
-/// Suffixes, each 1024 times the one before.
+/// Suffixes, each 1024 times the previous one.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// What a suffix means.
+/// The meaning of a suffix.
 enum Unit {
     Ten(Format, i64),
     Two(u32),
 }
 
 impl Quantity {
-    /// Reads one.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// Upstream's, for a text that is none.
+    /// Returns upstream's error for an invalid text.
     pub(crate) fn parse(text: &str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Form);
         }
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let (whole, rest) = split(unsigned, |c| c.is_ascii_digit());
+        let (integer, rest) = split(unsigned, |c| c.is_ascii_digit());
         let (fraction, suffix) = match rest.strip_prefix('.') {
             Some(rest) => split(rest, |c| c.is_ascii_digit()),
             None => ("", rest),
         };
         let unit = unit(suffix)?;
-        // A number without digits is nothing, as upstream; it has one digit there all the same.
-        let none = whole.is_empty() && fraction.is_empty();
-        let whole = whole.trim_start_matches('0');
-        let number = format!("{whole}{fraction}");
-        let length = whole.len().max(1) + fraction.len();
-        let (format, amount, kept) = match unit {
+        // As upstream, a missing number is zero, and counts as one digit.
+        let none = integer.is_empty() && fraction.is_empty();
+        let integer = integer.trim_start_matches('0');
+        let number = format!("{integer}{fraction}");
+        let length = integer.len().max(1) + fraction.len();
+        let (format, amount, original) = match unit {
             Unit::Ten(format, ten) => {
                 let power = ten - fraction.len() as i64;
                 let short = length <= DIGITS_SHORT_MAX && power >= NANO;
                 if none && !short {
                     return Err(QuantityError::Number);
                 }
-                let tidy = !number.ends_with("000") && !whole.is_empty() && power % 3 == 0;
+                let tidy = !number.ends_with("000") && !integer.is_empty() && power % 3 == 0;
                 (format, Amount::rounded(number, power), short && tidy)
             }
             Unit::Two(two) => {
@@ -126,7 +128,7 @@ impl Quantity {
                 let odd = number.parse::<u64>().is_ok_and(|number| number % 8 != 0);
                 (
                     Format::Binary,
-                    Amount::of_two(whole, fraction, two),
+                    Amount::of_two(integer, fraction, two),
                     short && odd,
                 )
             }
@@ -135,11 +137,11 @@ impl Quantity {
             negative: text.starts_with('-') && !amount.is_zero(),
             amount,
             format,
-            text: kept.then(|| text.into()),
+            text: original.then(|| text.into()),
         })
     }
 
-    /// Reads what JSON has for one; texts and numbers are both.
+    /// Parses a quantity from a JSON string or number.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text.trim()).ok(),
@@ -156,12 +158,12 @@ impl Quantity {
         self.negative
     }
 
-    /// Whether it is a number of whole units.
+    /// Returns true if it is an integer.
     pub(crate) fn is_whole(&self) -> bool {
         self.amount.power >= 0
     }
 
-    /// Returns a whole number, written in decimal.
+    /// Returns the quantity of an integer, in decimal format.
     pub(crate) fn of_count(count: u64) -> Self {
         Self {
             negative: false,
@@ -171,12 +173,12 @@ impl Quantity {
         }
     }
 
-    /// Returns the number of whole units, rounded up, as near as 64 bits can be.
+    /// Returns the integer value, rounded up, saturated to 64 bits.
     pub(crate) fn value(&self) -> i64 {
         self.in_units_of(0)
     }
 
-    /// Returns the number of thousandths, rounded up, as near as 64 bits can be.
+    /// Returns the value in thousandths, rounded up, saturated to 64 bits.
     pub(crate) fn milli_value(&self) -> i64 {
         self.in_units_of(-3)
     }
@@ -184,12 +186,12 @@ impl Quantity {
     fn in_units_of(&self, power: i64) -> i64 {
         let limit = if self.negative { i64::MIN } else { i64::MAX };
         let unit = 10_i128.pow((power - NANO) as u32);
-        // What is beyond 10^29 is beyond 64 bits too.
+        // Values above 10^29 exceed 64 bits too.
         let units = self.nanos().map(|nanos| -(-nanos).div_euclid(unit));
         units.map_or(limit, |units| i64::try_from(units).unwrap_or(limit))
     }
 
-    /// Returns it rounded up to whole units.
+    /// Rounds up to an integer.
     pub(crate) fn rounded_up(self) -> Self {
         match (self.is_whole(), self.nanos()) {
             (false, Some(nanos)) => {
@@ -205,7 +207,7 @@ impl Quantity {
         }
     }
 
-    /// In billionths, if it is less than 10^29.
+    /// Returns the value in billionths if it is less than 10^29.
     fn nanos(&self) -> Option<i128> {
         let nanos = self.amount.scaled(NANO)?;
         let nanos = i128::try_from(nanos).ok()?;
@@ -213,7 +215,7 @@ impl Quantity {
     }
 }
 
-/// What of `text` is `of` a kind from its beginning on, and the rest.
+/// Splits `text` after its longest prefix of characters for which `of` is true.
 fn split(text: &str, of: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !of(c)).unwrap_or(text.len()))
 }
@@ -232,14 +234,14 @@ fn unit(suffix: &str) -> Result<Unit, QuantityError> {
     }
     let exponent = suffix.strip_prefix(['e', 'E']).map(str::parse::<i64>);
     match exponent {
-        // Upstream keeps 32 bits of it.
+        // Upstream truncates the exponent to 32 bits.
         Some(Ok(exponent)) => Ok(Unit::Ten(Format::Exponent, (exponent as i32).into())),
         _ => Err(QuantityError::Suffix),
     }
 }
 
 impl Amount {
-    /// Digits, with zeros at their ends or not, times a power of ten, to a billionth.
+    /// Returns digits times a power of ten, rounded up to 10^-9.
     fn rounded(mut digits: String, power: i64) -> Self {
         let start = digits.len() - digits.trim_start_matches('0').len();
         digits.drain(..start);
@@ -263,14 +265,14 @@ impl Amount {
         }
     }
 
-    /// `whole.fraction` times a power of two, to a billionth; too much is the most that there is.
-    fn of_two(whole: &str, fraction: &str, two: u32) -> Self {
+    /// Returns `integer.fraction` times a power of two, rounded up to 10^-9 and saturated.
+    fn of_two(integer: &str, fraction: &str, two: u32) -> Self {
         let most = Self::rounded(i64::MAX.to_string(), 0);
-        if whole.len() > WHOLE_MAX {
+        if integer.len() > WHOLE_MAX {
             return most;
         }
         // At most 19 digits and 60 bits.
-        let mut units = whole.parse::<u128>().unwrap_or(0) << two;
+        let mut units = integer.parse::<u128>().unwrap_or(0) << two;
         let (near, far) = fraction.split_at(fraction.len().min(FRACTION_MAX));
         let mut near: Vec<u8> = near.bytes().map(|digit| digit - b'0').collect();
         let mut carried = 0_u128;
@@ -287,7 +289,7 @@ impl Amount {
         digits.extend(near.iter().map(|digit| char::from(b'0' + digit)));
         let mut power = -(near.len() as i64);
         if far.bytes().any(|digit| digit != b'0') {
-            // That there is more is all that counts.
+            // Only matters whether there is more, for rounding.
             digits.push('1');
             power -= 1;
         }
@@ -302,7 +304,7 @@ impl Amount {
         self.digits.is_empty()
     }
 
-    /// How many of 10^`power` it is, if that is a whole number of 38 digits at most.
+    /// Returns the multiple of 10^`power` if it is an integer of at most 38 digits.
     fn scaled(&self, power: i64) -> Option<u128> {
         if self.is_zero() {
             return Some(0);
@@ -315,7 +317,7 @@ impl Amount {
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        // Where the first digit stands decides, unless one has none.
+        // The position of the first digit decides, unless an amount is zero.
         let first = |amount: &Self| match amount.is_zero() {
             true => None,
             false => Some(amount.power + amount.digits.len() as i64),
@@ -325,7 +327,7 @@ impl Amount {
     }
 }
 
-/// Adds one to a number.
+/// Adds one to a decimal number.
 fn increment(digits: &mut String) {
     let nines = digits.len() - digits.trim_end_matches('9').len();
     digits.truncate(digits.len() - nines);
@@ -337,8 +339,8 @@ fn increment(digits: &mut String) {
 impl std::ops::Add for Quantity {
     type Output = Self;
 
-    /// In the form of the first, unless that is zero. What is beyond 10^29 is the sum alone: there is no such
-    /// amount to add up.
+    /// Returns the sum in the format of the first operand, unless that is zero. Amounts above 10^29
+    /// are returned unchanged, as they cannot be added.
     fn add(self, other: Self) -> Self {
         let nanos = self.nanos().zip(other.nanos());
         let Some(sum) = nanos.and_then(|(one, two)| one.checked_add(two)) else {
@@ -387,7 +389,7 @@ impl PartialOrd for Quantity {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical form: no fraction, and the largest suffix that allows that.
+    /// Formats the canonical form: no fraction, and the largest possible suffix.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(text) = &self.text {
             return f.write_str(text);
@@ -398,7 +400,7 @@ impl fmt::Display for Quantity {
         if self.negative {
             f.write_str("-")?;
         }
-        // Small or broken amounts have no binary form.
+        // Small or fractional amounts have no binary form.
         let units = self.amount.scaled(0).filter(|units| *units >= 1024);
         if let (Format::Binary, Some(mut units)) = (self.format, units) {
             let mut suffix = "";
@@ -419,7 +421,7 @@ impl fmt::Display for Quantity {
         let suffix = DECIMAL.iter().find(|(_, ten)| *ten == exponent);
         match (suffix, self.format) {
             (Some(("", _)), _) => Ok(()),
-            // Beyond the last suffix there are exponents only.
+            // Beyond the last suffix only exponents are possible.
             (None, _) | (_, Format::Exponent) => write!(f, "e{exponent}"),
             (Some((suffix, _)), _) => f.write_str(suffix),
         }

@@ -1,5 +1,5 @@
-//! Tests of the tables: that every word of them is understood, and that they agree with the schemas that
-//! k8s-openapi has of the same version.
+//! Tests of the tables: that every entry is used, and that they agree with k8s-openapi of the same
+//! version.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn root<'a>(types: &'a Types, api_version: &str, kind: &str) -> TypeRef<'a> {
     root.unwrap_or_else(|| panic!("{api_version} {kind}"))
 }
 
-/// The type at `path`; `*` is the item of a list or the value of a map.
+/// Returns the type at `path`; `*` stands for the item of a list or the value of a map.
 fn at<'a>(of: TypeRef<'a>, path: &str) -> TypeRef<'a> {
     path.split('.').fold(of, |of, step| match of.shape() {
         Shape::Object { fields, .. } => {
@@ -36,7 +36,7 @@ fn is_atomic(of: TypeRef<'_>) -> bool {
 }
 
 #[test]
-fn every_word_of_the_tables_is_understood() {
+fn every_table_entry_is_used() {
     let types = Types::builtins();
     let lines: Vec<&str> = include_str!("types.txt").lines().collect();
     for line in &lines {
@@ -52,18 +52,18 @@ fn every_word_of_the_tables_is_understood() {
         let (name, facts) = line.split_once(' ').expect("a name and facts");
         let object = types.by_name[name];
         for fact in facts.split(' ').filter(|fact| !fact.starts_with('!')) {
-            let (field, told) = fact.split_once(':').expect("a field and facts");
+            let (field, facts_of) = fact.split_once(':').expect("a field and facts");
             let fields = types.object_fields(object);
             let field = fields.iter().find(|f| f.name() == field);
             let field = field.unwrap_or_else(|| panic!("{name} has no {fact}"));
             assert_eq!(
                 field.default.is_some(),
-                told.contains("default="),
+                facts_of.contains("default="),
                 "{name} {fact}"
             );
         }
     }
-    // What Go's tooling can create must be there.
+    // All types that `kubectl create` supports must exist.
     for (api_version, kind) in [
         ("v1", "Namespace"),
         ("v1", "Pod"),
@@ -80,13 +80,13 @@ fn every_word_of_the_tables_is_understood() {
     ] {
         assert!(types.root(api_version, kind).is_some(), "{kind}");
     }
-    // A group that only begins as one of ours is somebody else's.
+    // A group with the prefix of a built-in group is another group.
     assert!(types.root("apps.example.com/v1", "Deployment").is_none());
     assert!(types.root("core/v1", "Pod").is_none());
 }
 
 #[test]
-fn lists_and_maps_have_their_types() {
+fn list_and_map_types() {
     let types = Types::builtins();
     let pod = root(&types, "v1", "Pod");
     let containers = at(pod, "spec.containers");
@@ -107,7 +107,7 @@ fn lists_and_maps_have_their_types() {
     assert!(is_atomic(at(pod, "spec.imagePullSecrets.*")));
     let volumes = at(pod, "spec.volumes").merge_rule();
     assert!(volumes.merge && volumes.retain_keys && !volumes.replace);
-    // Members of an inlined message are the outer one's own.
+    // Members of an inlined message belong to the outer message.
     assert_eq!(
         list_kind(at(pod, "spec.volumes.*.configMap.items")),
         ListKind::Atomic
@@ -117,14 +117,14 @@ fn lists_and_maps_have_their_types() {
     assert!(at(deployment, "spec.strategy").merge_rule().retain_keys);
     let budget = root(&types, "policy/v1", "PodDisruptionBudget");
     assert!(at(budget, "spec.selector").merge_rule().replace);
-    // A list may be merged by patches and be atomic to its managers.
+    // A list may be merged by patches and atomic in field management.
     let conditions = at(root(&types, "batch/v1", "Job"), "status.conditions");
     assert_eq!(list_kind(conditions), ListKind::Atomic);
     assert_eq!(conditions.merge_rule().key, Some("type"));
 }
 
 #[test]
-fn custom_resources_have_the_types_of_their_schema() {
+fn types_of_custom_resources() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -157,7 +157,7 @@ fn custom_resources_have_the_types_of_their_schema() {
         },
     });
     let builtins = Types::builtins();
-    let types = Types::of_schema(&schema, &builtins);
+    let types = Types::from_schema(&schema, &builtins);
     let root = types.only_root();
     for name in ["apiVersion", "kind", "metadata", "spec"] {
         at(root, name);
@@ -197,26 +197,27 @@ fn custom_resources_have_the_types_of_their_schema() {
     assert!(matches!(at(spec, "any").shape(), Shape::Any));
     at(spec, "pod.metadata.labels.*");
 
-    let untyped = Types::of_schema(&Value::Null, &builtins);
+    let untyped = Types::from_schema(&Value::Null, &builtins);
     let Shape::Object {
         fields, open: true, ..
     } = untyped.only_root().shape()
     else {
-        panic!("without a schema everything is kept");
+        panic!("without a schema everything is preserved");
     };
     assert_eq!(fields.iter().count(), 3);
 }
 
-/// 112 fields were not known to be left out by Go when they are zero, so that `unschedulable: false` and the
-/// like were stored and had managers. `zeros.txt` is what Go's own decoder and encoder keep.
+/// 112 fields were not known to be omitted by Go if they are zero, so that values such as
+/// `unschedulable: false` were stored and had managers. `zeros.txt` has the results of Go's decoder
+/// and encoder.
 #[test]
-fn zero_values_are_omitted_as_go_omits_them() {
+fn omitted_zero_values_equal_go() {
     let types = Types::builtins();
     let (mut kept_in_all, mut omitted_in_all) = (0, 0);
     for line in include_str!("zeros.txt").lines() {
         let mut words = line.split(' ');
         let name = words.next().expect("a name");
-        let kept: Vec<&str> = words.collect();
+        let retained: Vec<&str> = words.collect();
         let zeros = types.object_fields(types.by_name[name]).iter();
         let zeros = zeros.filter(|field| field.number().is_some());
         let zeros = zeros.filter_map(|field| {
@@ -233,12 +234,16 @@ fn zero_values_are_omitted_as_go_omits_them() {
         let zeros: serde_json::Map<String, Value> = zeros.collect();
         let kind = KindType::message(&types, name);
         let left = kind.conform(&Value::Object(zeros.clone()));
-        assert_eq!((left.mistakes, left.misfit), (vec![], None), "{name}");
+        assert_eq!((left.mistakes, left.type_error), (vec![], None), "{name}");
         for member in zeros.keys() {
-            let is_kept = left.value.get(member).is_some();
-            assert_eq!(is_kept, kept.contains(&member.as_str()), "{name}.{member}");
-            kept_in_all += usize::from(is_kept);
-            omitted_in_all += usize::from(!is_kept);
+            let is_retained = left.value.get(member).is_some();
+            assert_eq!(
+                is_retained,
+                retained.contains(&member.as_str()),
+                "{name}.{member}"
+            );
+            kept_in_all += usize::from(is_retained);
+            omitted_in_all += usize::from(!is_retained);
         }
     }
     assert!(

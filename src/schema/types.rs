@@ -1,13 +1,13 @@
-//! An arena of types and the views of it. How it is filled is told by `builtins` and `custom`; that the
-//! same types are messages of protobuf shows in their fields' numbers, and nowhere else here.
+//! An arena of types and views of it. `builtins` and `custom` fill it; protobuf encoding uses the
+//! field numbers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Types that refer to each other, in one piece: all built-ins, or one version of a custom resource.
-/// Immutable once made; share it in an `Arc`.
+/// Types that refer to each other: all built-ins, or one version of a custom resource. Immutable;
+/// share it in an `Arc`.
 #[derive(Debug, Default)]
 pub struct Types {
     pub(super) nodes: Vec<Node>,
@@ -17,31 +17,31 @@ pub struct Types {
     pub(super) defaults: Vec<Value>,
     /// Built-in messages by name: `core.v1.Pod`.
     pub(super) by_name: HashMap<Cow<'static, str>, ObjectId>,
-    /// The one type that a custom resource's version is.
+    /// The root type of a custom resource version.
     pub(super) root: Option<NodeId>,
 }
 
-/// The place of a node in its arena.
+/// The index of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(pub(super) u32);
 
-/// The place of an object type in its arena.
+/// The index of an object type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectId(pub(super) u32);
 
-/// One type as it is kept.
+/// A stored type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     Any,
-    /// JSON inside of a message.
+    /// JSON embedded in a protobuf message.
     Raw,
-    /// A message of which JSON shows the one member that is given.
+    /// A message whose JSON is the one member that is set.
     Union(ObjectId),
     Scalar(Scalar),
     List {
         item: NodeId,
         kind: ListRule,
-        /// In protobuf it is a message of its own around its items.
+        /// In protobuf a message that wraps the items.
         wrapped: bool,
     },
     Map {
@@ -58,7 +58,7 @@ pub(crate) enum Node {
 pub(crate) enum ListRule {
     Atomic,
     Set,
-    /// By the keys at this place.
+    /// With the keys at this index.
     Map(u32),
 }
 
@@ -76,17 +76,17 @@ pub(super) struct ObjectType {
 pub(crate) struct Field {
     pub(super) name: Cow<'static, str>,
     pub(super) node: NodeId,
-    /// In protobuf; 0 is in no message.
+    /// The protobuf field number; 0 if it has none.
     pub(super) number: u32,
-    /// Its members are the outer object's own in JSON.
+    /// True if its members belong to the outer object in JSON.
     pub(super) inline: bool,
-    /// The empty value means that it is not given (Go's `omitempty` of a field that is no pointer).
+    /// True if the empty value means unset (Go's `omitempty` of a field that is not a pointer).
     pub(super) drop_empty: bool,
     pub(super) rule: Option<u32>,
     pub(super) default: Option<u32>,
 }
 
-/// A merge rule as it is kept.
+/// A stored merge rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) merge: bool,
@@ -95,7 +95,7 @@ pub(super) struct Rule {
     pub(super) replace: bool,
 }
 
-/// What a value without parts may be.
+/// The type of a value without parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scalar {
     /// Any string.
@@ -108,81 +108,81 @@ pub enum Scalar {
     Int64,
     /// Any number.
     Number,
-    /// A string of base64.
+    /// A base64 string.
     Bytes,
-    /// A string: a time in seconds.
+    /// A string with a time in seconds.
     Time,
-    /// A string: a time in microseconds.
+    /// A string with a time in microseconds.
     MicroTime,
-    /// A string, or a number that is as good as one: `100m`.
+    /// A quantity such as `100m`: a string or a number.
     Quantity,
-    /// An integer or a string: `25%`.
+    /// An integer or a string such as `25%`.
     IntOrString,
 }
 
-/// A type in its arena.
+/// A view of a type.
 #[derive(Debug, Clone, Copy)]
 pub struct TypeRef<'a> {
     types: &'a Types,
     node: NodeId,
-    /// Whose type it is, when it is a member's.
+    /// The member that has this type, if any.
     field: Option<&'a Field>,
 }
 
-/// What a type is.
+/// The structure of a type.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape<'a> {
-    /// Untyped: what it is shows in the value.
+    /// Untyped.
     Any,
     /// A value without parts.
     Scalar(Scalar),
     /// A list.
     List {
-        /// Of this.
+        /// The item type.
         item: TypeRef<'a>,
-        /// What its items are to managers of fields.
+        /// The list type in field management.
         kind: ListKind<'a>,
     },
-    /// A map from strings.
+    /// A map with string keys.
     Map {
-        /// To this.
+        /// The value type.
         value: TypeRef<'a>,
-        /// Whether it has one manager as a whole.
+        /// True if the map has one manager as a whole.
         atomic: bool,
     },
     /// An object with known members.
     Object {
-        /// Those.
+        /// The members.
         fields: Fields<'a>,
-        /// Whether it has one manager as a whole.
+        /// True if the object has one manager as a whole.
         atomic: bool,
-        /// Whether members that are not known are kept.
+        /// True if unknown members are preserved.
         open: bool,
     },
 }
 
-/// What the items of a list are.
+/// The list type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListKind<'a> {
-    /// Parts of one value.
+    /// The list has one manager as a whole.
     Atomic,
-    /// Values that are there or not.
+    /// A set of scalars.
     Set,
-    /// Objects told apart by these members.
+    /// Objects identified by these members.
     Map(&'a [Box<str>]),
 }
 
-/// How a strategic merge patch treats a member. Without any rule a list is replaced and an object is
+/// How a strategic merge patch treats a member. Without a rule, lists are replaced and objects are
 /// merged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeRule<'a> {
-    /// A list is merged: by the key, or as a set.
+    /// The list is merged by key or as a set.
     pub merge: bool,
-    /// What tells its items apart.
+    /// The key that identifies items.
     pub key: Option<&'a str>,
-    /// Clients send `$retainKeys` with it.
+    /// Clients send `$retainKeys`.
     pub retain_keys: bool,
-    /// An object is replaced.
+    /// The object is replaced.
     pub replace: bool,
 }
 
@@ -194,18 +194,18 @@ pub struct Fields<'a> {
 }
 
 impl Types {
-    /// The type of a built-in kind's objects; `None` for a kind that is not built in.
+    /// Returns the type of a built-in kind's objects; `None` for other kinds.
     pub fn root(&self, api_version: &str, kind: &str) -> Option<TypeRef<'_>> {
         self.root_node(api_version, kind)
             .map(|node| self.view(node))
     }
 
-    /// A built-in type by the name of its message, which must exist.
+    /// Returns a built-in type by message name, which must exist.
     pub(super) fn message_node(&self, name: &str) -> NodeId {
         NodeId(self.by_name[name].0)
     }
 
-    /// A built-in type by the name of its message.
+    /// Returns a built-in type by message name.
     pub(super) fn message(&self, name: &str) -> Option<TypeRef<'_>> {
         let object = self.by_name.get(name)?;
         Some(self.view(NodeId(object.0)))
@@ -216,10 +216,10 @@ impl Types {
         Some(NodeId(object.0))
     }
 
-    /// The type of a custom resource's objects.
+    /// Returns the type of a custom resource's objects.
     ///
     /// # Panics
-    /// When these are the built-in types, which have many roots.
+    /// Panics for built-in types, which have several roots.
     pub fn only_root(&self) -> TypeRef<'_> {
         self.view(self.only_root_node())
     }
@@ -251,34 +251,34 @@ impl Types {
 }
 
 impl Field {
-    /// As in JSON.
+    /// Returns the JSON name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its type.
+    /// Returns the type.
     pub(crate) fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Its number in protobuf; `None` when it is in the envelope or nowhere.
+    /// Returns the protobuf field number; `None` if it has none.
     pub(crate) fn number(&self) -> Option<u32> {
         (self.number != 0).then_some(self.number)
     }
 
-    /// Whether its members are the outer object's own in JSON.
+    /// Returns true if its members belong to the outer object in JSON.
     pub(crate) fn is_inline(&self) -> bool {
         self.inline
     }
 
-    /// Whether the empty value means that it is not given.
+    /// Returns true if the empty value means unset.
     pub(crate) fn drops_empty(&self) -> bool {
         self.drop_empty
     }
 }
 
 impl<'a> TypeRef<'a> {
-    /// What it is.
+    /// Returns the structure of the type.
     pub fn shape(self) -> Shape<'a> {
         let types = self.types;
         match types.node(self.node) {
@@ -307,7 +307,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// How a strategic merge patch treats it, when it is a member's type.
+    /// Returns the merge rule of a member's type.
     pub fn merge_rule(self) -> MergeRule<'a> {
         let rule = self.field.and_then(|field| field.rule);
         let Some(rule) = rule.map(|at| &self.types.rules[at as usize]) else {
@@ -321,7 +321,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// Returns true if `value` is what a Go client leaves out of this member when it encodes it.
+    /// Returns true if a Go client omits `value` of this member when it encodes it.
     pub fn is_omitted(self, value: &Value) -> bool {
         let is_empty = || match value {
             Value::Null => true,
@@ -334,8 +334,8 @@ impl<'a> TypeRef<'a> {
         self.field.is_some_and(|field| field.drop_empty) && is_empty()
     }
 
-    /// The value of a member that is not given, where the schema names one. Most built-ins' defaults are
-    /// not in their schema: these are the ones that count when items of lists are told apart.
+    /// Returns the default of a member that the schema contains. Most defaults of built-ins are not
+    /// in their schema; these matter for the keys of list items.
     pub fn default(self) -> Option<&'a Value> {
         let default = self.field.and_then(|field| field.default)?;
         self.types.defaults.get(default as usize)
@@ -343,12 +343,12 @@ impl<'a> TypeRef<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The type's name, `core.v1.PodSpec`; empty for those of custom resources.
+    /// Returns the type's name, `core.v1.PodSpec`; empty for custom resources.
     pub fn type_name(self) -> &'a str {
         &self.object.name
     }
 
-    /// The type of the member of this name.
+    /// Returns the type of a member.
     pub fn get(self, name: &str) -> Option<TypeRef<'a>> {
         self.object.fields.iter().find_map(|field| {
             if field.inline {
@@ -358,7 +358,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The members by name, in no order that means anything.
+    /// Returns the members by name, in unspecified order.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, TypeRef<'a>)> {
         let mut found = Vec::with_capacity(self.object.fields.len());
         self.collect(&mut found);
@@ -382,7 +382,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The members of a field that is an object.
+    /// Returns the members of a field that is an object.
     fn inner(self, field: &Field) -> Option<Fields<'a>> {
         match self.types.node(field.node) {
             Node::Object { object, .. } => Some(Fields {

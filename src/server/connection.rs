@@ -32,7 +32,7 @@ use super::unread::{self, Lingering, Lingers};
 use super::{http2, impersonation, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::registry::{Bearer, ClaimedUser, Registry};
-use crate::tasks::{OnCall, Tasks};
+use crate::tasks::{PollOnWake, Tasks};
 use crate::x509;
 
 /// How long a TLS handshake may take, or on the other port the first bytes to come.
@@ -218,7 +218,7 @@ where
         .serve_connection(TokioIo::new(stream), handler)
         .with_upgrades();
     let mut connection = Box::pin(connection);
-    let mut stop = OnCall::new(tasks.token().cancelled_owned());
+    let mut stop = PollOnWake::new(tasks.token().cancelled_owned());
     let exchanges = overdue::in_time(async move {
         let stopped = poll_fn(|cx| {
             // The connection first: what it can finish now needs no draining.

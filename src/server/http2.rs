@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use super::connection::{Handler, SpawningHandler};
 use super::corked::Corked;
 use super::overdue;
-use crate::tasks::{OnCall, Tasks};
+use crate::tasks::{PollOnWake, Tasks};
 
 /// Streams of a connection: an informer-heavy client multiplexes hundreds of watches, and one that is
 /// refused a stream waits without a word.
@@ -69,7 +69,7 @@ pub(super) fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut stop = OnCall::new(tasks.token().cancelled_owned());
+    let mut stop = PollOnWake::new(tasks.token().cancelled_owned());
     let mut driver = Driver::new(stream, handler, tasks);
     let serving = async move {
         let ended = poll_fn(|cx| {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::{GuardedBody, SendDeadline};
-use crate::tasks::{Bell, OnCall};
+use crate::tasks::{PollOnWake, WakeFlag};
 
 tokio::task_local! {
     /// Of the exchange that the present task carries out.
@@ -25,7 +25,7 @@ tokio::task_local! {
 
 /// By when the present answer of an exchange must have been taken, if there is one with a limit.
 #[derive(Debug, Clone)]
-struct Limit(Arc<Mutex<Option<SendDeadline>>>, Bell);
+struct Limit(Arc<Mutex<Option<SendDeadline>>>, WakeFlag);
 
 impl Limit {
     /// Only the exchange's own task does this, which looks at it next: nobody needs to be woken.
@@ -43,11 +43,11 @@ const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
 /// HTTP/2. `None` when it was given up because an answer was not taken in time.
 pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
     let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
-    let mut patience = OnCall::new(Patience {
+    let mut patience = PollOnWake::new(Patience {
         limit: limit.clone(),
         present: None,
     });
-    let limit = Limit(limit, patience.bell());
+    let limit = Limit(limit, patience.wake_flag());
     let mut exchange = pin!(LIMIT.scope(limit, exchange));
     poll_fn(|cx| {
         // The exchange first: what has been taken by now is not overdue.

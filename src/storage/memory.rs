@@ -1,5 +1,5 @@
-//! The memory back end: the embedded store's engine without a disk, for tests and trials. What it
-//! holds ends with the process.
+//! The memory back end: the embedded store without a disk, for tests and trials. Its data is lost
+//! when the process ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::embedded::{Embedded, OpenError};
 use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
 use crate::api::{ResourceVersion, StorageKey};
 
-/// A store that forgets everything when it is dropped.
+/// A store that loses its data when it is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -25,11 +25,11 @@ use crate::api::{ResourceVersion, StorageKey};
 pub struct Memory(Embedded);
 
 impl Memory {
-    /// An empty store. `compaction_interval` is as
-    /// [`EmbeddedConfig`](super::embedded::EmbeddedConfig)'s.
+    /// Creates an empty store. `compaction_interval` is that of
+    /// [`EmbeddedConfig`](super::embedded::EmbeddedConfig).
     ///
     /// # Errors
-    /// [`OpenError`] when its writer thread cannot be started.
+    /// Returns [`OpenError`] if the writer thread cannot be started.
     pub fn new(compaction_interval: Duration) -> Result<Arc<Self>, OpenError> {
         Ok(Arc::new(Self(Embedded::in_memory(compaction_interval)?)))
     }

@@ -1,5 +1,4 @@
-//! `Metered`: a storage that counts what one resource asks of it and how that goes, over any back
-//! end. It changes nothing of what it passes on.
+//! `Metered`: a storage that counts and times the requests of one resource, over any back end.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::{
 use crate::api::{ResourceVersion, StorageKey};
 use crate::metrics::{Operation, ResourceMetrics};
 
-/// A storage as one resource uses it.
+/// A storage with the metrics of one resource.
 #[derive(Debug)]
 pub struct Metered {
     storage: Arc<dyn Storage>,
@@ -21,17 +20,17 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Counts in `metrics` what `storage` is asked.
+    /// Wraps `storage`; counts requests in `metrics`.
     pub fn new(storage: Arc<dyn Storage>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
         Arc::new(Self { storage, metrics })
     }
 
-    /// Where it counts.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Arc<ResourceMetrics> {
         &self.metrics
     }
 
-    /// Awaits the answer to a request. One that is given up is not counted.
+    /// Awaits and measures a request. A dropped request is not counted.
     async fn measured<T>(
         &self,
         operation: Operation,
@@ -85,7 +84,7 @@ impl Storage for Metered {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
-        // What it sends is counted where it is taken in: history is also read a second time.
+        // The receiver counts the events, because history is also read by other watches.
         self.storage.watch(prefix, after).await
     }
 
@@ -96,10 +95,13 @@ impl Storage for Metered {
 
     fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
         let began = Instant::now();
-        let known = self.storage.known_revision()?;
-        self.metrics
-            .requested(Operation::CurrentRevision, began.elapsed(), known.is_err());
-        Some(known)
+        let revision = self.storage.known_revision()?;
+        self.metrics.requested(
+            Operation::CurrentRevision,
+            began.elapsed(),
+            revision.is_err(),
+        );
+        Some(revision)
     }
 
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
@@ -135,13 +137,13 @@ mod tests {
     use crate::storage::memory::Memory;
 
     fn check(metrics: &Metrics, series: &str, labels: &str, expect: f64) {
-        let told = Scrape::parse(&metrics.render(Format::Prometheus));
+        let scrape = Scrape::parse(&metrics.render(Format::Prometheus));
         let series = format!("{series}{{group=\"apps\",resource=\"deployments\"{labels}}}");
-        assert_eq!(told.get(&series).unwrap_or(0.0), expect, "{series}");
+        assert_eq!(scrape.get(&series).unwrap_or(0.0), expect, "{series}");
     }
 
     #[tokio::test]
-    async fn requests_are_counted_and_passed_on() {
+    async fn requests_are_counted_and_forwarded() {
         let metrics = Metrics::new();
         let memory = Memory::new(Duration::from_secs(300)).unwrap();
         let of_deployments = metrics.resource("apps", "deployments");
@@ -167,14 +169,14 @@ mod tests {
             ttl: None,
         };
         let Outcome::Done(made) = storage.put(put(Expect::Absent)).await.unwrap() else {
-            panic!("the key is new");
+            panic!("the key does not exist");
         };
         let refused = storage.put(put(Expect::Absent)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused(_)));
         requests("create", false, 2);
         requests("create", true, 0);
         let Outcome::Done(changed) = storage.put(put(Expect::At(made))).await.unwrap() else {
-            panic!("nobody else writes");
+            panic!("there is no other writer");
         };
         requests("update", false, 1);
         storage.get(&key).await.unwrap();

@@ -1,8 +1,7 @@
-//! Tasks with an owner: the one place that spawns. A task has a name, a group and a cancellation
-//! token; whoever drains the group waits for it, and hears of it when it panics. It holds no queue and
-//! knows no work of any room.
+//! Task groups: the only module that spawns. A task has a name, a group and a cancellation token;
+//! draining a group waits for its tasks, and a panic is reported to the group.
 
-mod on_call;
+mod poll_on_wake;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-pub use on_call::{Bell, OnCall};
+pub use poll_on_wake::{PollOnWake, WakeFlag};
 
-/// A group of tasks that stop and drain together. Clones are the same group.
+/// A group of tasks that are cancelled and drained together. Clones share the group.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -37,40 +36,39 @@ pub use on_call::{Bell, OnCall};
 pub struct Tasks {
     tracker: TaskTracker,
     token: CancellationToken,
-    known: Arc<Known>,
+    state: Arc<GroupState>,
 }
 
-/// Some tasks had not ended when the grace period was over.
+/// Some tasks were still running after the grace period.
 #[derive(Debug, thiserror::Error)]
 #[error("still running after {grace:?}: {}", tasks.join(", "))]
 pub struct DrainTimeout {
-    /// Which, by name; those that share one with their number.
+    /// The names of the tasks, with their number if there are several.
     pub tasks: Vec<String>,
-    /// How long they were given.
+    /// The grace period.
     pub grace: Duration,
 }
 
-/// A task panicked, which is a bug: what it did for the others is no longer done.
+/// A task panicked, which is a bug.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the task {task:?} panicked: {message}")]
 pub struct TaskFailed {
-    /// Its name.
+    /// The task's name.
     pub task: &'static str,
-    /// What it said.
+    /// The panic message.
     pub message: String,
 }
 
-/// What a group knows of its tasks.
+/// The state of a group.
 #[derive(Debug, Default)]
-struct Known {
-    /// How many run under each name.
+struct GroupState {
+    /// The number of running tasks by name.
     running: Mutex<BTreeMap<&'static str, usize>>,
-    /// The first that panicked.
+    /// The first task that panicked.
     failed: watch::Sender<Option<TaskFailed>>,
 }
 
-/// What hyper wants run beside the requests of a connection, as tasks of the group: they end with the
-/// connection, and what fails is told to whoever waits for an answer.
+/// Runs hyper's connection futures as tasks of the group.
 impl<F> hyper::rt::Executor<F> for Tasks
 where
     F: Future + Send + 'static,
@@ -84,13 +82,13 @@ where
 }
 
 impl Tasks {
-    /// An empty group that nothing cancels but itself.
+    /// Returns an empty group.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A part of the group that can be told to stop by itself, and stops with the group, which alone
-    /// is drained.
+    /// Returns a subgroup that can be cancelled by itself and is cancelled and drained with its
+    /// parent.
     pub fn child(&self) -> Self {
         Self {
             token: self.token.child_token(),
@@ -98,13 +96,13 @@ impl Tasks {
         }
     }
 
-    /// The token that is cancelled when the group is to stop.
+    /// Returns the token that is cancelled when the group should stop.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// Runs `future` as a task of the group. It must end soon after [`Self::token`] is cancelled. A
-    /// panic is logged, told to [`Self::failed`] and passed on to the handle.
+    /// Spawns `future` as a task of the group. It must end soon after [`Self::token`] is cancelled.
+    /// A panic is logged, reported by [`Self::failed`] and propagated to the handle.
     #[allow(clippy::disallowed_methods, reason = "the one place that spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
@@ -112,32 +110,32 @@ impl Tasks {
         F::Output: Send + 'static,
     {
         let span = tracing::debug_span!("task", name);
-        let running = Running::enter(&self.known, name);
+        let running = Running::enter(&self.state, name);
         let task = async move {
-            // Unwind safety: nobody looks at what the future leaves behind but those whom `failed`
-            // tells that it cannot be trusted.
+            // Unwind safety: the state of a panicked future is observed only by tasks that learn of
+            // the failure from `failed`.
             let result = AssertUnwindSafe(future).catch_unwind().await;
             running.ended_with(result)
         };
         tokio::spawn(self.tracker.track_future(task.instrument(span)))
     }
 
-    /// Runs blocking `work` on a thread of its own as a task of the group.
+    /// Runs blocking `work` on its own thread as a task of the group.
     #[allow(clippy::disallowed_methods, reason = "the one place that spawns")]
     pub fn spawn_blocking<F, T>(&self, name: &'static str, work: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let running = Running::enter(&self.known, name);
+        let running = Running::enter(&self.state, name);
         // Unwind safety: as in `spawn`.
         let task = move || running.ended_with(catch_unwind(AssertUnwindSafe(work)));
         self.tracker.spawn_blocking(task)
     }
 
-    /// Waits until a task of the group has panicked: for ever, if all is well. Cancel safe.
+    /// Waits until a task of the group has panicked. Cancel safe.
     pub async fn failed(&self) -> TaskFailed {
-        let mut failed = self.known.failed.subscribe();
+        let mut failed = self.state.failed.subscribe();
         let first = failed.wait_for(Option::is_some).await;
         first
             .ok()
@@ -145,7 +143,7 @@ impl Tasks {
             .expect("the sender lives in `self`, and it was waited for")
     }
 
-    /// Tells every task of the group to stop.
+    /// Cancels every task of the group.
     pub fn cancel(&self) {
         self.token.cancel();
     }
@@ -153,20 +151,20 @@ impl Tasks {
     /// Cancels the group and waits until its tasks have ended.
     ///
     /// # Errors
-    /// [`DrainTimeout`] when some still run after `grace`.
+    /// Returns [`DrainTimeout`] if tasks are still running after `grace`.
     pub async fn drain(&self, grace: Duration) -> Result<(), DrainTimeout> {
         self.cancel();
         self.tracker.close();
         tokio::time::timeout(grace, self.tracker.wait())
             .await
             .map_err(|_| DrainTimeout {
-                tasks: self.known.names(),
+                tasks: self.state.names(),
                 grace,
             })
     }
 }
 
-impl Known {
+impl GroupState {
     fn names(&self) -> Vec<String> {
         let running = self.running.lock();
         let name = |(name, count): (&&str, &usize)| match count {
@@ -177,22 +175,22 @@ impl Known {
     }
 }
 
-/// A task under its name, until it is dropped.
+/// Counts a task under its name until it is dropped.
 struct Running {
-    known: Arc<Known>,
+    state: Arc<GroupState>,
     name: &'static str,
 }
 
 impl Running {
-    fn enter(known: &Arc<Known>, name: &'static str) -> Self {
-        *known.running.lock().entry(name).or_default() += 1;
+    fn enter(state: &Arc<GroupState>, name: &'static str) -> Self {
+        *state.running.lock().entry(name).or_default() += 1;
         Self {
-            known: known.clone(),
+            state: state.clone(),
             name,
         }
     }
 
-    /// The result of the task, or its panic once more.
+    /// Returns the result of the task, or resumes its panic.
     fn ended_with<T>(self, result: Result<T, Box<dyn Any + Send>>) -> T {
         let panic = match result {
             Ok(output) => return output,
@@ -212,7 +210,7 @@ impl Running {
             panic = failed.message,
             "a task panicked"
         );
-        self.known.failed.send_if_modified(|first| {
+        self.state.failed.send_if_modified(|first| {
             let is_first = first.is_none();
             if is_first {
                 *first = Some(failed);
@@ -226,7 +224,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut running = self.known.running.lock();
+        let mut running = self.state.running.lock();
         let count = running.get_mut(self.name).expect("it was entered");
         *count -= 1;
         if *count == 0 {
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn draining_waits_for_every_task() {
+    async fn drain_waits_for_every_task() {
         let tasks = Tasks::new();
         let ended = Arc::new(AtomicBool::new(false));
         let (token, done) = (tasks.token(), ended.clone());
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn draining_names_what_hangs() {
+    async fn drain_timeout_names_hanging_tasks() {
         let tasks = Tasks::new();
         let token = tasks.token();
         tasks.spawn("ends", async move { token.cancelled().await });
@@ -270,9 +268,10 @@ mod tests {
         );
     }
 
-    /// The Reflector's task went down once, and the process served a cache that stood still.
+    /// A panic of the Reflector's task must be detected; otherwise the server would serve a stale
+    /// cache.
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_told_by_the_name_of_its_task() {
+    async fn panic_is_reported_with_the_name_of_its_task() {
         let tasks = Tasks::new();
         let quiet = tokio::time::timeout(Duration::from_secs(1), tasks.failed()).await;
         assert!(quiet.is_err(), "{quiet:?}");

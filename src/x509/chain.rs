@@ -1,5 +1,5 @@
-//! Chains of certificates by the rules of Go's `Certificate.Verify`, except that name constraints are refused
-//! where Go evaluates them: webpki, which is asked before, does that.
+//! Verifies certificate chains by the rules of Go's `Certificate.Verify`, except that it rejects
+//! name constraints, which webpki evaluates before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use x509_parser::time::ASN1Time;
 
 use super::der::parse;
 
-/// How many signatures are checked for one certificate, as in Go: chains of hostile intermediates end there.
+/// Maximum number of signature checks per certificate, as in Go: it bounds the cost of malicious
+/// intermediates.
 const SIGNATURE_CHECKS_MAX: usize = 100;
 
-/// How many certificates a chain may have; real ones have up to four.
+/// Maximum number of certificates in a chain; real ones have up to four.
 const CHAIN_LENGTH_MAX: usize = 16;
 
 /// The trusted certificates.
@@ -30,7 +31,7 @@ impl Anchors {
     /// Trusts `certificate`.
     ///
     /// # Errors
-    /// It cannot be parsed.
+    /// Returns an error if `certificate` cannot be parsed.
     pub fn add(&mut self, certificate: CertificateDer<'static>) -> Result<(), CertificateError> {
         let subject = parse(&certificate)?.subject().as_raw().to_vec();
         self.0.entry(subject).or_default().push(certificate);
@@ -47,20 +48,21 @@ impl Anchors {
     }
 }
 
-/// What a certificate is to be used for.
+/// The use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// By a server of TLS.
+    /// TLS server authentication.
     ServerAuth,
-    /// By a client of TLS.
+    /// TLS client authentication.
     ClientAuth,
 }
 
-/// Checks that `leaf` is valid at `now`, and that it is one of `anchors`, or that a chain over `intermediates`
-/// leads from it to one of them, all of whose certificates may be used for `purpose`. Names are not checked.
+/// Verifies that `leaf` is valid at `now` and is one of `anchors`, or that a chain of
+/// `intermediates` leads from it to one of them whose certificates may all be used for `purpose`.
+/// Does not check names.
 ///
 /// # Errors
-/// What is wrong with the certificate, or [`CertificateError::UnknownIssuer`].
+/// Returns what is wrong with the certificate, or [`CertificateError::UnknownIssuer`].
 pub fn verify(
     leaf: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -94,19 +96,19 @@ pub fn verify(
     }
 }
 
-/// The search for a chain, depth first.
+/// A depth-first search for a chain.
 struct Search<'a> {
     intermediates: &'a [X509Certificate<'a>],
     anchors: &'a Anchors,
     purpose: Purpose,
     now: ASN1Time,
     checks_left: usize,
-    /// Why the last candidate that has signed a certificate was refused.
+    /// The reason why the last issuer candidate was rejected.
     failure: CertificateError,
 }
 
 impl<'a> Search<'a> {
-    /// Whether `chain`, which begins with the leaf, can be continued to an anchor.
+    /// Returns true if `chain`, which starts with the leaf, can be continued to an anchor.
     fn reaches_an_anchor(&mut self, chain: &mut Vec<&'a X509Certificate<'a>>) -> bool {
         let Some(child) = chain.last().copied() else {
             return false;
@@ -124,7 +126,7 @@ impl<'a> Search<'a> {
         for candidate in self.intermediates {
             let named = candidate.subject().as_raw() == child.issuer().as_raw();
             let repeated = chain.iter().any(|one| one.as_raw() == candidate.as_raw());
-            // Only an anchor may be a CA without saying so.
+            // Only an anchor may be a CA without the basic constraint.
             if !named || repeated || !candidate.is_ca() || !self.issued(candidate, chain) {
                 continue;
             }
@@ -137,7 +139,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Whether `issuer` has signed the last certificate of `chain` and may have done so.
+    /// Returns true if `issuer` has signed the last certificate of `chain` and is allowed to.
     fn issued(&mut self, issuer: &X509Certificate<'_>, chain: &[&X509Certificate<'_>]) -> bool {
         let Some(left) = self.checks_left.checked_sub(1) else {
             return false;
@@ -159,7 +161,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether the key of `issuer` has signed `child`. SHA-1 is no signature any more.
+/// Returns true if the key of `issuer` has signed `child`. SHA-1 signatures are invalid.
 fn is_signed(child: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     let algorithm = &child.signature_algorithm;
     let weak = [OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA].contains(&algorithm.algorithm);
@@ -168,7 +170,7 @@ fn is_signed(child: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool 
         && child.verify_signature(Some(issuer.public_key())).is_ok()
 }
 
-/// Whether a certificate is within its time, and understood.
+/// Checks the validity period and the critical extensions.
 fn is_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), CertificateError> {
     const UNDERSTOOD: [Oid<'static>; 6] = [
         OID_X509_EXT_KEY_USAGE,
@@ -192,7 +194,8 @@ fn is_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Cer
     }
 }
 
-/// Whether a certificate may be used for `purpose`: it says nothing of purposes, or names this one, or any.
+/// Checks that a certificate may be used for `purpose`: it has no extended key usage, or this one,
+/// or any.
 fn may_serve(certificate: &X509Certificate<'_>, purpose: Purpose) -> Result<(), CertificateError> {
     let usage = certificate.extended_key_usage();
     let Some(usage) = usage.map_err(|_| CertificateError::BadEncoding)? else {
@@ -208,8 +211,8 @@ fn may_serve(certificate: &X509Certificate<'_>, purpose: Purpose) -> Result<(), 
     }
 }
 
-/// Whether a certificate may sign others, with so many intermediates below it. One of version 1 cannot say so
-/// and may.
+/// Checks that a certificate may sign others with this number of intermediates below it. A version
+/// 1 certificate has no basic constraints and may.
 fn may_sign(issuer: &X509Certificate<'_>, intermediates: usize) -> Result<(), CertificateError> {
     let bad = |_| CertificateError::BadEncoding;
     let constraints = issuer.basic_constraints().map_err(bad)?;

@@ -1,4 +1,4 @@
-//! The certificates of clients that call this process.
+//! Verification of client certificates.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::chain::Purpose;
 use super::der::parse;
 use super::trusted::Trusted;
 
-/// Verifies the certificates of clients that have one.
+/// Verifies client certificates, if the client sends one.
 #[derive(Debug)]
 pub struct ClientVerifier {
     /// Trusts all of `trusted`.
@@ -29,22 +29,22 @@ pub struct ClientVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-/// The verifier cannot be made.
+/// The verifier cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientVerifierError {
-    /// A CA cannot be used.
+    /// A CA certificate is invalid.
     #[error(transparent)]
     Ca(#[from] Error),
-    /// There is none.
+    /// There is no CA certificate.
     #[error(transparent)]
     Webpki(#[from] VerifierBuilderError),
 }
 
 impl ClientVerifier {
-    /// A verifier of certificates that one of `cas` has signed, directly or not.
+    /// Returns a verifier of certificates signed, directly or indirectly, by one of `cas`.
     ///
     /// # Errors
-    /// One of `cas` cannot be used, or there is none.
+    /// Returns an error if one of `cas` is invalid, or if there is none.
     pub fn new(
         provider: &Arc<CryptoProvider>,
         cas: impl IntoIterator<Item = CertificateDer<'static>>,
@@ -61,8 +61,9 @@ impl ClientVerifier {
         &self.provider.signature_verification_algorithms
     }
 
-    /// Checks the signature of a handshake of TLS 1.2 by the key of a certificate that webpki does not parse.
-    /// There the scheme does not say the curve, so that the algorithm is the one that fits the key.
+    /// Verifies the signature of a TLS 1.2 handshake with the key of a certificate that webpki
+    /// cannot parse. The signature scheme does not contain the curve, so the algorithm is chosen by
+    /// the key.
     fn verify_old(
         &self,
         message: &[u8],
@@ -102,7 +103,8 @@ fn is_old(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_ok_and(|parsed| parsed.version() != X509Version::V3)
 }
 
-/// The algorithm of a SubjectPublicKeyInfo, in the form in which algorithms are compared.
+/// Returns the algorithm of a SubjectPublicKeyInfo in the form of
+/// `SignatureVerificationAlgorithm`.
 fn key_algorithm(key: &[u8]) -> Option<&[u8]> {
     let (_, key) = Any::from_der(key).ok()?;
     let (_, algorithm) = Any::from_der(key.data).ok()?;

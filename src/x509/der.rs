@@ -1,4 +1,4 @@
-//! Reads certificates, and writes the elements of DER. It decides nothing.
+//! Parses certificates and encodes DER elements.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use rustls::CertificateError;
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
-/// Parses one certificate, whole and without anything behind it.
+/// Parses one certificate without trailing data.
 ///
 /// # Errors
-/// [`CertificateError::BadEncoding`], also for extensions in a certificate of a version that has none.
+/// Returns [`CertificateError::BadEncoding`], also for extensions in a version 1 or 2 certificate.
 pub(super) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
     let bad = CertificateError::BadEncoding;
     let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| bad.clone())?;
@@ -20,13 +20,13 @@ pub(super) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
     }
 }
 
-/// Returns until when a certificate is valid, if it can be parsed.
+/// Returns the end of a certificate's validity, if it can be parsed.
 pub fn not_after(der: &[u8]) -> Option<Timestamp> {
     let certificate = parse(der).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-/// Returns a certificate in PEM, as Go writes it.
+/// Encodes a certificate in PEM, as Go does.
 pub fn to_pem(der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
@@ -37,7 +37,7 @@ pub fn to_pem(der: &[u8]) -> String {
     pem + "-----END CERTIFICATE-----\n"
 }
 
-/// The subject and the issuer of a certificate, for log messages.
+/// Returns the subject and the issuer of a certificate, for log messages.
 pub fn describe(der: &[u8]) -> (String, String) {
     match parse(der) {
         Ok(certificate) => (
@@ -48,7 +48,7 @@ pub fn describe(der: &[u8]) -> (String, String) {
     }
 }
 
-/// An element of DER with these parts as its contents.
+/// Returns a DER element with the concatenation of `parts` as its content.
 pub(super) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let bytes = length.to_be_bytes();
@@ -57,7 +57,7 @@ pub(super) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     match u8::try_from(length) {
         Ok(short) if short < 0x80 => der.push(short),
         _ => {
-            // At most as many bytes as a number in memory has.
+            // At most the size of a usize.
             der.push(0x80 | significant.len().to_be_bytes()[size_of::<usize>() - 1]);
             der.extend_from_slice(significant);
         }
@@ -68,7 +68,7 @@ pub(super) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     der
 }
 
-/// A SEQUENCE of these elements.
+/// Returns a SEQUENCE of these elements.
 pub(super) fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
     let parts: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
     element(0x30, &parts)

@@ -1,4 +1,5 @@
-//! A CA that signs what is requested, as upstream's signing controller has Go do it.
+//! A CA that signs certificate requests as upstream's signing controller does with Go's
+//! `crypto/x509`.
 
 use aws_lc_rs::rand;
 use jiff::{Timestamp, tz::TimeZone};
@@ -22,19 +23,19 @@ impl std::fmt::Debug for CertificateAuthority {
     }
 }
 
-/// What a certificate is to be like, beside what its request says.
+/// The properties of a certificate besides those of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What its key may be used for.
+    /// The usages of the key.
     pub usages: Usages,
-    /// From when it is valid.
+    /// The start of the validity.
     pub not_before: Timestamp,
-    /// Until when it is valid.
+    /// The end of the validity.
     pub not_after: Timestamp,
 }
 
 impl CertificateAuthority {
-    /// The CA of this certificate, with the key in `issuer`.
+    /// Returns the CA of this certificate with the key of `issuer`.
     pub fn new(certificate: CertificateDer<'static>, issuer: Issuer<'static, KeyPair>) -> Self {
         Self {
             certificate,
@@ -42,20 +43,20 @@ impl CertificateAuthority {
         }
     }
 
-    /// Until when the CA's own certificate is valid.
+    /// Returns the end of validity of the CA's certificate.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the certificate cannot be parsed.
     pub fn not_after(&self) -> Result<Timestamp, String> {
         let certificate = parse(&self.certificate).map_err(|error| error.to_string())?;
         let seconds = certificate.validity().not_after.timestamp();
         Timestamp::from_second(seconds).map_err(|error| error.to_string())
     }
 
-    /// Signs a certificate for the subject, the key and the alternative names of `request`.
+    /// Signs a certificate with the subject, key and alternative names of `request`.
     ///
     /// # Errors
-    /// The CA cannot sign.
+    /// Returns an error if the CA's key cannot sign.
     pub fn sign(
         &self,
         request: &CertificateRequest,
@@ -82,16 +83,16 @@ impl CertificateAuthority {
     }
 }
 
-/// Positive, and as many bytes as upstream's.
+/// Returns a positive number with as many bytes as upstream's.
 fn serial_number() -> Result<[u8; 16], String> {
     let mut number = [0; 16];
     rand::fill(&mut number).map_err(|_| "unable to generate a serial number".to_owned())?;
-    // The first bit would make it negative, and the first byte must not be zero.
+    // A set first bit would make it negative, and the first byte must not be zero.
     number[0] = number[0] & 0x7f | 0x40;
     Ok(number)
 }
 
-/// UTCTime until 2049, then GeneralizedTime (RFC 5280, 4.1.2.5).
+/// Encodes a time as UTCTime until 2049, then as GeneralizedTime (RFC 5280, 4.1.2.5).
 fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     match at.year() < 2050 {
@@ -100,7 +101,7 @@ fn time(at: Timestamp) -> Vec<u8> {
     }
 }
 
-/// The AlgorithmIdentifier of what such a key signs, DER.
+/// Returns the DER AlgorithmIdentifier of the key's signatures.
 fn signature_algorithm(key: &'static SignatureAlgorithm) -> Option<Vec<u8>> {
     const ECDSA: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
     const RSA: [u8; 8] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
@@ -123,7 +124,7 @@ fn signature_algorithm(key: &'static SignatureAlgorithm) -> Option<Vec<u8>> {
     known.find(|(one, _)| *one == key).map(|(_, der)| der)
 }
 
-/// The extensions that Go writes for such a template, in its order.
+/// Returns the extensions that Go encodes for such a template, in its order.
 fn extensions(
     request: &CertificateRequest,
     profile: &Profile,
@@ -136,7 +137,7 @@ fn extensions(
     if let Some(purposes) = profile.usages.extended() {
         extensions.push(extension(37, false, &purposes));
     }
-    // No CA.
+    // Not a CA.
     extensions.push(extension(19, true, &sequence(&[])));
     let key_id = ca
         .iter_extensions()
@@ -155,7 +156,7 @@ fn extensions(
     extensions
 }
 
-/// An extension of the arc `id-ce`.
+/// Returns an extension of the arc `id-ce`.
 fn extension(number: u8, critical: bool, value: &[u8]) -> Vec<u8> {
     let mut parts = vec![element(0x06, &[&[0x55, 0x1d, number]])];
     if critical {

@@ -1,12 +1,12 @@
-//! Verification of X.509 certificates that accepts what Go's `crypto/x509` accepts: clusters are full of
-//! certificates that Go's tools made and that webpki refuses. webpki decides first; a chain that it refuses is
-//! then judged by Go's rules in `chain`. Where the trusted certificates come from is the caller's business.
+//! Verification of X.509 certificates that accepts what Go's `crypto/x509` accepts, because
+//! clusters contain many certificates created by Go that webpki rejects. webpki verifies first;
+//! `chain` verifies rejected chains by Go's rules.
 //!
-//! [`CertificateAuthority`] signs certificates by requests, as Go does for upstream's controllers.
+//! [`CertificateAuthority`] signs certificate requests as upstream's controllers do.
 //!
-//! webpki has no certificates of version 1 (`openssl x509 -req` makes them), none with `CA:TRUE` as the end
-//! of a chain, and none that is trusted itself without being a CA. It does not look at the validity of a trusted
-//! certificate: those that are not valid now are left out of what it trusts.
+//! webpki rejects version 1 certificates (`openssl x509 -req` creates them), leaf certificates with
+//! `CA:TRUE`, and trusted leaf certificates that are not a CA. It ignores the validity period of trusted
+//! certificates, so `trusted` excludes those that are not valid now.
 
 mod any;
 mod chain;

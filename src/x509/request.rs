@@ -1,4 +1,4 @@
-//! Requests for certificates (PKCS #10).
+//! Certificate requests (PKCS #10).
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
@@ -17,14 +17,14 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 use x509_parser::x509::AlgorithmIdentifier;
 
-/// What a verified request asks for.
+/// The content of a verified request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// The subject's common names.
     pub common_names: Vec<String>,
     /// The subject's organizations.
     pub organizations: Vec<String>,
-    /// The alternative names of the kinds that Go knows.
+    /// The alternative names of the kinds that Go supports.
     pub names: Vec<AlternativeName>,
     /// The subject, DER.
     pub(super) subject: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct CertificateRequest {
     pub(super) key: Vec<u8>,
 }
 
-/// One name of a subjectAltName.
+/// A name of a subjectAltName.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is what its name says")]
 pub enum AlternativeName {
@@ -44,10 +44,10 @@ pub enum AlternativeName {
 }
 
 impl CertificateRequest {
-    /// Reads the first request in `pem` and verifies that its sender has the key.
+    /// Parses the first request in `pem` and verifies that its key has signed it.
     ///
     /// # Errors
-    /// It is no such request, or somebody else's.
+    /// Returns an error if it is not a request or not signed by its key.
     pub fn from_pem(pem: &[u8]) -> Result<Self, String> {
         with_verified(pem, Self::of)
     }
@@ -72,10 +72,10 @@ impl CertificateRequest {
     }
 }
 
-/// Checks that `pem` begins with a request whose sender has the key.
+/// Checks that `pem` starts with a request signed by its key.
 ///
 /// # Errors
-/// It is no such request, or somebody else's.
+/// Returns an error if it is not a request or not signed by its key.
 pub fn check_request(pem: &[u8]) -> Result<(), String> {
     with_verified(pem, |_| Ok(()))
 }
@@ -94,7 +94,7 @@ fn with_verified<T>(
     then(&request)
 }
 
-/// The alternative names that `request` asks for. Those of other kinds are not signed, as by Go.
+/// Returns the alternative names of `request`. Names of other kinds are not signed, as in Go.
 fn alternative_names(
     request: &X509CertificationRequest<'_>,
 ) -> Result<Vec<AlternativeName>, String> {
@@ -121,8 +121,8 @@ fn alternative_names(
     Ok(names)
 }
 
-/// Checks by whose key a request is signed. The parser's own check knows fewer curves with fewer hashes than Go,
-/// and no RSA keys of 1024 bits.
+/// Verifies the signature of a request. The parser's own check supports fewer combinations of curve
+/// and hash than Go, and no 1024-bit RSA keys.
 fn verify(request: &X509CertificationRequest<'_>) -> Result<(), X509Error> {
     let info = &request.certification_request_info;
     let key = &info.subject_pki;
@@ -134,7 +134,7 @@ fn verify(request: &X509CertificationRequest<'_>) -> Result<(), X509Error> {
         .map_err(|_| X509Error::SignatureVerificationError)
 }
 
-/// How to verify what was signed so with such a key; `None` leaves it to the parser.
+/// Returns the algorithm for this signature and key; `None` leaves the check to the parser.
 fn algorithm(
     signature: &Oid<'_>,
     key: &AlgorithmIdentifier<'_>,

@@ -1,4 +1,4 @@
-//! The certificates of servers that this process calls.
+//! Verification of server certificates, for clients.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::chain::Purpose;
 use super::trusted::Trusted;
 
-/// Verifies the certificates of servers, and always the name.
+/// Verifies server certificates including the name.
 #[derive(Debug)]
 pub struct ServerVerifier {
     trusted: Arc<Trusted>,
@@ -22,7 +22,7 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// A verifier that trusts `trusted` and nothing else.
+    /// Returns a verifier that trusts `trusted` only.
     pub fn new(trusted: Arc<Trusted>, provider: &CryptoProvider) -> Self {
         Self {
             trusted,

@@ -1,4 +1,4 @@
-//! Certificates for tests, also of version 1, which rcgen does not make.
+//! Certificates for tests, including version 1, which rcgen cannot create.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
@@ -23,14 +23,14 @@ pub(super) fn named(common_name: &str) -> CertificateParams {
     params
 }
 
-/// Parameters of a CA.
+/// Returns the parameters of a CA.
 pub(super) fn authority(common_name: &str) -> CertificateParams {
     let mut params = named(common_name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params
 }
 
-/// A CA that signs itself.
+/// Returns a self-signed CA.
 pub(super) fn root(params: CertificateParams) -> Ca {
     let key = KeyPair::generate().unwrap();
     let der = params.self_signed(&key).unwrap().der().clone();
@@ -38,7 +38,7 @@ pub(super) fn root(params: CertificateParams) -> Ca {
     Ca { der, issuer }
 }
 
-/// A CA that `parent` has signed.
+/// Returns a CA signed by `parent`.
 pub(super) fn intermediate(params: CertificateParams, parent: &Ca) -> Ca {
     let key = KeyPair::generate().unwrap();
     let signed = params.signed_by(&key, &parent.issuer).unwrap();
@@ -52,12 +52,12 @@ pub(super) fn leaf(params: &CertificateParams, ca: &Ca) -> CertificateDer<'stati
     params.signed_by(&key, &ca.issuer).unwrap().der().clone()
 }
 
-/// `certificate` as one of version 1, signed again by `key`, which is of rcgen's usual kind.
+/// Converts `certificate` to version 1, signed with `key`, an ECDSA P-256 key.
 pub(super) fn version_1(certificate: &[u8], key: &KeyPair) -> CertificateDer<'static> {
     let (_, outer, _) = split(certificate);
     let (_, tbs, after_tbs) = split(outer);
     let (_, _, after_version) = split(tbs);
-    // Up to the extensions there are serial, algorithm, issuer, validity, subject and key.
+    // Before the extensions are serial, algorithm, issuer, validity, subject and key.
     let mut rest = after_version;
     for _ in 0..6 {
         rest = split(rest).2;
@@ -69,7 +69,7 @@ pub(super) fn version_1(certificate: &[u8], key: &KeyPair) -> CertificateDer<'st
     element(0x30, &[&tbs, algorithm, &element(0x03, &[&signature])]).into()
 }
 
-/// The tag and the contents of the first element, and what is behind it.
+/// Returns the tag and content of the first element, and the rest.
 fn split(der: &[u8]) -> (u8, &[u8], &[u8]) {
     let (length, at) = match der[1] {
         short @ 0..0x80 => (usize::from(short), 2),

@@ -1,17 +1,17 @@
-//! The usages of the certificates API as X.509 has them.
+//! Key usages of the certificates API in X.509 encoding.
 
 use super::der::{element, sequence};
 
-/// What a key may be used for.
+/// The usages of a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usages {
-    /// The first bit of a KeyUsage is the lowest.
+    /// Bit 0 of KeyUsage is the least significant.
     bits: u16,
-    /// Object identifiers, DER, in Go's order and each once.
+    /// DER object identifiers, in Go's order, unique.
     purposes: Vec<&'static [u8]>,
 }
 
-/// The names of bits of a KeyUsage.
+/// The names of KeyUsage bits.
 const BITS: [(&str, u8); 10] = [
     ("signing", 0),
     ("digital signature", 0),
@@ -25,7 +25,7 @@ const BITS: [(&str, u8); 10] = [
     ("decipher only", 8),
 ];
 
-/// The names of extended usages, in the order in which Go writes them.
+/// The names of extended key usages in Go's encoding order.
 const PURPOSES: [(&str, &[u8]); 13] = [
     ("any", &[0x55, 0x1d, 0x25, 0x00]),
     ("server auth", &[0x2b, 6, 1, 5, 5, 7, 3, 1]),
@@ -48,10 +48,10 @@ const PURPOSES: [(&str, &[u8]); 13] = [
 const EMAIL_PROTECTION: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 4];
 
 impl Usages {
-    /// Reads the usages of a CertificateSigningRequest.
+    /// Parses the usages of a CertificateSigningRequest.
     ///
     /// # Errors
-    /// The names that there are not, in upstream's words.
+    /// Returns upstream's error with the unknown names.
     pub fn parse(names: &[&str]) -> Result<Self, String> {
         let unknown: Vec<_> = names
             .iter()
@@ -73,9 +73,10 @@ impl Usages {
         })
     }
 
-    /// The value of the extension KeyUsage, if there is any.
+    /// Returns the value of the KeyUsage extension, if any.
     pub(super) fn key_usage(&self) -> Option<Vec<u8>> {
-        // A BIT STRING counts from the highest bit of its first byte, and ends with the last bit that is set.
+        // A BIT STRING starts with the most significant bit of its first byte and ends with the
+        // last set bit.
         let [first, second] = self.bits.reverse_bits().to_be_bytes();
         match (first, second) {
             (0, 0) => None,
@@ -90,7 +91,7 @@ impl Usages {
         }
     }
 
-    /// The value of the extension ExtendedKeyUsage, if there is any.
+    /// Returns the value of the ExtendedKeyUsage extension, if any.
     pub(super) fn extended(&self) -> Option<Vec<u8>> {
         let ids: Vec<_> = self
             .purposes

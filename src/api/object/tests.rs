@@ -1,4 +1,4 @@
-//! Tests of objects: what is spliced into their bytes, and that every column is found wherever it is.
+//! Tests of [`Object`]: the spliced resourceVersion and the lookup of columns.
 
 use super::*;
 use crate::api::FieldColumn;
@@ -16,7 +16,7 @@ fn decode(stored: &str) -> Result<Object, DecodeError> {
 }
 
 #[test]
-fn the_version_is_spliced_into_the_bytes() {
+fn resource_version_is_spliced_into_the_bytes() {
     let stored = r#"{"kind":"Pod","metadata":{"name":"a","labels":{"b":"2","a":"1"},"uid":"u"},"spec":{"nodeName":"n1"}}"#;
     let object = decode(stored).unwrap();
     let body = r#"{"kind":"Pod","metadata":{"resourceVersion":"7","name":"a","labels":{"b":"2","a":"1"},"uid":"u"},"spec":{"nodeName":"n1"}}"#;
@@ -40,7 +40,7 @@ fn the_version_is_spliced_into_the_bytes() {
 }
 
 #[test]
-fn at_zero_the_body_names_no_version() {
+fn at_zero_the_body_has_no_resource_version() {
     let columns = ColumnSet::default();
     let stored = br#"{"metadata":{"name":"a"}}"#;
     let object = Object::decode(
@@ -54,7 +54,7 @@ fn at_zero_the_body_names_no_version() {
 }
 
 #[test]
-fn an_empty_metadata_and_a_foreign_version_are_handled() {
+fn empty_metadata_and_stored_resource_version() {
     assert_eq!(
         decode(r#"{"metadata":{ }}"#).unwrap().body(),
         r#"{"metadata":{"resourceVersion":"7" }}"#
@@ -84,7 +84,7 @@ fn an_event_is_one_line() {
 }
 
 #[test]
-fn a_version_of_null_is_a_version_too() {
+fn null_resource_version_is_replaced() {
     let stored = r#"{"metadata":{"resourceVersion":null,"name":"a"}}"#;
     assert_eq!(
         decode(stored).unwrap().body(),
@@ -93,7 +93,7 @@ fn a_version_of_null_is_a_version_too() {
     );
 }
 
-/// Every text is found wherever it stands: before the version, after it, or nowhere in the body.
+/// Finds each text before the version, after it, and outside of the body.
 #[test]
 fn columns_move_with_the_bytes() {
     let columns = ColumnSet::new(vec![
@@ -133,7 +133,7 @@ fn columns_move_with_the_bytes() {
 }
 
 #[test]
-fn a_deletion_keeps_the_body_and_moves_the_version() {
+fn deletion_keeps_the_body_and_changes_the_version() {
     let object = decode(r#"{"metadata":{"name":"a"}}"#).unwrap();
     let deleted = object.deleted_at(ResourceVersion::new(9));
     assert_eq!(deleted.resource_version(), ResourceVersion::new(9));
@@ -144,7 +144,7 @@ fn a_deletion_keeps_the_body_and_moves_the_version() {
 }
 
 #[test]
-fn what_is_not_an_object_is_refused_by_name() {
+fn decode_error_contains_the_key() {
     for bad in [
         "",
         "[]",
@@ -163,9 +163,9 @@ fn what_is_not_an_object_is_refused_by_name() {
     }
 }
 
-/// Nothing bounds the labels of an object: each is looked up, and none that is not there is found.
+/// Finds each of many labels and none that is absent.
 #[test]
-fn many_labels_are_found_by_their_names() {
+fn lookup_in_many_labels() {
     let label = |n: u32| format!(r#""l{n}":"v{n}""#);
     let labels: Vec<_> = (0..1000).rev().map(|n| label(2 * n)).collect();
     let stored = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(","));

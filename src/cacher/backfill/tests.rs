@@ -1,4 +1,4 @@
-//! The reading of older history alone: in which order, how far, and who waits for it.
+//! Tests of the history backfill: order, limits, and waiting watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::*;
 use crate::api::StorageKey;
 use crate::storage::KeyValue;
 
-/// A store at revision 300 that has written ten pods in turn.
+/// Returns a store at revision 300 that has written ten pods in turn.
 fn busy() -> Arc<FakeStorage> {
     let storage = FakeStorage::new();
     for n in 2..=300 {
@@ -18,7 +18,7 @@ fn busy() -> Arc<FakeStorage> {
     storage
 }
 
-/// The same, but what it did before `version` it does not tell.
+/// Like [`busy`], but watches from before `version` do not respond.
 fn silent_before(version: u64) -> Arc<Silent> {
     Arc::new(Silent {
         watches_before: rv(version),
@@ -26,12 +26,12 @@ fn silent_before(version: u64) -> Arc<Silent> {
     })
 }
 
-/// Reads `storage` back in parts of 20, 80, 320… revisions, until time is over.
+/// Reads `storage` back in spans of 20, 80, 320… revisions, until the timeout.
 fn read(storage: Arc<dyn Storage>) -> (Arc<Backfill>, impl Future<Output = ()>) {
     read_to(ObjectMap::new(), storage)
 }
 
-/// The same, into a cache of these objects.
+/// Like [`read`], into a cache with these objects.
 fn read_to(
     objects: ObjectMap,
     storage: Arc<dyn Storage>,
@@ -51,18 +51,21 @@ fn versions(found: Result<(OlderEvents, ResourceVersion), TooOld>) -> Result<Vec
     Ok(events.iter().map(|e| e.resource_version().get()).collect())
 }
 
-/// All of history was once read from its beginning against a clock, and thrown away when that struck:
-/// just on the busiest stores each client got a 410 after a restart, and each after half a minute.
+/// A read from the beginning with a timeout discarded everything on timeout, so that clients of
+/// busy stores got a 410 after each restart.
 #[tokio::test(start_paused = true)]
-async fn what_was_read_is_kept_when_time_is_over() {
+async fn timeout_retains_what_was_read() {
     let (backfill, run) = read(silent_before(200));
     let started = Instant::now();
     let waits = async {
-        backfill.settled_for(rv(250)).await;
-        assert!(started.elapsed() < Duration::from_secs(1), "it is known");
+        backfill.wait_for(rv(250)).await;
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "history is known"
+        );
         let found = backfill.events_after(rv(250), 0, rv(300));
         assert_eq!(versions(found), Ok((251..=300).collect()));
-        backfill.settled_for(rv(199)).await;
+        backfill.wait_for(rv(199)).await;
         assert_eq!(started.elapsed(), Duration::from_secs(30));
         assert_eq!(
             versions(backfill.events_after(rv(199), 0, rv(300))),
@@ -70,7 +73,7 @@ async fn what_was_read_is_kept_when_time_is_over() {
         );
         let all = backfill.events_after(rv(200), 0, rv(300));
         assert_eq!(versions(all), Ok((201..=300).collect()));
-        // A storage that went back in time since has another history after its version 300.
+        // A storage that went back in time has another history after version 300.
         let other = backfill.events_after(rv(250), 1, rv(300));
         assert_eq!(versions(other), Err(300));
     };
@@ -78,23 +81,23 @@ async fn what_was_read_is_kept_when_time_is_over() {
     assert_eq!(
         versions(backfill.events_after(rv(250), 0, rv(300))),
         Err(300),
-        "let go"
+        "dropped after the window"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn parts_join_up_and_know_what_was_before() {
+async fn spans_are_contiguous_and_have_previous_states() {
     let storage = busy();
     let (backfill, run) = read(storage.clone());
     tokio::select! {
         biased;
-        () = run => unreachable!("it is kept for a while"),
-        () = backfill.settled_for(rv(1)) => {}
+        () = run => unreachable!("history is retained for the window"),
+        () = backfill.wait_for(rv(1)) => {}
     }
     let found = backfill.events_after(rv(1), 0, rv(300)).unwrap();
     assert_eq!(found.0.iter().count(), 299);
     for event in found.0.iter() {
-        // Its own version is not told where a part begins, but it is one of before.
+        // The previous version is unknown at the start of a span; an earlier one stands for it.
         let previous = event.previous().map(|object| object.resource_version());
         let version = event.resource_version();
         assert_eq!(previous.is_none(), version.get() <= 11, "{version}");
@@ -103,9 +106,9 @@ async fn parts_join_up_and_know_what_was_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
-    // What cannot be read counts for nothing. What follows on it and what is left of history has no state before
-    // it, so that it is unknown too.
+async fn backfill_ends_at_compaction() {
+    // Undecodable values are skipped. A change after one has no previous state in the remaining history, so it
+    // is unknown too.
     let cases = [
         (150, None, 150),
         (100, Some(260), 100),
@@ -126,8 +129,8 @@ async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
         let (backfill, run) = read(storage);
         tokio::select! {
             biased;
-            () = run => unreachable!("it is kept for a while"),
-            () = backfill.settled_for(rv(0)) => {}
+            () = run => unreachable!("history is retained for the window"),
+            () = backfill.wait_for(rv(0)) => {}
         }
         let before = backfill.events_after(rv(expect - 1), 0, rv(300));
         assert_eq!(versions(before), Err(expect));
@@ -137,10 +140,10 @@ async fn it_ends_where_storage_has_nothing_or_nothing_to_read() {
     }
 }
 
-/// Where a part begins behind an unreadable value, what the object was before comes from an older revision: the
-/// 279th. Up to it there was no history after a restart.
+/// If a span starts after an unreadable value, the object's previous state is read at an older revision, 279.
+/// History ended at such a value.
 #[tokio::test(start_paused = true)]
-async fn what_was_before_an_unreadable_value_is_found() {
+async fn state_before_an_unreadable_value_is_found() {
     let storage = FakeStorage::new();
     for n in 2..=300 {
         let value = match n {
@@ -152,19 +155,19 @@ async fn what_was_before_an_unreadable_value_is_found() {
     let (backfill, run) = read(storage);
     tokio::select! {
         biased;
-        () = run => unreachable!("it is kept for a while"),
-        () = backfill.settled_for(rv(200)) => {}
+        () = run => unreachable!("history is retained for the window"),
+        () = backfill.wait_for(rv(200)) => {}
     }
     let (events, _) = backfill.events_after(rv(281), 0, rv(300)).unwrap();
     let first = events.iter().next().unwrap();
     assert_eq!(first.resource_version(), rv(282));
-    let previous = first.previous().expect("it was not created then");
+    let previous = first.previous().expect("the object existed before");
     assert_eq!(previous.resource_version(), rv(279));
 }
 
-/// A watch that waits for older history must not hold up the server's end.
+/// A watch that waits for older history must not delay shutdown.
 #[tokio::test(start_paused = true)]
-async fn a_stop_settles_it() {
+async fn stop_finishes_the_backfill() {
     use super::super::{Cacher, Tasks};
     use crate::api::{ListOptions, SelectionPredicate};
     let storage = silent_before(300);
@@ -181,12 +184,12 @@ async fn a_stop_settles_it() {
     };
     let both = async { tokio::join!(watch, stop) };
     let both = tokio::time::timeout(Duration::from_secs(3), both).await;
-    let (_watch, ()) = both.expect("nobody waits for what will not come");
+    let (_watch, ()) = both.expect("watches do not wait after the stop");
 }
 
-/// History was once read into objects of its own: after a restart a cache took twice its memory.
+/// The backfill decoded objects of its own, which doubled a cache's memory after a restart.
 #[tokio::test(start_paused = true)]
-async fn what_the_cache_holds_is_shared() {
+async fn unchanged_objects_are_shared_with_the_cache() {
     let storage = busy();
     let state: ObjectMap = (291..=300)
         .map(|n| {
@@ -204,8 +207,8 @@ async fn what_the_cache_holds_is_shared() {
     let (backfill, run) = read_to(state.clone(), storage);
     tokio::select! {
         biased;
-        () = run => unreachable!("it is kept for a while"),
-        () = backfill.settled_for(rv(1)) => {}
+        () = run => unreachable!("history is retained for the window"),
+        () = backfill.wait_for(rv(1)) => {}
     }
     let (events, _) = backfill.events_after(rv(1), 0, rv(300)).unwrap();
     let shared = events.iter().filter(|event| {

@@ -1,4 +1,4 @@
-//! The table of lists, row by row.
+//! Tests of the table of list plans, row by row.
 
 use super::*;
 use ResourceVersionMatch::{Exact, NotOlderThan};
@@ -12,7 +12,7 @@ fn check(
     resource_version: Option<u64>,
     limit: usize,
     token: Option<Option<u64>>,
-    expect: (At, usize),
+    expect: (ReadVersion, usize),
 ) {
     let start = "ns/a\0".to_owned();
     let token = token.map(|at| ContinueToken {
@@ -30,39 +30,63 @@ fn check(
     let plan = plan(&options, false).unwrap();
     assert_eq!((plan.at, plan.limit), expect, "{options:?}");
     assert_eq!(plan.continued, options.continue_token.is_some());
-    let same_state = plan.continued && matches!(plan.at, At::Exact(_));
+    let same_state = plan.continued && matches!(plan.at, ReadVersion::Exact(_));
     assert_eq!(plan.remaining, same_state.then_some(3));
 }
 
 #[test]
 fn every_row() {
-    check(None, None, 0, None, (At::Latest, 0));
-    check(None, None, 5, None, (At::Latest, 5));
-    check(None, Some(0), 5, None, (At::NotOlderThan(rv(0)), 0)); // WC-091
+    check(None, None, 0, None, (ReadVersion::Latest, 0));
+    check(None, None, 5, None, (ReadVersion::Latest, 5));
+    check(
+        None,
+        Some(0),
+        5,
+        None,
+        (ReadVersion::NotOlderThan(rv(0)), 0),
+    ); // WC-091
     check(
         Some(NotOlderThan),
         Some(0),
         5,
         None,
-        (At::NotOlderThan(rv(0)), 0),
+        (ReadVersion::NotOlderThan(rv(0)), 0),
     );
-    check(None, Some(7), 0, None, (At::NotOlderThan(rv(7)), 0)); // WC-090
-    check(None, Some(7), 5, None, (At::Exact(rv(7)), 5)); // WC-089
+    check(
+        None,
+        Some(7),
+        0,
+        None,
+        (ReadVersion::NotOlderThan(rv(7)), 0),
+    ); // WC-090
+    check(None, Some(7), 5, None, (ReadVersion::Exact(rv(7)), 5)); // WC-089
     check(
         Some(NotOlderThan),
         Some(7),
         5,
         None,
-        (At::NotOlderThan(rv(7)), 5),
+        (ReadVersion::NotOlderThan(rv(7)), 5),
     );
-    check(Some(Exact), Some(7), 0, None, (At::Exact(rv(7)), 0));
-    check(None, None, 5, Some(Some(7)), (At::Exact(rv(7)), 5));
-    check(None, Some(0), 5, Some(Some(7)), (At::Exact(rv(7)), 0)); // WC-097
-    check(None, None, 5, Some(None), (At::Latest, 5));
+    check(
+        Some(Exact),
+        Some(7),
+        0,
+        None,
+        (ReadVersion::Exact(rv(7)), 0),
+    );
+    check(None, None, 5, Some(Some(7)), (ReadVersion::Exact(rv(7)), 5));
+    check(
+        None,
+        Some(0),
+        5,
+        Some(Some(7)),
+        (ReadVersion::Exact(rv(7)), 0),
+    ); // WC-097
+    check(None, None, 5, Some(None), (ReadVersion::Latest, 5));
 }
 
 #[test]
-fn refusals() {
+fn invalid_combinations_are_rejected() {
     let token = ContinueToken {
         resource_version: Some(rv(7)),
         start: "ns/a\0".into(),
@@ -86,12 +110,15 @@ fn refusals() {
         plan(&garbage, false),
         Err(ReadError::InvalidContinue(_))
     ));
-    // A list of one key does not look at it.
-    assert_eq!(plan(&garbage, true).unwrap(), ListPlan::whole(At::Latest));
+    // A list of one key ignores the token.
+    assert_eq!(
+        plan(&garbage, true).unwrap(),
+        ListPlan::whole(ReadVersion::Latest)
+    );
     let versioned = ListOptions {
         limit: 5,
         ..with_version
     };
-    let at = At::NotOlderThan(rv(7));
+    let at = ReadVersion::NotOlderThan(rv(7));
     assert_eq!(plan(&versioned, true).unwrap(), ListPlan::whole(at));
 }

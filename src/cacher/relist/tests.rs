@@ -1,4 +1,4 @@
-//! What a relist tells, as a property: the old state and the revisions told give the new state.
+//! Property test of relists: the old state plus the returned revisions equals the new state.
 
 use super::*;
 use crate::api::{ColumnSet, EventType, ObjectKey};
@@ -32,7 +32,7 @@ fn old_state_and_events_give_the_new_state() {
             let key = format!("ns/{n}");
             let before = random.bool().then(|| object(&key, 0, random.u64(1..=100)));
             let after = match &before {
-                Some(kept) if random.bool() => Some(kept.clone()),
+                Some(old_object) if random.bool() => Some(old_object.clone()),
                 _ if at == 100 || random.bool() => None,
                 _ => Some(object(&key, random.u64(0..2), random.u64(101..=at))),
             };
@@ -40,7 +40,7 @@ fn old_state_and_events_give_the_new_state() {
             new.extend(after);
         }
         let old = snapshot(100, old_objects);
-        let Some(told) = changes(&old, &new, rv(at)) else {
+        let Some(revisions) = changes(&old, &new, rv(at)) else {
             let deleted = old.objects().keys().any(|key| !new.contains_key(key));
             assert!(
                 at == 100 && deleted,
@@ -49,7 +49,7 @@ fn old_state_and_events_give_the_new_state() {
             continue;
         };
         let mut now = old.clone();
-        for revision in told {
+        for revision in revisions {
             // This also asserts that revisions rise, and that each is one.
             now.push(revision);
         }
@@ -63,7 +63,7 @@ fn old_state_and_events_give_the_new_state() {
 }
 
 #[test]
-fn what_contradicts_the_state_is_not_told() {
+fn contradicting_lists_return_none() {
     let old = snapshot(100, [object("ns/a", 0, 50)]);
     let objects = |key, at| ObjectMap::from_iter([object(key, 0, at)]);
     assert!(
@@ -80,18 +80,23 @@ fn what_contradicts_the_state_is_not_told() {
     );
     assert!(
         changes(&old, &ObjectMap::new(), rv(100)).is_none(),
-        "no time to be deleted in"
+        "no version left for the deletion"
     );
-    assert!(changes(&old, &objects("ns/a", 50), rv(100)).is_some_and(|told| told.is_empty()));
+    assert!(
+        changes(&old, &objects("ns/a", 50), rv(100)).is_some_and(|revisions| revisions.is_empty())
+    );
 }
 
-/// Each deletion once looked for a version of its own below all that were given before: an hour of
-/// expired Events took a minute, in which the cache stood still.
+/// Each deletion searched for a version of its own: an hour of expired Events blocked the cache for
+/// a minute.
 #[test]
-fn a_hundred_thousand_deletions_are_one_revision() {
+fn many_deletions_are_one_revision() {
     let objects = (0..100_000).map(|n| object(&format!("ns/{n}"), 0, n + 1));
     let old = snapshot(100_000, objects);
-    let told = changes(&old, &ObjectMap::new(), rv(200_000)).unwrap();
-    assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [100_000]);
-    assert_eq!(told[0][0].resource_version(), rv(100_001));
+    let revisions = changes(&old, &ObjectMap::new(), rv(200_000)).unwrap();
+    assert_eq!(
+        revisions.iter().map(Vec::len).collect::<Vec<_>>(),
+        [100_000]
+    );
+    assert_eq!(revisions[0][0].resource_version(), rv(100_001));
 }

@@ -1,4 +1,4 @@
-//! Selecting from a state: ranges, limits, counts.
+//! Tests of selection: ranges, limits, counts.
 
 use super::*;
 use crate::api::{ColumnSet, EventType, ResolvedFieldSelector, ResourceVersion};
@@ -16,7 +16,7 @@ fn objects(keys: &[&str]) -> ObjectMap {
         .collect()
 }
 
-/// `limit` 0 is none.
+/// A `limit` of 0 means no limit.
 fn check(namespace: Option<&str>, labels: &str, start: &str, limit: usize, expect: &str) {
     let map = objects(&["a/1", "a/2x", "a-b/1", "ab/1x", "b/1", "b/2"]);
     let labels = labels.parse().unwrap();
@@ -36,13 +36,13 @@ fn check(namespace: Option<&str>, labels: &str, start: &str, limit: usize, expec
         .more_after
         .map(|key| key.to_string())
         .unwrap_or_default();
-    let told = format!(
+    let result = format!(
         "{} | {more} | {}",
         keys.join(" "),
         count(&map, &predicate, start)
     );
     assert_eq!(
-        told, expect,
+        result, expect,
         "{namespace:?} {predicate:?} from {start:?} limit {limit}"
     );
 }
@@ -63,7 +63,7 @@ fn ranges_limits_and_counts() {
 }
 
 #[test]
-fn a_go_has_an_end_though_nothing_matches() {
+fn examined_objects_are_bounded_without_matches() {
     let keys: Vec<String> = (0..10_000).map(|n| format!("ns/{n:05}")).collect();
     let map = objects(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let labels = "app=x".parse().unwrap();

@@ -1,4 +1,4 @@
-//! History against a model: every state there was, by border; what is trimmed; what a gap hides.
+//! Tests of history against a model: past states, trimming, gaps.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn model(objects: &ObjectMap) -> Model {
         .collect()
 }
 
-/// A revision of a few random keys.
+/// Returns a revision of a few random keys.
 fn revision(
     snapshot: &Snapshot,
     random: &mut fastrand::Rng,
@@ -64,7 +64,7 @@ fn revision(
 }
 
 #[test]
-fn every_state_there_was_and_every_index_of_it() {
+fn past_states_and_indexes_equal_the_model() {
     let seed = crate::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut snapshot = empty();
@@ -89,18 +89,18 @@ fn every_state_there_was_and_every_index_of_it() {
             assert_eq!(model(&candidates), scanned, "seed {seed}: n{node}");
         }
     }
-    // Versions in between are the state before them.
+    // Versions between two revisions have the state of the earlier one.
     let mut state = &states[&rv(1)];
     for at in 1..=version {
         state = states.get(&rv(at)).unwrap_or(state);
         let objects = snapshot.objects_at(rv(at)).unwrap();
         assert_eq!(&model(&objects), state, "seed {seed}: at {at}");
     }
-    assert!(snapshot.checkpoints.len() > 5, "they were used");
+    assert!(snapshot.checkpoints.len() > 5, "checkpoints were used");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_trimmed_is_refused_and_its_gaps_and_states_go_with_it() {
+async fn trimming_removes_events_gaps_and_checkpoints() {
     let mut random = fastrand::Rng::with_seed(crate::seeds::seed_or(1));
     let mut snapshot = empty();
     let window = Duration::from_secs(75);
@@ -116,27 +116,27 @@ async fn what_is_trimmed_is_refused_and_its_gaps_and_states_go_with_it() {
     assert_eq!(snapshot.relists, 14);
     // Two or three events each second.
     assert_eq!(snapshot.reaches_back_to(), rv(1499 - 76));
-    assert_eq!(snapshot.gaps.len(), 0, "1,390 to 1,400 was the last");
+    assert_eq!(snapshot.gaps.len(), 0, "the last gap was 1,390 to 1,400");
     assert!(snapshot.checkpoints.iter().all(|(at, _)| *at >= rv(1423)));
     assert!(snapshot.events_after(rv(1422)).is_err());
     assert!(snapshot.objects_at(rv(1422)).is_err());
     assert!(snapshot.events_after(rv(1423)).is_ok());
 
-    // However old they are, the last hundred events stay, by whole revisions.
+    // The last hundred events remain regardless of age, by whole revisions.
     tokio::time::advance(Duration::from_secs(3600)).await;
     snapshot.trim(usize::MAX, window);
-    let kept = snapshot
+    let retained = snapshot
         .events_after(snapshot.reaches_back_to())
         .unwrap()
         .len();
-    assert!((100..105).contains(&kept), "{kept}");
-    // But not more of them than fit.
+    assert!((100..105).contains(&retained), "{retained}");
+    // Unless they exceed the memory limit.
     snapshot.trim(snapshot.history_bytes / 2, window);
     let left = snapshot
         .events_after(snapshot.reaches_back_to())
         .unwrap()
         .len();
-    assert!((45..55).contains(&left), "{left} of {kept}");
+    assert!((45..55).contains(&left), "{left} of {retained}");
     snapshot.trim(0, window);
     assert_eq!(
         (snapshot.reaches_back_to(), snapshot.history_bytes),
@@ -145,7 +145,7 @@ async fn what_is_trimmed_is_refused_and_its_gaps_and_states_go_with_it() {
 }
 
 #[test]
-fn a_gap_hides_what_is_inside_of_it() {
+fn states_inside_a_gap_are_unknown() {
     let mut random = fastrand::Rng::with_seed(crate::seeds::seed_or(2));
     let mut snapshot = empty();
     for version in 2..20 {
@@ -157,7 +157,7 @@ fn a_gap_hides_what_is_inside_of_it() {
     for version in 1..=25 {
         let hidden = (11..25).contains(&version);
         let expected = hidden.then_some(TooOld(rv(25)));
-        assert_eq!(snapshot.hidden(rv(version)), expected, "{version}");
+        assert_eq!(snapshot.gap_at(rv(version)), expected, "{version}");
         assert_eq!(
             snapshot.objects_at(rv(version)).is_err(),
             hidden,
@@ -166,21 +166,21 @@ fn a_gap_hides_what_is_inside_of_it() {
     }
 }
 
-/// A watch that began at the start of a gap, or before it, got the difference that the relist had found
-/// as if that were every event since: states in between were skipped, without a 410.
+/// A watch that began before the end of a gap received the relist's difference as if it were every
+/// event, so that it missed states without a 410.
 #[test]
-fn a_gap_refuses_watches_that_begin_before_its_end() {
+fn watches_that_begin_before_the_end_of_a_gap_are_rejected() {
     let mut snapshot = empty();
     snapshot.advance(rv(10));
-    let before = snapshot.lineage();
+    let before = snapshot.epoch();
     snapshot.relisted(rv(10), rv(20));
-    let between = snapshot.lineage();
+    let between = snapshot.epoch();
     snapshot.advance(rv(30));
     snapshot.relisted(rv(30), rv(40));
-    let after = snapshot.lineage();
+    let after = snapshot.epoch();
     let refuses = |origin, watch| {
         snapshot
-            .refuses(rv(origin), watch)
+            .rejects(rv(origin), watch)
             .map(|TooOld(at)| at.get())
     };
     for (origin, of_before, of_between, of_after) in [
@@ -198,7 +198,7 @@ fn a_gap_refuses_watches_that_begin_before_its_end() {
     }
 }
 
-/// Each relist left a gap for as long as the process lived, looked through at each read of history.
+/// Each relist left a gap for the life of the process, which every read of history examined.
 #[test]
 fn gaps_of_a_quiet_resource_are_bounded() {
     let mut snapshot = empty();
@@ -214,6 +214,6 @@ fn gaps_of_a_quiet_resource_are_bounded() {
         (9992, true),
         (9997, false),
     ] {
-        assert_eq!(snapshot.hidden(rv(version)).is_some(), hidden, "{version}");
+        assert_eq!(snapshot.gap_at(rv(version)).is_some(), hidden, "{version}");
     }
 }

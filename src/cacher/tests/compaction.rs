@@ -1,4 +1,4 @@
-//! What storage has forgotten is refused, though the cache still has it.
+//! Tests that versions compacted in storage are rejected although the cache retains them.
 
 use super::*;
 
@@ -11,15 +11,14 @@ fn exactly(version: ResourceVersion) -> ListOptions {
 
 #[tokio::test(start_paused = true)]
 async fn wc_188_exact_reads_end_where_storage_was_compacted() {
-    // WC-188: a quiet resource keeps a hundred events however old they are, and another server, that
-    // was started since, has none of them: the same request was answered by one and refused by the
-    // other.
+    // WC-188: a quiet resource retains a hundred events regardless of age, but a server started
+    // later has none of them, so the same request succeeded on one and failed on the other.
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     let made: Vec<_> = (0..5)
         .map(|n| f.put(&format!("ns/p{n}"), "web", "n1"))
         .collect();
-    f.settle().await;
+    f.wait_until_synced().await;
     let first = ListOptions {
         limit: 1,
         ..from(made[1])
@@ -38,7 +37,7 @@ async fn wc_188_exact_reads_end_where_storage_was_compacted() {
     let lists = *f.storage.lists.lock();
     assert_eq!(f.keys(exactly(made[3])).await.len(), 4);
     assert_eq!(*f.storage.lists.lock(), lists, "from the cache");
-    // The pages of a list that was begun before end as well, with a way to go on.
+    // The pages of a list that began earlier also fail, with a token to continue.
     let next = ListOptions {
         continue_token: page.continue_token,
         ..ListOptions::default()
@@ -54,7 +53,7 @@ async fn wc_188_exact_reads_end_where_storage_was_compacted() {
         ),
         "{error}"
     );
-    // Watches go on: what they follow is in the cache.
+    // Watches continue: their events are in the cache.
     let mut watch = f.watch(everything(), from(made[0])).await;
-    assert_eq!(said(&mut watch).await.len(), 4);
+    assert_eq!(drain(&mut watch).await.len(), 4);
 }

@@ -1,5 +1,5 @@
-//! The consistency checker: what it finds, and what follows. That the cache is consistent is asserted
-//! at the end of every other test.
+//! Tests of the consistency checker. Every other test asserts at its end that the cache is
+//! consistent.
 
 use super::*;
 
@@ -27,10 +27,10 @@ fn exactly(version: ResourceVersion) -> ListOptions {
 
 /// WC-190.
 #[tokio::test(start_paused = true)]
-async fn wc_190_a_difference_is_found_told_and_mended() {
+async fn wc_190_difference_ends_watches_and_is_repaired() {
     let mut f = fixture();
     f.failures = 1;
-    f.settle().await;
+    f.wait_until_synced().await;
     for key in ["ns/a", "ns/b", "ns/c"] {
         f.put(key, "web", "n1");
     }
@@ -40,7 +40,7 @@ async fn wc_190_a_difference_is_found_told_and_mended() {
     };
     assert!((1..=2).contains(&success), "each 300 to 450 s");
     let mut watch = f.watch(everything(), from(rv(4))).await;
-    assert!(said(&mut watch).await.is_empty());
+    assert!(drain(&mut watch).await.is_empty());
 
     f.storage.lose("/pods/ns/b");
     assert_eq!(
@@ -51,12 +51,12 @@ async fn wc_190_a_difference_is_found_told_and_mended() {
     while checks(&f)[1] == 0 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // What clients were told was wrong, and there is no version at which it could have become so.
-    let gone = ["ERROR too old resource version: 4 (4)", "END"];
-    assert_eq!(said(&mut watch).await, gone);
+    // The state sent to clients was wrong, and no version exists at which it became so.
+    let expired = ["ERROR too old resource version: 4 (4)", "END"];
+    assert_eq!(drain(&mut watch).await, expired);
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a", "ns/c"]);
 
-    // The past is storage's to tell until a check succeeds.
+    // Storage answers reads at past versions until a check succeeds.
     let lists = || *f.storage.lists.lock();
     let before = lists();
     assert_eq!(f.keys(exactly(rv(4))).await, ["ns/a", "ns/c"]);
@@ -72,12 +72,12 @@ async fn wc_190_a_difference_is_found_told_and_mended() {
     assert_eq!(lists(), before, "from memory again");
 }
 
-/// Nothing can be said then, and nothing is done.
+/// A failed check is not a difference and has no effect.
 #[tokio::test(start_paused = true)]
-async fn storage_that_cannot_be_asked_is_no_difference() {
+async fn storage_failure_is_not_a_difference() {
     let f = fixture();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     f.storage.set_down(true);
     tokio::time::sleep(PERIOD * 2).await;
     let [0, 0, errors] = checks(&f) else {
@@ -85,7 +85,7 @@ async fn storage_that_cannot_be_asked_is_no_difference() {
     };
     assert!(errors > 0);
     f.storage.set_down(false);
-    // Long after the last change its version is compacted: the check is made at a later one.
+    // The version of the last change is compacted later: the check uses a current one.
     let later = f
         .storage
         .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
@@ -95,7 +95,7 @@ async fn storage_that_cannot_be_asked_is_no_difference() {
         panic!("{:?}", checks(&f))
     };
     assert!(success > 0 && same == errors, "{:?}", checks(&f));
-    // Where it cannot tell how far it is, compaction leaves nothing to compare with.
+    // Without progress requests compaction leaves nothing to compare.
     f.storage.set_progress_supported(false);
     let later = f
         .storage

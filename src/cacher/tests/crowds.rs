@@ -1,29 +1,29 @@
-//! Many watchers at once, on several threads: groups that come and go while events are dispatched,
-//! and work that is done in pieces.
+//! Tests with many watchers on several threads: groups that join and leave during a dispatch, and
+//! work that yields.
 
 use super::*;
 
-/// How many items a watch has ready; one go of it.
-async fn glance(watch: &mut CacheWatcher) -> usize {
+/// Polls a watch once and returns the number of items.
+async fn poll_once(watch: &mut CacheWatcher) -> usize {
     match futures::poll!(std::pin::pin!(watch.next())) {
-        std::task::Poll::Ready(items) => items.expect("it goes on").len(),
+        std::task::Poll::Ready(items) => items.expect("the watch is open").len(),
         std::task::Poll::Pending => 0,
     }
 }
 
-/// More groups than one hold of the dispatcher's lock serves, joined while events pass: each watch
-/// tells every event once.
+/// Joins more groups during a dispatch than one lock acquisition serves: each watch receives every
+/// event once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_join_in_the_middle_of_a_dispatch_miss_nothing() {
+async fn watches_that_join_during_a_dispatch_miss_nothing() {
     const EVENTS: u64 = 60;
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     let selection = |n: usize| predicate(None, &format!("app!=x{n}"), "");
     let mut early = Vec::new();
     for n in 0..3000 {
         let mut watch = f.watch(selection(n), from(rv(1))).await;
         while f.cacher.dispatcher.members() <= n {
-            assert_eq!(glance(&mut watch).await, 0, "nothing has happened");
+            assert_eq!(poll_once(&mut watch).await, 0, "no events yet");
         }
         early.push(watch);
     }
@@ -32,8 +32,8 @@ async fn watches_that_join_in_the_middle_of_a_dispatch_miss_nothing() {
         for n in 0..200 {
             // Half of them join groups that exist.
             let mut watch = f.watch(selection(2900 + n), from(rv(1))).await;
-            let told = glance(&mut watch).await;
-            late.push((watch, told));
+            let count = poll_once(&mut watch).await;
+            late.push((watch, count));
             tokio::task::yield_now().await;
         }
         late
@@ -46,23 +46,26 @@ async fn watches_that_join_in_the_middle_of_a_dispatch_miss_nothing() {
     };
     let (late, ()) = tokio::join!(joining, writing);
     let all = early.into_iter().map(|watch| (watch, 0)).chain(late);
-    for (mut watch, mut told) in all {
-        while told < EVENTS as usize {
+    for (mut watch, mut count) in all {
+        while count < EVENTS as usize {
             let items = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
-            for item in items.expect("it tells all").unwrap() {
-                told += 1;
-                assert!(word(&item).ends_with(&format!("@{}", told + 1)), "{item:?}");
+            for item in items.expect("all events arrive").unwrap() {
+                count += 1;
+                assert!(
+                    describe(&item).ends_with(&format!("@{}", count + 1)),
+                    "{item:?}"
+                );
             }
         }
-        assert_eq!(glance(&mut watch).await, 0, "nothing twice");
+        assert_eq!(poll_once(&mut watch).await, 0, "nothing twice");
     }
     assert_eq!(f.cacher.dispatcher.members(), 0, "all have left");
 }
 
-/// A watch that sees nothing of a long history read all of it in one go, and a list that selects
-/// nothing all of the state: everybody else on the thread waited.
+/// A watch without matches read all of a long history in one poll, and a list without matches all
+/// objects, which blocked the thread.
 #[tokio::test(start_paused = true)]
-async fn long_searches_let_others_run() {
+async fn long_searches_yield() {
     let f = Fixture::start();
     f.storage.write_together(
         (0..20_000)
@@ -70,11 +73,11 @@ async fn long_searches_let_others_run() {
             .map(|key| (format!("/pods/{key}"), Some(pod(&key, "web", "n1", 0))))
             .collect(),
     );
-    f.settle().await;
+    f.wait_until_synced().await;
     for n in 0..2000 {
         f.put(&format!("ns/p{n}"), "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let none = predicate(None, "app=db", "");
     for options in [from(rv(2)), watch_list()] {
         let mut watch = f.watch(none.clone(), options).await;
@@ -100,15 +103,15 @@ async fn long_searches_let_others_run() {
     assert_eq!(goes, 5, "20,000 objects, 4,096 at a time");
 }
 
-/// How often a task of the same thread gets its turn until a watch of each group was told of an event.
+/// Returns how often another task of the thread ran until a watch of each group received an event.
 async fn turns(groups: usize) -> usize {
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut watches = Vec::new();
     for n in 0..groups {
         let selection = predicate(None, &format!("app!=x{n}"), "");
         let mut watch = f.watch(selection, from(rv(1))).await;
-        assert_eq!(glance(&mut watch).await, 0);
+        assert_eq!(poll_once(&mut watch).await, 0);
         watches.push(watch);
     }
     assert_eq!(f.cacher.dispatcher.members(), groups, "all are live");
@@ -119,14 +122,14 @@ async fn turns(groups: usize) -> usize {
         turns += 1;
     }
     for watch in &mut watches {
-        assert_eq!(glance(watch).await, 1);
+        assert_eq!(poll_once(watch).await, 1);
     }
     turns
 }
 
-/// Ten thousand selectors took one event for some hundred milliseconds, and nothing else ran.
+/// An event with ten thousand predicates blocked the thread for some hundred milliseconds.
 #[tokio::test(start_paused = true)]
-async fn a_large_dispatch_lets_others_run() {
+async fn large_dispatches_yield() {
     let (one, many) = (turns(1).await, turns(10_000).await);
     assert!(many >= one + 3, "{one} and {many} turns");
 }

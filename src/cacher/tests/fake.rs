@@ -1,5 +1,4 @@
-//! A storage that does what a test says: a log in memory, with faults. It is not fast, not durable,
-//! and only what the Cacher calls.
+//! A scripted storage: a log in memory, with faults. It implements only what the Cacher calls.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,27 +14,27 @@ pub(in crate::cacher) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
-    /// So many watches more are lost as soon as they are open.
+    /// The next watches, this many, fail after they open.
     pub(super) lost_watches: Mutex<usize>,
-    /// How often watches were asked for progress.
-    pub(super) questions: Arc<Mutex<usize>>,
+    /// The number of progress requests.
+    pub(super) progress_requests: Arc<Mutex<usize>>,
 }
 
 #[derive(Debug, Clone)]
 struct State {
     revision: u64,
-    /// By revision, from 2 on. Persistent, as the state below, for a reader copies what it sees.
+    /// By revision, from 2 on. Persistent, because readers clone it.
     log: OrdMap<u64, Vec<StorageEvent>>,
-    /// What is there now.
+    /// The current values.
     now: OrdMap<StorageKey, KeyValue>,
     compacted: u64,
     down: bool,
     progress: bool,
-    /// Watches stay open and say nothing.
+    /// Watches stay open without events.
     silent: bool,
-    /// Lists never come back.
+    /// Lists do not return.
     hanging: bool,
-    /// Watches opened under another number end.
+    /// Watches of an earlier epoch end.
     watch_epoch: u64,
 }
 
@@ -53,13 +52,13 @@ impl FakeStorage {
             hanging: false,
             watch_epoch: 0,
         };
-        let (probes, lists, lost_watches, questions) = Default::default();
+        let (probes, lists, lost_watches, progress_requests) = Default::default();
         Arc::new(Self {
             state: watch::Sender::new(state),
             probes,
             lists,
             lost_watches,
-            questions,
+            progress_requests,
         })
     }
 
@@ -71,7 +70,7 @@ impl FakeStorage {
         self.write_together(vec![(key.to_owned(), value)])
     }
 
-    /// A transaction: writes and deletions of several keys at one revision.
+    /// Writes and deletes several keys in one revision.
     pub(super) fn write_together(&self, writes: Vec<(String, Option<String>)>) -> ResourceVersion {
         let mut revision = 0;
         self.state.send_modify(|state| {
@@ -83,7 +82,7 @@ impl FakeStorage {
                 let previous = now.get(&key).map(|item| item.value.clone());
                 assert!(
                     value.is_some() || previous.is_some(),
-                    "deletion of what is not there"
+                    "deletion of a missing key"
                 );
                 StorageEvent {
                     key,
@@ -101,12 +100,12 @@ impl FakeStorage {
         rv(revision)
     }
 
-    /// History up to `at` is gone.
+    /// Compacts history up to `at`.
     pub(in crate::cacher) fn compact_to(&self, at: ResourceVersion) {
         self.state.send_modify(|state| state.compacted = at.get());
     }
 
-    /// Every call fails and every watch ends, until it is up again.
+    /// While down, every call fails and every watch ends.
     pub(super) fn set_down(&self, down: bool) {
         self.state.send_modify(|state| {
             state.down = down;
@@ -126,7 +125,7 @@ impl FakeStorage {
         self.state.send_modify(|state| state.hanging = hanging);
     }
 
-    /// The store was restored from a backup at `at`.
+    /// Restores the state of a backup at `at`.
     pub(super) fn restore(&self, at: ResourceVersion) {
         self.state.send_modify(|state| {
             state.now = state.at(at.get());
@@ -136,14 +135,14 @@ impl FakeStorage {
         });
     }
 
-    /// The key is gone from all of history, and nobody is told.
+    /// Removes the key from all of history without an event.
     pub(super) fn lose(&self, key: &str) {
         let key = StorageKey::new(key).unwrap();
         self.state.send_modify(|state| {
             state.now.remove(&key);
             let log = state.log.iter().map(|(revision, events)| {
-                let kept = events.iter().filter(|event| event.key != key);
-                (*revision, kept.cloned().collect::<Vec<_>>())
+                let retained = events.iter().filter(|event| event.key != key);
+                (*revision, retained.cloned().collect::<Vec<_>>())
             });
             state.log = log.collect();
         });
@@ -214,8 +213,8 @@ impl Storage for FakeStorage {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         *self.lists.lock() += 1;
-        let mut told = self.state.subscribe();
-        let answers = told.wait_for(|state| !state.hanging).await;
+        let mut state = self.state.subscribe();
+        let answers = state.wait_for(|state| !state.hanging).await;
         drop(answers.expect("the storage outlives its lists"));
         let state = self.up()?;
         let current = rv(state.revision);
@@ -291,7 +290,7 @@ impl Storage for FakeStorage {
             epoch: state.watch_epoch,
             state: self.state.subscribe(),
             progress: progress.clone(),
-            questions: self.questions.clone(),
+            progress_requests: self.progress_requests.clone(),
         };
         let batches = Box::pin(futures_util::stream::unfold(Some(cursor), |cursor| async {
             let mut cursor = cursor?;
@@ -333,7 +332,7 @@ struct Cursor {
     epoch: u64,
     state: watch::Receiver<State>,
     progress: ProgressRequester,
-    questions: Arc<Mutex<usize>>,
+    progress_requests: Arc<Mutex<usize>>,
 }
 
 impl Cursor {
@@ -348,8 +347,8 @@ impl Cursor {
                 changed.expect("the storage outlives its watches");
                 continue;
             }
-            let news = state.log.range(self.reached.get() + 1..);
-            let events: Vec<StorageEvent> = news
+            let revisions = state.log.range(self.reached.get() + 1..);
+            let events: Vec<StorageEvent> = revisions
                 .flat_map(|(_, events)| events)
                 .filter(|event| self.prefix.covers(event.key.as_str()))
                 .cloned()
@@ -366,7 +365,7 @@ impl Cursor {
                 biased;
                 changed = self.state.changed() => changed.expect("the storage outlives its watches"),
                 () = self.progress.requested() => {
-                    *self.questions.lock() += 1;
+                    *self.progress_requests.lock() += 1;
                     self.reached = self.reached.max(rv(self.state.borrow().revision));
                     return Ok(StorageBatch { events: Vec::new(), revision: self.reached });
                 }

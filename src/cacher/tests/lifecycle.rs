@@ -1,4 +1,4 @@
-//! The cache through starts, restarts, relists and storage that is away.
+//! Tests of starts, restarts, relists and unavailable storage.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn exactly(version: ResourceVersion) -> ListOptions {
 async fn reads_are_consistent_and_probes_are_shared() {
     // WC-024, WC-080
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     for n in 0..20 {
         f.put(&format!("ns/p{n:02}"), "web", "n1");
         assert_eq!(f.keys(ListOptions::default()).await.len(), n + 1);
@@ -29,19 +29,19 @@ async fn reads_are_consistent_and_probes_are_shared() {
     assert_eq!(
         *f.storage.lists.lock(),
         1,
-        "all but the first list came from the cache"
+        "the cache answered all but the first list"
     );
     let before = *f.storage.probes.lock();
     futures::future::join_all((0..100).map(|_| f.list(ListOptions::default()))).await;
     let probes = *f.storage.probes.lock() - before;
-    assert!(probes <= 2, "{probes} probes for 100 lists at once");
+    assert!(probes <= 2, "{probes} probes for 100 concurrent lists");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_are_a_fixed_snapshot() {
     // WC-100 to WC-102, WC-105
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     for key in ["ns/a", "ns/b", "ns/c"] {
         f.put(key, "web", "n1");
     }
@@ -56,7 +56,7 @@ async fn pages_are_a_fixed_snapshot() {
     );
     f.put("ns/aa", "web", "n1");
     f.delete("ns/b");
-    f.settle().await;
+    f.wait_until_synced().await;
     let next = ListOptions {
         limit: 1,
         continue_token: page.continue_token,
@@ -79,7 +79,7 @@ async fn pages_are_a_fixed_snapshot() {
         (vec!["ns/c".to_owned()], None)
     );
     assert_eq!(page.continue_token, None);
-    assert_eq!(*f.storage.lists.lock(), 1, "the snapshot was the cache's");
+    assert_eq!(*f.storage.lists.lock(), 1, "the cache answered");
 
     // WC-108: the same token on a server that has just started.
     let restarted = Fixture::over(f.storage.clone(), CacherConfig::default());
@@ -119,10 +119,10 @@ async fn pages_are_a_fixed_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exact_lists_are_each_state_there_was() {
-    // WC-083 to WC-087, across checkpoints and across a restart, which leaves them to storage.
+async fn exact_lists_return_each_past_state() {
+    // WC-083 to WC-087, across checkpoints and a restart, after which storage answers.
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut states = vec![(rv(1), Vec::<String>::new())];
     let mut random = fastrand::Rng::with_seed(crate::seeds::seed_or(7));
     for _ in 0..1500 {
@@ -150,7 +150,7 @@ async fn exact_lists_are_each_state_there_was() {
     assert_eq!(
         *f.storage.lists.lock(),
         1 + 1 + 15,
-        "all of the first server's came from its cache"
+        "the first server answered all from its cache"
     );
     let future = f.list(exactly(rv(9999))).await.unwrap_err();
     assert!(
@@ -160,7 +160,7 @@ async fn exact_lists_are_each_state_there_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_forces_no_relist() {
+async fn clients_resume_after_a_restart() {
     let f = Fixture::start();
     for n in 0..300 {
         f.put(
@@ -172,30 +172,30 @@ async fn a_restart_forces_no_relist() {
     f.delete("ns/p0");
     let f = Fixture::over(f.storage.clone(), CacherConfig::default());
     let mut watch = f.watch(everything(), from(rv(5))).await;
-    let words = said(&mut watch).await;
+    let words = drain(&mut watch).await;
     assert_eq!(words.len(), 297, "{words:?}");
     assert_eq!(words[0], "ADDED ns/p4@6");
     assert_eq!(words[296], "DELETED ns/p0@302");
     f.put("ns/new", "web", "n1");
-    assert_eq!(said(&mut watch).await, ["ADDED ns/new@303"]);
+    assert_eq!(drain(&mut watch).await, ["ADDED ns/new@303"]);
 
-    // Below what storage still has there is only a 410.
+    // Versions before storage's compaction return a 410.
     f.storage.compact_to(rv(200));
     let f = Fixture::over(f.storage.clone(), CacherConfig::default());
     let mut old = f.watch(everything(), from(rv(199))).await;
-    let words = said(&mut old).await;
+    let words = drain(&mut old).await;
     assert_eq!(
         words,
         ["ERROR too old resource version: 199 (200)", "END"],
         "WC-128, WC-129"
     );
     let mut oldest = f.watch(everything(), from(rv(200))).await;
-    assert_eq!(said(&mut oldest).await.len(), 103);
+    assert_eq!(drain(&mut oldest).await.len(), 103);
 }
 
-/// One lost connection while older history was read once left all clients with a 410.
+/// One lost connection during the backfill caused a 410 for all clients.
 #[tokio::test(start_paused = true)]
-async fn older_history_is_read_on_after_a_lost_connection() {
+async fn backfill_continues_after_a_lost_connection() {
     let f = Fixture::start();
     for n in 0..30 {
         f.put(&format!("ns/p{n}"), "web", "n1");
@@ -204,19 +204,19 @@ async fn older_history_is_read_on_after_a_lost_connection() {
     *f.storage.lost_watches.lock() = 4;
     let f = Fixture::over(f.storage.clone(), CacherConfig::default());
     let mut watch = f.watch(everything(), from(rv(5))).await;
-    assert_eq!(said(&mut watch).await.len(), 26);
+    assert_eq!(drain(&mut watch).await.len(), 26);
     assert_eq!(*f.storage.lost_watches.lock(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_is_told_as_events_and_ends_no_watch() {
-    // Decision 5: the storage watch is lost, and its history compacted before it is back.
+async fn relist_differences_become_events() {
+    // The storage watch is lost, and storage compacts its history before the next watch.
     let f = Fixture::start();
     for key in ["ns/kept", "ns/gone", "ns/gone2", "ns/changed", "ns/again"] {
         f.put(key, "web", "n1");
     }
     let mut watch = f.watch(everything(), from(rv(6))).await;
-    assert!(said(&mut watch).await.is_empty());
+    assert!(drain(&mut watch).await.is_empty());
     f.storage.set_down(true);
     f.delete("ns/gone");
     f.put("ns/changed", "db", "n1");
@@ -232,7 +232,7 @@ async fn a_relist_is_told_as_events_and_ends_no_watch() {
     f.storage.set_down(false);
     tokio::time::sleep(Duration::from_secs(20)).await;
 
-    let words = said(&mut watch).await;
+    let words = drain(&mut watch).await;
     assert_eq!(
         words,
         [
@@ -244,21 +244,21 @@ async fn a_relist_is_told_as_events_and_ends_no_watch() {
             "ADDED ns/again@14"
         ]
     );
-    // From its end a client goes on. From within it cannot, since its state may be one that the cache has
-    // never seen, nor from before it, since it would not be told of `ns/brief`.
+    // A client can resume from the end of the gap. It cannot resume from inside, since its state
+    // may be one that the cache never had, or from before, since it would miss `ns/brief`.
     let mut before = f.watch(everything(), from(rv(6))).await;
     assert_eq!(
-        said(&mut before).await,
+        drain(&mut before).await,
         ["ERROR too old resource version: 6 (14)", "END"]
     );
     let mut within = f.watch(everything(), from(rv(10))).await;
     assert_eq!(
-        said(&mut within).await,
+        drain(&mut within).await,
         ["ERROR too old resource version: 10 (14)", "END"]
     );
     let mut after = f.watch(everything(), from(last)).await;
-    assert!(said(&mut after).await.is_empty());
-    // States in the gap are not known, and not made up.
+    assert!(drain(&mut after).await.is_empty());
+    // States inside the gap are unknown.
     let error = f.list(exactly(rv(9))).await.unwrap_err();
     assert!(matches!(error, ReadError::Expired { .. }), "{error}");
     assert_eq!(
@@ -272,20 +272,20 @@ async fn storage_that_went_back_in_time_ends_watches_with_410() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
     f.put("ns/b", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut watch = f.watch(everything(), from(rv(3))).await;
-    assert!(said(&mut watch).await.is_empty());
+    assert!(drain(&mut watch).await.is_empty());
     f.storage.restore(rv(2));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
-    let words = said(&mut watch).await;
+    let words = drain(&mut watch).await;
     assert_eq!(words, ["ERROR too old resource version: 3 (2)", "END"]);
     f.put("ns/c", "web", "n1");
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a", "ns/c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_cache_never_answers_wrongly() {
+async fn cold_cache_leaves_reads_to_storage() {
     // WC-180 to WC-182
     let storage = FakeStorage::new();
     storage.write("/pods/ns/a", Some(pod("ns/a", "web", "n1", 0)));
@@ -308,7 +308,7 @@ async fn a_cold_cache_never_answers_wrongly() {
     let error = f.cacher.get(&key, GetOptions::default()).await.unwrap_err();
     assert!(matches!(error, ReadError::Storage(_)), "{error}");
     f.storage.set_down(false);
-    // Before the Reflector tries again, storage answers what it can.
+    // Until the Reflector retries, storage answers what it can.
     assert!(
         f.cacher
             .get(&key, GetOptions::default())
@@ -330,7 +330,7 @@ async fn a_cold_cache_never_answers_wrongly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_that_cannot_tell_progress_answers_consistent_reads_itself() {
+async fn storage_without_progress_answers_consistent_reads() {
     let f = Fixture::start();
     f.storage.set_progress_supported(false);
     f.put("ns/a", "web", "n1");
@@ -344,11 +344,11 @@ async fn storage_that_cannot_tell_progress_answers_consistent_reads_itself() {
         (vec!["ns/a".to_owned()], rv(3))
     );
     assert_eq!(*f.storage.lists.lock(), before + 1);
-    // A streaming list does not wait for a version that the cache cannot know it has reached.
+    // A streaming list does not wait for a version that the cache cannot confirm.
     let mut watch = f.watch(everything(), watch_list()).await;
-    assert_eq!(said(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @3 end"]);
+    assert_eq!(drain(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @3 end"]);
     f.put("ns/a", "web", "n2");
-    assert_eq!(said(&mut watch).await, ["MODIFIED ns/a@4"]);
+    assert_eq!(drain(&mut watch).await, ["MODIFIED ns/a@4"]);
     let filtered = predicate(Some("ns"), "app=web", "");
     let limited = ListOptions {
         limit: 1,
@@ -376,7 +376,7 @@ async fn shutdown_ends_watches_without_an_error() {
     // WC-183
     let f = Fixture::start();
     let mut watch = f.watch(everything(), from(rv(1))).await;
-    assert!(said(&mut watch).await.is_empty());
+    assert!(drain(&mut watch).await.is_empty());
     f.tasks.drain(Duration::from_secs(1)).await.unwrap();
-    assert_eq!(said(&mut watch).await, ["END"]);
+    assert_eq!(drain(&mut watch).await, ["END"]);
 }

@@ -1,4 +1,4 @@
-//! What is counted, read back from a scrape.
+//! Tests of the metrics, read from a scrape.
 
 use super::*;
 use crate::metrics::Format;
@@ -9,22 +9,22 @@ impl Fixture {
         Scrape::parse(&self.metrics.render(Format::Prometheus))
     }
 
-    /// Asserts the values of series of this resource, whose further labels are written with `'`.
+    /// Asserts values of the resource's series; `'` quotes further labels.
     fn check(&self, expect: &[(&str, &str, f64)]) {
-        let told = self.scrape();
+        let scrape = self.scrape();
         for (name, labels, expect) in expect {
             let labels = labels.replace('\'', "\"");
             let series = format!("{name}{{group=\"\",resource=\"pods\"{labels}}}");
-            let value = told.get(&series).unwrap_or(0.0);
+            let value = scrape.get(&series).unwrap_or(0.0);
             assert_eq!(value, *expect, "{series}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_count_by_who_answers_and_what_they_look_at() {
+async fn reads_count_by_source_and_cost() {
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     for (key, app) in [("ns/a", "web"), ("ns/b", "db"), ("other/c", "web")] {
         f.put(key, app, "n1");
     }
@@ -45,7 +45,7 @@ async fn reads_count_by_who_answers_and_what_they_look_at() {
         ..from(rv(3))
     };
     f.keys(exactly).await;
-    // The lists: one of nothing, of 3, of 2 in a namespace, of 3 as they are, of 2 at version 3.
+    // The lists: of no objects, of 3, of 2 in a namespace, of 3 as they are, of 2 at version 3.
     let of_cache = ",storage='watchcache',index=''";
     f.check(&[
         ("apiserver_cache_list_total", ",index=''", 5.0),
@@ -107,7 +107,7 @@ async fn reads_count_by_who_answers_and_what_they_look_at() {
             1.0,
         ),
         ("apiserver_cache_list_total", ",index=''", 5.0),
-        // A cache that need not be asked has not failed.
+        // A consistent read that needs no probe has not failed.
         (
             "apiserver_watch_cache_consistent_read_total",
             ",success='true',fallback='true'",
@@ -117,7 +117,7 @@ async fn reads_count_by_who_answers_and_what_they_look_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_count_by_the_index_that_they_use() {
+async fn lists_count_by_index() {
     let f = Fixture::start();
     for (key, node) in [("ns/a", "n1"), ("ns/b", "n2"), ("ns/c", "n1")] {
         f.put(key, "web", node);
@@ -149,14 +149,14 @@ async fn lists_count_by_the_index_that_they_use() {
     ]);
 }
 
-/// One name is one look-up, in storage too.
+/// A list of one name is one lookup, in storage too.
 #[tokio::test(start_paused = true)]
-async fn lists_of_one_name_count_what_they_look_up() {
+async fn list_of_one_name_counts_one_lookup() {
     let f = Fixture::start();
     for key in ["ns/a", "ns/b", "ns/c"] {
         f.put(key, "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     f.storage.set_progress_supported(false);
     let exactly = ListOptions {
         resource_version_match: Some(ResourceVersionMatch::Exact),
@@ -171,8 +171,8 @@ async fn lists_of_one_name_count_what_they_look_up() {
         let one = predicate(Some("ns"), labels, "metadata.name=b");
         f.cacher.list(&one, &options).await.unwrap();
     }
-    // The cache has answered the one at 0 and the exact one. At the beginning all three objects were
-    // read from storage, once, and from the cache.
+    // The cache answered the list at 0 and the exact one. Before, all three objects were read from
+    // storage once and from the cache.
     let storage = ",storage='etcd'";
     f.check(&[
         ("apiserver_cache_list_total", ",index=''", 3.0),
@@ -200,12 +200,12 @@ async fn lists_of_one_name_count_what_they_look_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn consistency_checks_count_and_are_no_reads() {
+async fn consistency_checks_do_not_count_as_reads() {
     let mut f = Fixture::start();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     let checks = "apiserver_storage_consistency_checks_total";
-    // Each 20 to 30 s.
+    // Every 20 to 30 s.
     tokio::time::sleep(Duration::from_secs(35)).await;
     f.check(&[
         (checks, ",status='success'", 1.0),
@@ -228,9 +228,9 @@ async fn consistency_checks_count_and_are_no_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_of_shards_count_and_so_does_what_they_do_not_see() {
+async fn sharded_watches_and_filtered_events_count() {
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     let half = |labels: &str, from: &str, to: &str| {
         let range = format!("shardRange(object.metadata.uid, '{from}', '{to}')");
         predicate(None, labels, "").sharded(Some(range.parse().unwrap()))
@@ -245,31 +245,31 @@ async fn watches_of_shards_count_and_so_does_what_they_do_not_see() {
     let mut other = f.watch(half("app=db", start, middle), from(rv(1))).await;
     let mut all = f.watch(everything(), from(rv(1))).await;
     for watch in [&mut low, &mut high, &mut other, &mut all] {
-        assert!(said(watch).await.is_empty());
+        assert!(drain(watch).await.is_empty());
     }
     for n in 0..20 {
         f.put(&format!("ns/p{n}"), "web", "n1");
     }
-    let seen = (said(&mut low).await.len(), said(&mut high).await.len());
+    let counts = (drain(&mut low).await.len(), drain(&mut high).await.len());
     assert!(
-        seen.0 > 0 && seen.1 > 0 && seen.0 + seen.1 == 20,
-        "{seen:?}"
+        counts.0 > 0 && counts.1 > 0 && counts.0 + counts.1 == 20,
+        "{counts:?}"
     );
     let (shards, filtered) = (
         "apiserver_watch_shards_total",
         "apiserver_watch_filtered_events_total",
     );
-    // What labels keep from a watch its shard does not.
+    // Events excluded by labels do not count as excluded by the shard.
     f.check(&[(shards, "", 3.0), (filtered, "", 20.0)]);
     drop((low, high, other));
     f.check(&[(shards, "", 0.0), ("watchet_watchers", "", 1.0)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_falls_back_to_storage_says_so() {
+async fn fallback_reads_count() {
     // WC-191
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     f.storage.set_silent(true);
     f.put("ns/a", "web", "n1");
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
@@ -290,19 +290,19 @@ async fn a_read_that_falls_back_to_storage_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_count_on_their_way_and_gauges_tell_the_state() {
+async fn event_stages_and_gauges() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
     let mut all = f.watch(everything(), watch_list()).await;
     let mut web = f.watch(predicate(None, "app=web", ""), from(rv(2))).await;
-    assert_eq!(said(&mut all).await.len(), 2);
-    assert!(said(&mut web).await.is_empty());
+    assert_eq!(drain(&mut all).await.len(), 2);
+    assert!(drain(&mut web).await.is_empty());
     f.put("ns/b", "db", "n1");
     f.put("ns/c", "web", "n1");
     f.put("ns/c", "web", "n2");
     f.delete("ns/a");
-    assert_eq!(said(&mut all).await.len(), 4);
-    assert_eq!(said(&mut web).await.len(), 3);
+    assert_eq!(drain(&mut all).await.len(), 4);
+    assert_eq!(drain(&mut web).await.len(), 3);
     let objects = f.keys(ListOptions::default()).await;
     assert_eq!(objects, ["ns/b", "ns/c"]);
     let list = f.list(ListOptions::default()).await.unwrap();
@@ -324,16 +324,16 @@ async fn events_count_on_their_way_and_gauges_tell_the_state() {
         (stages, ",stage='cache_to_watcher'", 7.0),
         (stages, ",stage='total'", 7.0),
     ]);
-    // All came at one moment; the second watch was read a second after the first.
+    // All events arrived together; the second watch was read a second after the first.
     let stages = "apiserver_watch_events_dispatch_duration_seconds_sum";
     f.check(&[(stages, ",stage='storage_to_cache'", 0.0)]);
     for stage in ["stage=\"cache_to_watcher\"", "stage=\"total\""] {
         let taken = f.scrape().sum(stages, &[stage]);
         assert!((3.0..3.1).contains(&taken), "{stage} {taken}");
     }
-    // Another resource moves on.
+    // Another resource advances.
     f.storage.write("/configmaps/ns/x", Some("{}".into()));
-    f.settle().await;
+    f.wait_until_synced().await;
     drop(web);
     f.check(&[
         ("apiserver_watch_cache_events_received_total", "", 4.0),
@@ -346,42 +346,42 @@ async fn events_count_on_their_way_and_gauges_tell_the_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wc_135_a_blocked_watch_is_parked_and_counts_and_ends_only_when_history_is_gone() {
+async fn wc_135_blocked_watch_is_parked_until_history_is_trimmed() {
     let config = CacherConfig {
         history_bytes_max: 2_000_000,
         ..CacherConfig::default()
     };
     let f = Fixture::over(FakeStorage::new(), config);
     let mut slow = f.watch(everything(), from(rv(1))).await;
-    assert!(said(&mut slow).await.is_empty());
+    assert!(drain(&mut slow).await.is_empty());
     let write = async |count| {
         for change in 0..count {
             f.put(&format!("ns/p{}", change % 50), "web", "n1");
             if change % 100 == 0 {
-                f.settle().await;
+                f.wait_until_synced().await;
             }
         }
-        f.settle().await;
+        f.wait_until_synced().await;
     };
     let parked = "watchet_parked_watchers_total";
     let terminated = "apiserver_terminated_watchers_total";
     write(1100).await;
-    assert_eq!(said(&mut slow).await.len(), 1100);
+    assert_eq!(drain(&mut slow).await.len(), 1100);
     f.check(&[(parked, "", 1.0), (terminated, "", 0.0)]);
     write(5000).await;
-    let words = said(&mut slow).await;
+    let words = drain(&mut slow).await;
     assert!(words[0].starts_with("ERROR too old"), "{words:?}");
     f.check(&[(parked, "", 2.0), (terminated, "", 1.0)]);
-    // Who begins with what is gone has not read too slowly.
+    // A watch that starts at a trimmed version is not a slow reader.
     let mut late = f.watch(everything(), from(rv(1))).await;
-    assert_eq!(said(&mut late).await.len(), 2);
+    assert_eq!(drain(&mut late).await.len(), 2);
     f.check(&[(parked, "", 2.0), (terminated, "", 1.0)]);
     drop((slow, late));
     f.check(&[("watchet_watchers", "", 0.0)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_lists_and_relists_count_and_so_do_their_failures() {
+async fn lists_relists_and_failures_count() {
     let storage = FakeStorage::new();
     storage.set_down(true);
     let f = Fixture::over(storage, CacherConfig::default());
@@ -398,7 +398,7 @@ async fn first_lists_and_relists_count_and_so_do_their_failures() {
     f.storage.set_down(false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     let failures = f.scrape().sum(failed, &[]);
     f.check(&[(made, "", 1.0), ("apiserver_resource_objects", "", 1.0)]);
     f.storage.set_down(true);
@@ -406,7 +406,7 @@ async fn first_lists_and_relists_count_and_so_do_their_failures() {
     f.storage.compact_to(last);
     f.storage.set_down(false);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    f.settle().await;
+    f.wait_until_synced().await;
     f.check(&[
         (made, "", 2.0),
         (failed, "", failures),

@@ -1,20 +1,20 @@
-//! The Cacher against a model: random writes, watches that come, read, stop reading and go, storage
-//! that is cut and compacted, servers that are restarted; then each watch, replayed from where it began, gives the state that a
-//! list gives. The seed is printed; `WATCHET_SEED` repeats a run.
+//! Model test of the Cacher: random writes, watches that join, stall and leave, storage failures
+//! and compaction, and restarts. Replaying each watch from its start must give the state of a list.
+//! The seed is printed; `WATCHET_SEED` repeats a run.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// A client: a list at some version, and what its watch told since.
+/// A client: a list at a version and the events of its watch.
 struct Client {
     predicate: SelectionPredicate,
     watch: CacheWatcher,
     state: BTreeMap<String, ResourceVersion>,
-    /// The last version told, and whether there may be more of its revision.
+    /// The last received version, and whether more of its revision may follow.
     last: ResourceVersion,
     within: bool,
-    /// It has gone on at another server.
+    /// True after it resumed at another server.
     resumed: bool,
     expired: bool,
 }
@@ -43,8 +43,12 @@ impl Client {
                 .iter()
                 .map(|o| (o.key().to_string(), o.resource_version()));
             let state = state.collect();
-            let at = list.resource_version;
-            (f.watch(predicate.clone(), from(at)).await, state, at)
+            let version = list.resource_version;
+            (
+                f.watch(predicate.clone(), from(version)).await,
+                state,
+                version,
+            )
         } else {
             let watch = f.watch(predicate.clone(), watch_list()).await;
             (watch, BTreeMap::new(), ResourceVersion::ZERO)
@@ -60,7 +64,7 @@ impl Client {
         }
     }
 
-    /// The server was restarted: goes on with the last version, or begins anew without one.
+    /// The server was restarted: resumes at the last version, or lists again without one.
     async fn resume(&mut self, f: &Fixture) {
         self.resumed = true;
         let options = if self.last.is_zero() {
@@ -72,7 +76,7 @@ impl Client {
         self.watch = f.watch(self.predicate.clone(), options).await;
     }
 
-    /// Reads what there is, checking order and honesty; stops after `batches`.
+    /// Reads available batches and checks order and correctness; stops after `batches`.
     async fn read(&mut self, batches: usize) {
         for _ in 0..batches {
             let Ok(next) = tokio::time::timeout(Duration::from_millis(50), self.watch.next()).await
@@ -82,14 +86,14 @@ impl Client {
             if next.is_none() && self.expired {
                 return;
             }
-            for item in next.expect("but for an error only a deadline ends a watch") {
+            for item in next.expect("a watch without an error ends at its deadline only") {
                 self.take(item);
             }
         }
     }
 
     fn take(&mut self, item: WatchItem) {
-        assert!(!self.expired, "nothing follows an error");
+        assert!(!self.expired, "no item follows an error");
         match item {
             WatchItem::Initial(object) => {
                 assert!(self.last.is_zero(), "initial events come first");
@@ -117,16 +121,20 @@ impl Client {
                     EventType::Deleted => self.state.remove(&key),
                     _ => self.state.insert(key, version),
                 };
-                // A relist's deletions are told early. Who was told and goes on at another server is
-                // told there what became of the object until it was deleted.
+                // A relist reports deletions at an early version. A client that received one and
+                // resumes at another server also receives the object's events before the actual
+                // deletion.
                 let early = self.resumed && event.event_type() != EventType::Added;
                 assert!(
                     had.is_none() == (event.event_type() == EventType::Added) || early,
                     "{event:?}"
                 );
-                assert!(had.is_none_or(|had| had < version), "{event:?} told twice");
+                assert!(
+                    had.is_none_or(|had| had < version),
+                    "{event:?} received twice"
+                );
             }
-            // Too old, or begun while the cache was cut off from storage: the client is done.
+            // Too old, or started while the cache was cut off from storage: the client ends.
             WatchItem::Error(
                 ReadError::Expired { .. } | ReadError::TooLargeResourceVersion { .. },
             ) => self.expired = true,
@@ -135,14 +143,14 @@ impl Client {
     }
 }
 
-/// An object from its creation to its deletion, and its version now.
-struct Life {
+/// The life of an object: its uid and current version.
+struct LiveObject {
     uid: u64,
-    at: ResourceVersion,
+    version: ResourceVersion,
 }
 
-/// One revision: mostly of one key, sometimes of many, sometimes of more than a batch holds.
-fn write(f: &Fixture, model: &mut BTreeMap<String, Life>, random: &mut fastrand::Rng) {
+/// Writes one revision: mostly of one key, sometimes of more keys than a batch holds.
+fn write(f: &Fixture, model: &mut BTreeMap<String, LiveObject>, random: &mut fastrand::Rng) {
     let count = match random.u32(..100) {
         0..80 => 1,
         80..99 => random.usize(2..6),
@@ -168,16 +176,16 @@ fn write(f: &Fixture, model: &mut BTreeMap<String, Life>, random: &mut fastrand:
     let stored = writes
         .iter()
         .map(|(key, (object, _))| (format!("/pods/{key}"), object.clone()));
-    let at = f.storage.write_together(stored.collect());
+    let version = f.storage.write_together(stored.collect());
     for (key, (object, uid)) in writes {
         match object {
-            Some(_) => model.insert(key, Life { uid, at }),
+            Some(_) => model.insert(key, LiveObject { uid, version }),
             None => model.remove(&key),
         };
     }
 }
 
-/// How many watches of how many survived with ample history (small history may end any).
+/// Returns how many of all watches survived with a large history (a small one may end any).
 async fn run(seed: u64) -> (usize, usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let small = random.bool();
@@ -187,7 +195,7 @@ async fn run(seed: u64) -> (usize, usize) {
         ..CacherConfig::default()
     };
     let mut f = Fixture::over(FakeStorage::new(), config.clone());
-    let mut model: BTreeMap<String, Life> = BTreeMap::new();
+    let mut model: BTreeMap<String, LiveObject> = BTreeMap::new();
     let mut clients: Vec<Client> = Vec::new();
     let mut expired = 0;
     for _ in 0..1500 {
@@ -197,8 +205,8 @@ async fn run(seed: u64) -> (usize, usize) {
                 drop(clients.swap_remove(random.usize(..clients.len())))
             }
             25..60 if !clients.is_empty() => {
-                let at = random.usize(..clients.len());
-                clients[at].read(random.usize(1..10)).await;
+                let index = random.usize(..clients.len());
+                clients[index].read(random.usize(1..10)).await;
             }
             60..62 => {
                 f.storage.set_down(true);
@@ -219,15 +227,15 @@ async fn run(seed: u64) -> (usize, usize) {
                     .items
                     .iter()
                     .map(|o| (o.key().to_string(), o.resource_version()));
-                let expected = model.iter().map(|(key, life)| (key.clone(), life.at));
+                let expected = model.iter().map(|(key, life)| (key.clone(), life.version));
                 assert!(listed.eq(expected), "seed {seed}");
             }
             _ => write(&f, &mut model, &mut random),
         }
     }
-    // Longer than the Reflector's back-off: until then storage answers lists, not the cache.
+    // Longer than the Reflector's back-off: until then storage answers lists.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    f.settle().await;
+    f.wait_until_synced().await;
     for client in &mut clients {
         client.read(usize::MAX).await;
         if client.expired {
@@ -244,9 +252,9 @@ async fn run(seed: u64) -> (usize, usize) {
             .iter()
             .map(|o| (o.key().to_string(), o.resource_version()));
         let listed: BTreeMap<_, _> = listed.collect();
-        let told: BTreeMap<_, _> = client.state.clone();
+        let state: BTreeMap<_, _> = client.state.clone();
         assert_eq!(
-            told, listed,
+            state, listed,
             "seed {seed}: a watch of {:?}",
             client.predicate
         );
@@ -261,7 +269,7 @@ async fn run(seed: u64) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_fold_to_what_lists_say() {
+async fn watches_fold_to_the_listed_state() {
     let (mut survived, mut all) = (0, 0);
     for seed in crate::seeds::seeds(12) {
         let (some, of) = run(seed).await;

@@ -1,4 +1,4 @@
-//! Lists and gets: pages, tokens, single keys, and who answers when the cache cannot.
+//! Tests of lists and gets: pages, tokens, single keys, and fallback to storage.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn node(name: &str) -> Option<String> {
     Some(json!({"metadata": {"name": name, "uid": name}}).to_string())
 }
 
-/// Every page of a list, and what each said of the rest.
+/// Returns every page of a list with its remaining count.
 async fn pages(
     f: &Fixture,
     predicate: &SelectionPredicate,
@@ -25,26 +25,27 @@ async fn pages(
         limit,
         ..ListOptions::default()
     };
-    let mut told = Vec::new();
+    let mut pages_of = Vec::new();
     loop {
         let page = f.cacher.list(predicate, &options).await.unwrap();
-        told.push((page.items.len(), page.remaining));
+        pages_of.push((page.items.len(), page.remaining));
         match page.continue_token {
             Some(token) => options.continue_token = Some(token),
-            None => return told,
+            None => return pages_of,
         }
     }
 }
 
-/// WC-108: a token of a namespaced list is relative to the namespace, as kube-apiserver's is, so that
-/// either goes on where the other stopped. It was relative to the resource, and theirs began again.
+/// WC-108: a token of a namespaced list is relative to the namespace, as kube-apiserver's is, so
+/// that each server continues the other's lists. It was relative to the resource, so that such a
+/// list started again.
 #[tokio::test(start_paused = true)]
-async fn tokens_are_relative_to_what_is_listed() {
+async fn tokens_are_relative_to_the_listed_namespace() {
     let f = Fixture::start();
     for key in ["ns/a", "ns/b", "other/a"] {
         f.put(key, "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let first = ListOptions {
         limit: 1,
         ..ListOptions::default()
@@ -59,13 +60,13 @@ async fn tokens_are_relative_to_what_is_listed() {
         ),
     ] {
         for progress in [true, false] {
-            // Without progress storage answers.
+            // Without progress requests storage answers.
             f.storage.set_progress_supported(progress);
             let page = f.cacher.list(&selection, &first).await.unwrap();
             assert_eq!(keys(&page), ["ns/a"]);
             let token = page.continue_token.unwrap();
             assert_eq!(ContinueToken::decode(&token).unwrap().start, start);
-            // Theirs has no count.
+            // kube-apiserver's token has no count.
             let theirs = ContinueToken {
                 resource_version: Some(rv(4)),
                 start: format!("/{start}"),
@@ -83,16 +84,16 @@ async fn tokens_are_relative_to_what_is_listed() {
     }
 }
 
-/// The rest was counted for each page: a list in pages of 500 took the square of its length.
+/// Counting the rest again for each page made a list in pages of 500 quadratic.
 #[tokio::test(start_paused = true)]
-async fn what_remains_is_counted_once_and_told_on_each_page() {
+async fn remaining_count_is_computed_once() {
     let f = Fixture::start();
     for n in 0..7 {
         f.put(&format!("ns/{n}"), "web", "n1");
     }
     f.put("other/a", "web", "n1");
-    f.settle().await;
-    let told = |numbers: &[(usize, u64)], last: usize| -> Vec<(usize, Option<u64>)> {
+    f.wait_until_synced().await;
+    let pages_of = |numbers: &[(usize, u64)], last: usize| -> Vec<(usize, Option<u64>)> {
         let numbers = numbers.iter().map(|(items, rest)| (*items, Some(*rest)));
         numbers.chain([(last, None)]).collect()
     };
@@ -100,10 +101,13 @@ async fn what_remains_is_counted_once_and_told_on_each_page() {
         f.storage.set_progress_supported(progress);
         assert_eq!(
             pages(&f, &everything(), 3).await,
-            told(&[(3, 5), (3, 2)], 2)
+            pages_of(&[(3, 5), (3, 2)], 2)
         );
         let namespaced = predicate(Some("ns"), "", "");
-        assert_eq!(pages(&f, &namespaced, 3).await, told(&[(3, 4), (3, 1)], 1));
+        assert_eq!(
+            pages(&f, &namespaced, 3).await,
+            pages_of(&[(3, 4), (3, 1)], 1)
+        );
         let selective = predicate(None, "app=web", "");
         assert_eq!(
             pages(&f, &selective, 3).await,
@@ -113,13 +117,13 @@ async fn what_remains_is_counted_once_and_told_on_each_page() {
     }
 }
 
-/// WC-109: a pinned name is a look-up, whether or not the resource has namespaces, and has no pages.
+/// WC-109: a fixed name is a lookup without pages, in cluster-scoped and namespaced resources.
 #[tokio::test(start_paused = true)]
-async fn a_pinned_name_is_one_object() {
+async fn fixed_name_is_a_lookup() {
     let storage = FakeStorage::new();
     let at = ["a", "b", "c"].map(|name| storage.write(&format!("/nodes/{name}"), node(name)));
     let f = Fixture::of(cluster_scoped(), storage, CacherConfig::default());
-    f.settle().await;
+    f.wait_until_synced().await;
     let named = |name: &str| predicate(None, "", &format!("metadata.name={name}"));
     let limited = |version: Option<u64>| ListOptions {
         limit: 1,
@@ -145,7 +149,7 @@ async fn a_pinned_name_is_one_object() {
             ..ListOptions::default()
         };
         let list = f.cacher.list(&named("b"), &garbage).await.unwrap();
-        assert_eq!(keys(&list), ["b"], "there are no pages to go on with");
+        assert_eq!(keys(&list), ["b"], "the list has no pages");
         for nothing in ["aa", "", "..", "a/b"] {
             let list = f
                 .cacher
@@ -165,21 +169,21 @@ async fn a_pinned_name_is_one_object() {
     }
     f.storage.set_progress_supported(true);
     let mut watch = f.watch(named("b"), watch_list()).await;
-    assert_eq!(said(&mut watch).await, ["ADDED b@3", "BOOKMARK @4 end"]);
+    assert_eq!(drain(&mut watch).await, ["ADDED b@3", "BOOKMARK @4 end"]);
     f.storage.write("/nodes/b", None);
     f.storage.write("/nodes/c", None);
-    assert_eq!(said(&mut watch).await, ["DELETED b@5"]);
+    assert_eq!(drain(&mut watch).await, ["DELETED b@5"]);
     let mut absent = f.watch(named("b"), watch_list()).await;
-    assert_eq!(said(&mut absent).await, ["BOOKMARK @6 end"], "WC-159");
+    assert_eq!(drain(&mut absent).await, ["BOOKMARK @6 end"], "WC-159");
 }
 
-/// WC-183: a stopped cache is out of date from then on. Watches opened on it with 200 and ended, and
-/// gets waited for 3 s.
+/// WC-183: a stopped cache is out of date. Watches opened on it with 200 and ended, and gets waited
+/// for 3 s.
 #[tokio::test(start_paused = true)]
-async fn after_a_stop_storage_answers_at_once_and_watches_are_refused() {
+async fn stopped_cache_leaves_reads_to_storage_and_rejects_watches() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     f.tasks.drain(Duration::from_secs(1)).await.unwrap();
     let last = f.put("ns/b", "web", "n1");
     let started = tokio::time::Instant::now();
@@ -219,15 +223,15 @@ async fn after_a_stop_storage_answers_at_once_and_watches_are_refused() {
     );
 }
 
-/// WC-168: a store that cannot tell its progress answers what the cache cannot prove. A version that
-/// the store had long reached was 3 s of waiting and then "too large".
+/// WC-168: storage without progress requests answers what the cache cannot confirm. A version that
+/// the store had reached caused 3 s of waiting and a "too large" error.
 #[tokio::test(start_paused = true)]
-async fn without_progress_a_version_is_storages_to_answer() {
+async fn without_progress_storage_answers_reads_at_a_version() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     f.storage.set_progress_supported(false);
-    // Another resource moves the store on, and the cache does not learn of it.
+    // Another resource advances the store; the cache does not notice.
     let at = f
         .storage
         .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
@@ -238,16 +242,19 @@ async fn without_progress_a_version_is_storages_to_answer() {
             ..watch_list()
         };
         let mut watch = f.watch(everything(), options).await;
-        let told = if version.is_some_and(ResourceVersion::is_zero) {
+        let pages_of = if version.is_some_and(ResourceVersion::is_zero) {
             rv(2)
         } else {
             at
         };
         let items = watch.next().await.unwrap();
-        let words: Vec<String> = items.iter().map(word).collect();
+        let words: Vec<String> = items.iter().map(describe).collect();
         assert_eq!(
             words,
-            ["ADDED ns/a@2".to_owned(), format!("BOOKMARK @{told} end")]
+            [
+                "ADDED ns/a@2".to_owned(),
+                format!("BOOKMARK @{pages_of} end")
+            ]
         );
     }
     let list = f.list(from(at)).await.unwrap();
@@ -264,7 +271,7 @@ async fn without_progress_a_version_is_storages_to_answer() {
         resource_version: Some(rv(9)),
         ..watch_list()
     };
-    let words = said(&mut f.watch(everything(), future).await).await;
+    let words = drain(&mut f.watch(everything(), future).await).await;
     assert_eq!(
         words,
         ["ERROR Too large resource version: 9, current: 3", "END"]
@@ -276,7 +283,7 @@ async fn without_progress_a_version_is_storages_to_answer() {
     );
 }
 
-/// WC-111: what is found through an index is what a search finds, in pages and streams too.
+/// WC-111: reads through an index equal scans, in pages and streams too.
 #[tokio::test(start_paused = true)]
 async fn indexed_reads_equal_unindexed_ones() {
     let seed = crate::seeds::seed();
@@ -316,14 +323,14 @@ async fn indexed_reads_equal_unindexed_ones() {
                 let found = listed(&indexed, selection, limit).await;
                 assert_eq!(found, expected, "seed {seed}: {selection:?} limit {limit}");
             }
-            let expected = said(&mut plain.watch(selection.clone(), watch_list()).await).await;
-            let found = said(&mut indexed.watch(selection.clone(), watch_list()).await).await;
+            let expected = drain(&mut plain.watch(selection.clone(), watch_list()).await).await;
+            let found = drain(&mut indexed.watch(selection.clone(), watch_list()).await).await;
             assert_eq!(found, expected, "seed {seed}: {selection:?}");
         }
     }
 }
 
-/// All pages of a list, joined.
+/// Returns all pages of a list, joined.
 async fn listed(f: &Fixture, predicate: &SelectionPredicate, limit: usize) -> Vec<String> {
     let mut options = ListOptions {
         limit,

@@ -1,9 +1,9 @@
-//! Revisions that hold several events: transactions of another client of the same etcd, and leases
-//! that end with many keys on them.
+//! Tests of revisions with several events: transactions of another client of the same etcd, and
+//! expired leases with many keys.
 
 use super::*;
 
-/// `ns/p000` to `ns/p{count}` are put or deleted at one revision.
+/// Puts or deletes `ns/p000` to `ns/p{count}` in one revision.
 fn together(f: &Fixture, count: usize, app: Option<&str>) -> ResourceVersion {
     let writes = (0..count).map(|n| {
         let key = format!("ns/p{n:03}");
@@ -15,59 +15,62 @@ fn together(f: &Fixture, count: usize, app: Option<&str>) -> ResourceVersion {
     f.storage.write_together(writes.collect())
 }
 
-/// etcd deletes the keys of an ended lease in one transaction. An hour after two Events were made on
-/// one lease their cache died of it.
+/// etcd deletes the keys of an expired lease in one transaction, which panicked the cache of
+/// Events.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_deletes_all_of_its_keys_at_once() {
+async fn expired_lease_deletes_several_keys_in_one_revision() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
     f.put("ns/b", "web", "n1");
     let mut watch = f.watch(everything(), from(rv(3))).await;
-    assert!(said(&mut watch).await.is_empty());
-    let gone = f.storage.write_together(vec![
+    assert!(drain(&mut watch).await.is_empty());
+    let deleted = f.storage.write_together(vec![
         ("/pods/ns/a".into(), None),
         ("/pods/ns/b".into(), None),
     ]);
-    assert_eq!(said(&mut watch).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
+    assert_eq!(
+        drain(&mut watch).await,
+        ["DELETED ns/a@4", "DELETED ns/b@4"]
+    );
     assert!(f.keys(ListOptions::default()).await.is_empty());
     let mut late = f.watch(everything(), from(rv(3))).await;
-    assert_eq!(said(&mut late).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
-    let mut after = f.watch(everything(), from(gone)).await;
+    assert_eq!(drain(&mut late).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
+    let mut after = f.watch(everything(), from(deleted)).await;
     f.put("ns/c", "web", "n1");
-    assert_eq!(said(&mut after).await, ["ADDED ns/c@5"]);
-    assert_eq!(said(&mut watch).await, ["ADDED ns/c@5"]);
+    assert_eq!(drain(&mut after).await, ["ADDED ns/c@5"]);
+    assert_eq!(drain(&mut watch).await, ["ADDED ns/c@5"]);
 }
 
-/// More than a batch, than a go of catching up, and than an inbox holds.
+/// More events than a batch, a catch-up step and an inbox hold.
 #[tokio::test(start_paused = true)]
-async fn a_large_revision_is_told_whole_by_every_way() {
+async fn large_revision_arrives_whole() {
     for count in [300, 1500] {
         let f = Fixture::start();
         let mut live = f.watch(everything(), from(rv(1))).await;
         let mut selective = f.watch(predicate(None, "app=db", ""), from(rv(1))).await;
-        assert!(said(&mut live).await.is_empty());
-        assert!(said(&mut selective).await.is_empty());
+        assert!(drain(&mut live).await.is_empty());
+        assert!(drain(&mut selective).await.is_empty());
         let put = together(&f, count, Some("web"));
         let changed = together(&f, count, Some("db"));
-        let gone = together(&f, count, None);
+        let deleted = together(&f, count, None);
         let expect = |kinds: &[(&str, ResourceVersion)]| -> Vec<String> {
-            let told = kinds
+            let events = kinds
                 .iter()
                 .flat_map(|(kind, at)| (0..count).map(move |n| format!("{kind} ns/p{n:03}@{at}")));
-            told.collect()
+            events.collect()
         };
-        let all = expect(&[("ADDED", put), ("MODIFIED", changed), ("DELETED", gone)]);
-        assert_eq!(said(&mut live).await, all, "live");
-        let selected = expect(&[("ADDED", changed), ("DELETED", gone)]);
-        assert_eq!(said(&mut selective).await, selected, "selective");
+        let all = expect(&[("ADDED", put), ("MODIFIED", changed), ("DELETED", deleted)]);
+        assert_eq!(drain(&mut live).await, all, "live");
+        let selected = expect(&[("ADDED", changed), ("DELETED", deleted)]);
+        assert_eq!(drain(&mut selective).await, selected, "selective");
         let mut late = f.watch(everything(), from(rv(1))).await;
-        assert_eq!(said(&mut late).await, all, "from history");
+        assert_eq!(drain(&mut late).await, all, "from history");
         let mut between = f.watch(everything(), from(put)).await;
-        assert_eq!(said(&mut between).await, all[count..], "from its middle");
+        assert_eq!(drain(&mut between).await, all[count..], "from its middle");
         let restarted = Fixture::over(f.storage.clone(), CacherConfig::default());
         let mut resumed = restarted.watch(everything(), from(put)).await;
-        assert_eq!(said(&mut resumed).await, all[count..], "after a restart");
-        for (at, there) in [(put, count), (changed, count), (gone, 0)] {
+        assert_eq!(drain(&mut resumed).await, all[count..], "after a restart");
+        for (at, there) in [(put, count), (changed, count), (deleted, 0)] {
             let exactly = ListOptions {
                 resource_version_match: Some(ResourceVersionMatch::Exact),
                 ..from(at)
@@ -77,9 +80,9 @@ async fn a_large_revision_is_told_whole_by_every_way() {
     }
 }
 
-/// The border of what history holds is a border between revisions.
+/// The start of history is a boundary between revisions.
 #[tokio::test(start_paused = true)]
-async fn history_lets_go_of_whole_revisions() {
+async fn history_drops_whole_revisions() {
     let config = CacherConfig {
         history_bytes_max: 60_000,
         ..CacherConfig::default()
@@ -89,18 +92,15 @@ async fn history_lets_go_of_whole_revisions() {
     for round in 0..20 {
         let app = format!("round{round}");
         revisions.push(together(&f, 10, Some(&app)));
-        f.settle().await;
+        f.wait_until_synced().await;
     }
-    let mut refused = 0;
+    let mut rejected = 0;
     for (index, at) in revisions.iter().enumerate() {
         let mut watch = f.watch(everything(), from(*at)).await;
-        let words = said(&mut watch).await;
-        if words.last().is_some_and(|word| word == "END") {
-            assert_eq!(
-                refused, index,
-                "nothing is refused once something is served"
-            );
-            refused += 1;
+        let words = drain(&mut watch).await;
+        if words.last().is_some_and(|event| event == "END") {
+            assert_eq!(rejected, index, "no 410 after a version that is served");
+            rejected += 1;
         } else {
             assert_eq!(
                 words.len(),
@@ -109,19 +109,19 @@ async fn history_lets_go_of_whole_revisions() {
             );
         }
     }
-    assert!((1..19).contains(&refused), "{refused} of 20 are let go");
+    assert!((1..19).contains(&rejected), "{rejected} of 20 are dropped");
 }
 
-/// Relisted transactions: listed objects that share a version, and deletions that share the only
-/// version there can have been.
+/// Relisted transactions: objects that share a version, and deletions that share the only possible
+/// version.
 #[tokio::test(start_paused = true)]
-async fn a_relist_tells_of_shared_versions() {
+async fn relist_with_shared_versions() {
     let f = Fixture::start();
     for key in ["ns/a", "ns/b"] {
         f.put(key, "web", "n1");
     }
     let mut watch = f.watch(everything(), from(rv(3))).await;
-    assert!(said(&mut watch).await.is_empty());
+    assert!(drain(&mut watch).await.is_empty());
     f.storage.set_down(true);
     let last = f.storage.write_together(vec![
         ("/pods/ns/a".into(), None),
@@ -133,7 +133,7 @@ async fn a_relist_tells_of_shared_versions() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     f.storage.set_down(false);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let mut words = said(&mut watch).await;
+    let mut words = drain(&mut watch).await;
     words.sort();
     assert_eq!(
         words,

@@ -1,5 +1,5 @@
-//! A storage that answers most, and to some calls says nothing for ever: not a failure, which would be
-//! noticed, but silence. Everything else is that of the scripted storage inside.
+//! A storage that does not respond to some calls, without failing; all others go to the scripted
+//! storage inside.
 
 use async_trait::async_trait;
 
@@ -8,15 +8,15 @@ use crate::storage::*;
 
 #[derive(Debug)]
 pub(in crate::cacher) struct Silent {
-    /// Watches after an earlier version than this are silent.
+    /// Watches from an earlier version than this do not respond.
     pub(in crate::cacher) watches_before: ResourceVersion,
-    /// The question for the current revision is not answered.
+    /// If true, requests for the current revision do not respond.
     pub(in crate::cacher) probes: bool,
     pub(in crate::cacher) storage: Arc<FakeStorage>,
 }
 
 impl Silent {
-    /// Silent about nothing.
+    /// Returns a storage that responds to all calls.
     pub(in crate::cacher) fn over(storage: Arc<FakeStorage>) -> Self {
         Self {
             watches_before: ResourceVersion::ZERO,

@@ -1,15 +1,15 @@
-//! Clients that read slowly while things happen to the cache, and storage that answers slowly or not.
+//! Tests of slow readers and of slow or silent storage.
 
 use super::*;
 
-/// The next items of a watch, in words.
+/// Describes the next items of a watch.
 async fn next(watch: &mut CacheWatcher) -> Vec<String> {
     let items = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
-    let items = items.expect("there is more").expect("it goes on");
-    items.iter().map(word).collect()
+    let items = items.expect("there is more").expect("the watch is open");
+    items.iter().map(describe).collect()
 }
 
-/// Storage is cut off, `during` happens, and its history is gone when it is back.
+/// Cuts storage off, runs `during`, and compacts history before storage is back.
 async fn relist(f: &Fixture, during: impl FnOnce()) {
     f.storage.set_down(true);
     during();
@@ -19,7 +19,7 @@ async fn relist(f: &Fixture, during: impl FnOnce()) {
     tokio::time::sleep(Duration::from_secs(20)).await;
 }
 
-/// WC-160: 2,000 objects are read slowly while all of them are written again.
+/// WC-160: reads 2,000 objects slowly while all of them change.
 #[tokio::test(start_paused = true)]
 async fn objects_that_change_during_initial_events_follow_them() {
     let f = Fixture::start();
@@ -27,7 +27,7 @@ async fn objects_that_change_during_initial_events_follow_them() {
     for key in &keys {
         f.put(key, "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut watch = f.watch(everything(), watch_list()).await;
     let mut words = Vec::new();
     for part in keys.chunks(500) {
@@ -35,17 +35,17 @@ async fn objects_that_change_during_initial_events_follow_them() {
         for key in part {
             f.put(key, "db", "n1");
         }
-        f.settle().await;
+        f.wait_until_synced().await;
     }
-    words.extend(said(&mut watch).await);
-    let told = |kind: &str, first: usize| -> Vec<String> {
+    words.extend(drain(&mut watch).await);
+    let events = |kind: &str, first: usize| -> Vec<String> {
         let words = keys.iter().enumerate();
         words
             .map(|(n, key)| format!("{kind} {key}@{}", first + n))
             .collect()
     };
     let end = vec!["BOOKMARK @2001 end".to_owned()];
-    let expected = [told("ADDED", 2), end, told("MODIFIED", 2002)].concat();
+    let expected = [events("ADDED", 2), end, events("MODIFIED", 2002)].concat();
     assert!(
         words == expected,
         "{:?}",
@@ -53,95 +53,95 @@ async fn objects_that_change_during_initial_events_follow_them() {
     );
 }
 
-/// WC-185: who is in the middle of the initial state, or parked, goes on over a relist that is told.
+/// WC-185: a watch in its initial state, or parked, continues over a relist with events.
 #[tokio::test(start_paused = true)]
-async fn wc_184_185_a_relist_meets_watches_that_are_behind() {
+async fn wc_184_185_lagging_watches_continue_over_a_relist() {
     let f = Fixture::start();
-    f.settle().await;
+    f.wait_until_synced().await;
     for n in 0..600 {
         f.put(&format!("ns/p{n:03}"), "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let start = f.storage.revision();
     let mut initial = f.watch(everything(), watch_list()).await;
     assert_eq!(next(&mut initial).await.len(), 500);
     let mut parked = f.watch(everything(), from(start)).await;
-    assert!(said(&mut parked).await.is_empty());
+    assert!(drain(&mut parked).await.is_empty());
     relist(&f, || {
         f.delete("ns/p000");
         f.put("ns/p001", "db", "n1");
     })
     .await;
-    let told = ["DELETED ns/p000@602", "MODIFIED ns/p001@603"];
-    let words = said(&mut initial).await;
+    let events = ["DELETED ns/p000@602", "MODIFIED ns/p001@603"];
+    let words = drain(&mut initial).await;
     assert_eq!(words.len(), 103);
     assert_eq!(words[100], format!("BOOKMARK @{start} end"));
-    assert_eq!(words[101..], told);
-    assert_eq!(said(&mut parked).await, told);
+    assert_eq!(words[101..], events);
+    assert_eq!(drain(&mut parked).await, events);
 }
 
-/// WC-185 again: storage went back, so that nothing can be told.
+/// WC-185: storage went back in time, so that there are no events.
 #[tokio::test(start_paused = true)]
-async fn a_relist_that_cannot_be_told_ends_watches_that_are_behind() {
+async fn relist_after_going_back_in_time_ends_lagging_watches() {
     let f = Fixture::start();
     for n in 0..600 {
         f.put(&format!("ns/p{n:03}"), "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut initial = f.watch(everything(), watch_list()).await;
     assert_eq!(next(&mut initial).await.len(), 500);
     let mut live = f.watch(everything(), from(rv(601))).await;
-    assert!(said(&mut live).await.is_empty());
+    assert!(drain(&mut live).await.is_empty());
     f.storage.restore(rv(300));
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let gone = ["ERROR too old resource version: 601 (300)", "END"];
-    assert_eq!(said(&mut live).await, gone);
-    let words = said(&mut initial).await;
-    assert_eq!(words[100], "BOOKMARK @601 end", "the state that was begun");
-    assert_eq!(words[101..], gone);
+    let expired = ["ERROR too old resource version: 601 (300)", "END"];
+    assert_eq!(drain(&mut live).await, expired);
+    let words = drain(&mut initial).await;
+    assert_eq!(words[100], "BOOKMARK @601 end", "the initial state ends");
+    assert_eq!(words[101..], expired);
 }
 
-/// WC-187: what was told before history was overrun is a prefix, and the end is told.
+/// WC-187: the events before history is trimmed are a prefix, and a 410 ends the watch.
 #[tokio::test(start_paused = true)]
-async fn history_that_is_overrun_while_it_is_read_ends_with_one_410() {
+async fn trimmed_history_ends_a_reader_with_one_410() {
     let config = CacherConfig {
         history_bytes_max: 400_000,
         ..CacherConfig::default()
     };
     let f = Fixture::over(FakeStorage::new(), config);
-    f.settle().await;
+    f.wait_until_synced().await;
     for n in 0..600 {
         f.put(&format!("ns/p{}", n % 50), "web", "n1");
     }
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut watch = f.watch(everything(), from(rv(1))).await;
     let first = next(&mut watch).await;
     for n in 0..2000 {
         f.put(&format!("ns/p{}", n % 50), "web", "n1");
         if n % 100 == 0 {
-            f.settle().await;
+            f.wait_until_synced().await;
         }
     }
-    f.settle().await;
-    for (index, word) in first.iter().enumerate() {
+    f.wait_until_synced().await;
+    for (index, describe) in first.iter().enumerate() {
         assert!(
-            word.ends_with(&format!("@{}", index + 2)),
-            "{word} is {index}"
+            describe.ends_with(&format!("@{}", index + 2)),
+            "{describe} is {index}"
         );
     }
-    let words = said(&mut watch).await;
+    let words = drain(&mut watch).await;
     assert_eq!(words.len(), 2, "{words:?}");
     let position = first.len() + 1;
     let expected = format!("ERROR too old resource version: {position} (");
     assert!(words[0].starts_with(&expected), "{words:?}");
 }
 
-/// WC-191: the watch of storage is open and says nothing.
+/// WC-191: the storage watch is open and sends nothing.
 #[tokio::test(start_paused = true)]
-async fn wc_191_a_silent_watch_costs_a_read_three_seconds_and_no_truth() {
+async fn wc_191_silent_watch_delays_consistent_reads_by_three_seconds() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     f.storage.set_silent(true);
     let last = f.put("ns/b", "web", "n1");
     let started = tokio::time::Instant::now();
@@ -159,45 +159,46 @@ async fn wc_191_a_silent_watch_costs_a_read_three_seconds_and_no_truth() {
     assert_eq!(f.keys(from(last)).await, ["ns/a", "ns/b"]);
 }
 
-/// WC-192: questions are asked while somebody waits, together, and else each 30 s of a watch.
+/// WC-192: progress requests are sent while a read waits, shared by all, and else every 30 s of a
+/// watch.
 #[tokio::test(start_paused = true)]
-async fn wc_192_progress_is_asked_for_only_while_somebody_waits() {
+async fn wc_192_progress_is_requested_only_while_a_read_waits() {
     let config = CacherConfig {
         consistency_check_period: Some(Duration::from_secs(100_000)),
         ..CacherConfig::default()
     };
     let f = Fixture::over(FakeStorage::new(), config);
     f.put("ns/a", "web", "n1");
-    f.settle().await;
-    let asked = || *f.storage.questions.lock();
-    let before = asked();
+    f.wait_until_synced().await;
+    let requests = || *f.storage.progress_requests.lock();
+    let before = requests();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(asked(), before, "nobody waits, nobody watches");
+    assert_eq!(requests(), before, "no reads and no watches");
     f.storage
         .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
     futures::future::join_all((0..100).map(|_| f.list(ListOptions::default()))).await;
     assert!(
-        (before + 1..=before + 2).contains(&asked()),
+        (before + 1..=before + 2).contains(&requests()),
         "{before} and {}",
-        asked()
+        requests()
     );
-    let before = asked();
+    let before = requests();
     let mut watch = f.watch(everything(), from(rv(3))).await;
     let silence = tokio::time::timeout(Duration::from_secs(295), watch.next());
     assert!(
         silence.await.is_err(),
-        "WC-193: without bookmarks nothing is told"
+        "WC-193: without bookmarks there are no requests"
     );
     assert!(
-        (9..=10).contains(&(asked() - before)),
+        (9..=10).contains(&(requests() - before)),
         "{}",
-        asked() - before
+        requests() - before
     );
 }
 
 /// WC-198: a start that neither succeeds nor fails.
 #[tokio::test(start_paused = true)]
-async fn wc_180_198_a_start_that_hangs_is_told_after_half_a_minute() {
+async fn wc_180_198_hanging_start_returns_429_after_half_a_minute() {
     let storage = FakeStorage::new();
     storage.set_hanging(true);
     let f = Fixture::over(storage, CacherConfig::default());

@@ -1,9 +1,9 @@
-//! What one watch says.
+//! Tests of single watches.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_a_list_tells_what_follows() {
+async fn watch_from_a_list_returns_later_events() {
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
     let list = f.list(ListOptions::default()).await.unwrap();
@@ -16,7 +16,7 @@ async fn a_watch_from_a_list_tells_what_follows() {
     f.put("ns/a", "web", "n2");
     f.delete("ns/b");
     assert_eq!(
-        said(&mut watch).await,
+        drain(&mut watch).await,
         ["ADDED ns/b@3", "MODIFIED ns/a@4", "DELETED ns/b@5"],
         "WC-126, WC-127"
     );
@@ -43,14 +43,14 @@ async fn entering_and_leaving_a_selection() {
         while words.len() < 5 {
             let items = watch.next().await.unwrap();
             for item in &items {
-                if word(item) == "DELETED ns/a@5" {
+                if describe(item) == "DELETED ns/a@5" {
                     let WatchItem::Event(event) = item else {
                         panic!("{item:?}")
                     };
                     let body = String::from_utf8(event.object().body().to_vec()).unwrap();
                     assert!(
                         body.contains(r#""app":"web""#),
-                        "the last matching state: {body}"
+                        "last matching state: {body}"
                     );
                     assert!(
                         body.contains(&format!(r#""resourceVersion":"{leaving}""#)),
@@ -58,7 +58,7 @@ async fn entering_and_leaving_a_selection() {
                     );
                 }
             }
-            words.extend(items.iter().map(word));
+            words.extend(items.iter().map(describe));
         }
         assert_eq!(
             words,
@@ -88,14 +88,14 @@ async fn namespaces_and_names_do_not_leak() {
         f.put(key, "web", "n1");
     }
     assert_eq!(
-        said(&mut namespaced).await,
+        drain(&mut namespaced).await,
         ["ADDED foo/a@2", "ADDED foo/b@4"]
     );
     assert_eq!(
-        said(&mut named).await,
+        drain(&mut named).await,
         ["ADDED foobar/b@3", "ADDED foo/b@4", "ADDED fo/b@5"]
     );
-    assert_eq!(said(&mut keyed).await, ["ADDED foo/b@4"]);
+    assert_eq!(drain(&mut keyed).await, ["ADDED foo/b@4"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,11 +109,11 @@ async fn initial_events_end_with_one_annotated_bookmark() {
         .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
     let mut watch = f.watch(predicate(Some("ns"), "", ""), watch_list()).await;
     assert_eq!(
-        said(&mut watch).await,
+        drain(&mut watch).await,
         ["ADDED ns/a@3", "ADDED ns/b@2", "BOOKMARK @5 end"]
     );
     f.put("ns/a", "web", "n2");
-    assert_eq!(said(&mut watch).await, ["MODIFIED ns/a@6"]);
+    assert_eq!(drain(&mut watch).await, ["MODIFIED ns/a@6"]);
 
     let without = ListOptions {
         allow_watch_bookmarks: false,
@@ -121,11 +121,11 @@ async fn initial_events_end_with_one_annotated_bookmark() {
     };
     let mut watch = f.watch(everything(), without).await;
     let initial = ["ADDED ns/a@6", "ADDED ns/b@2", "ADDED other/c@4"];
-    assert_eq!(said(&mut watch).await, initial);
+    assert_eq!(drain(&mut watch).await, initial);
     let mut legacy = f.watch(everything(), ListOptions::default()).await;
-    assert_eq!(said(&mut legacy).await, initial);
+    assert_eq!(drain(&mut legacy).await, initial);
     let mut any = f.watch(everything(), from(ResourceVersion::ZERO)).await;
-    assert_eq!(said(&mut any).await, initial);
+    assert_eq!(drain(&mut any).await, initial);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn without_initial_events() {
         resource_version: Some(ResourceVersion::ZERO),
         ..none.clone()
     };
-    f.settle().await;
+    f.wait_until_synced().await;
     let mut any = f.watch(everything(), zero).await;
     let one = ListOptions {
         resource_version: Some(rv(1)),
@@ -150,9 +150,9 @@ async fn without_initial_events() {
     };
     let mut since = f.watch(everything(), one).await;
     f.put("ns/b", "web", "n1");
-    assert_eq!(said(&mut latest).await, ["ADDED ns/b@3"]);
-    assert_eq!(said(&mut any).await, ["ADDED ns/b@3"]);
-    assert_eq!(said(&mut since).await, ["ADDED ns/a@2", "ADDED ns/b@3"]);
+    assert_eq!(drain(&mut latest).await, ["ADDED ns/b@3"]);
+    assert_eq!(drain(&mut any).await, ["ADDED ns/b@3"]);
+    assert_eq!(drain(&mut since).await, ["ADDED ns/a@2", "ADDED ns/b@3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn versions_in_the_future() {
     };
     let mut late = f.watch(everything(), at_three.clone()).await;
     assert_eq!(
-        said(&mut late).await,
+        drain(&mut late).await,
         ["ERROR Too large resource version: 3, current: 2", "END"]
     );
     let waiting = f.watch(everything(), at_three);
@@ -176,7 +176,7 @@ async fn versions_in_the_future() {
     };
     let (mut watch, _) = tokio::join!(waiting, writing);
     assert_eq!(
-        said(&mut watch).await,
+        drain(&mut watch).await,
         ["ADDED ns/a@2", "ADDED ns/b@3", "BOOKMARK @3 end"]
     );
 
@@ -184,15 +184,15 @@ async fn versions_in_the_future() {
     for key in ["ns/c", "ns/d", "ns/e"] {
         f.put(key, "web", "n1");
     }
-    assert_eq!(said(&mut future).await, ["ADDED ns/e@6"]);
+    assert_eq!(drain(&mut future).await, ["ADDED ns/e@6"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn wc_165_169_193_bookmarks_come_each_minute_and_tell_of_progress() {
+async fn wc_165_169_193_bookmarks_each_minute_with_progress() {
     // WC-162, WC-164, WC-165, WC-169
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");
-    f.settle().await;
+    f.wait_until_synced().await;
     let options = ListOptions {
         allow_watch_bookmarks: true,
         timeout: Some(Duration::from_secs(100)),
@@ -200,26 +200,26 @@ async fn wc_165_169_193_bookmarks_come_each_minute_and_tell_of_progress() {
     };
     let started = tokio::time::Instant::now();
     let mut watch = f.watch(everything(), options).await;
-    // Another resource moves the store on, which only a progress notification tells.
+    // Another resource advances the store, which only a progress notification reports.
     f.storage
         .write("/configmaps/ns/x", Some(pod("ns/x", "", "", 0)));
-    let mut told = Vec::new();
+    let mut bookmarks = Vec::new();
     while let Some(items) = watch.next().await {
         let second = started.elapsed().as_secs();
-        told.extend(
+        bookmarks.extend(
             items
                 .iter()
-                .map(|item| format!("{second} s: {}", word(item))),
+                .map(|item| format!("{second} s: {}", describe(item))),
         );
     }
-    assert_eq!(told, ["60 s: BOOKMARK @3", "98 s: BOOKMARK @3"]);
+    assert_eq!(bookmarks, ["60 s: BOOKMARK @3", "98 s: BOOKMARK @3"]);
     assert_eq!(started.elapsed().as_secs(), 100);
 }
 
-/// WC-162: a bookmark that came due just as an event arrived was put off for a minute, and the last
-/// one before the deadline for ever.
+/// A bookmark that became due as an event arrived was postponed by a minute, and the last one
+/// before the deadline was lost.
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_that_meets_an_event_follows_it() {
+async fn due_bookmark_follows_waiting_events() {
     let f = Fixture::start();
     let options = ListOptions {
         allow_watch_bookmarks: true,
@@ -227,21 +227,18 @@ async fn a_bookmark_that_meets_an_event_follows_it() {
         ..from(rv(1))
     };
     let mut watch = f.watch(everything(), options).await;
-    assert!(said(&mut watch).await.is_empty());
-    // The event comes between the timer and the look into the inbox.
+    assert!(drain(&mut watch).await.is_empty());
+    // The event arrives between the timer and the check of the inbox.
     tokio::time::sleep(Duration::from_millis(7500)).await;
     f.put("ns/a", "web", "n1");
-    f.settle().await;
-    assert!(
-        watch.timer_fired().is_empty(),
-        "there are events to tell first"
-    );
-    assert_eq!(said(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @2"]);
+    f.wait_until_synced().await;
+    assert!(watch.timer_fired().is_empty(), "events come first");
+    assert_eq!(drain(&mut watch).await, ["ADDED ns/a@2", "BOOKMARK @2"]);
 }
 
-/// A watch from a version that has not happened was told after a minute that it had.
+/// A watch from a future version received a bookmark with that version after a minute.
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_never_tells_of_the_future() {
+async fn no_bookmark_at_a_future_version() {
     let f = Fixture::start();
     let options = ListOptions {
         allow_watch_bookmarks: true,
@@ -256,7 +253,7 @@ async fn a_bookmark_never_tells_of_the_future() {
     }
     let mut words = Vec::new();
     while let Some(items) = watch.next().await {
-        words.extend(items.iter().map(word));
+        words.extend(items.iter().map(describe));
     }
     assert_eq!(
         words,
@@ -277,50 +274,50 @@ async fn without_bookmarks_only_the_deadline_ends_it() {
     assert_eq!(started.elapsed().as_secs(), 3, "WC-202");
 }
 
-/// Decision 3: 5,000 changes are more than an inbox holds. Time here passes only when somebody waits for
-/// it, so what is measured is what waiting for the slow ones would cost.
+/// 5,000 changes exceed an inbox. Time is paused and advances only while tasks wait, so it measures
+/// the delay that slow watches cause.
 #[tokio::test(start_paused = true)]
-async fn wc_134_fifty_watches_that_stop_reading_delay_nobody_and_miss_nothing() {
+async fn wc_134_fifty_stalled_watches_delay_no_other_and_miss_nothing() {
     const SLOW: usize = 50;
     let f = Fixture::start();
     let mut slow = Vec::new();
     for _ in 0..SLOW {
         let mut watch = f.watch(everything(), from(rv(1))).await;
         assert!(
-            said(&mut watch).await.is_empty(),
-            "it is live before it stops reading"
+            drain(&mut watch).await.is_empty(),
+            "the watch is live first"
         );
         slow.push(watch);
     }
     let mut quick = f.watch(everything(), from(rv(1))).await;
-    assert!(said(&mut quick).await.is_empty());
+    assert!(drain(&mut quick).await.is_empty());
     let mut delays = Vec::new();
     for change in 0..5000 {
         let written = f.put(&format!("ns/p{}", change % 50), "web", "n1");
         let begun = tokio::time::Instant::now();
-        let told = quick.next().await.expect("it goes on");
+        let bookmarks = quick.next().await.expect("the watch is open");
         delays.push(begun.elapsed());
-        let words: Vec<_> = told.iter().map(word).collect();
+        let words: Vec<_> = bookmarks.iter().map(describe).collect();
         assert_eq!(words.len(), 1, "{words:?}");
         assert!(words[0].ends_with(&format!("@{written}")), "{words:?}");
     }
     delays.sort();
     let p99 = delays[delays.len() * 99 / 100];
     assert!(p99 < Duration::from_millis(10), "{p99:?}");
-    // A parked watch has no inbox: it holds a position, and nothing that grows.
+    // A parked watch has no inbox, only a position.
     assert_eq!(f.cacher.dispatcher.members(), 1, "the slow ones are parked");
     for watch in &mut slow {
-        let words = said(watch).await;
+        let words = drain(watch).await;
         assert_eq!(words.len(), 5000);
-        for (index, word) in words.iter().enumerate() {
+        for (index, describe) in words.iter().enumerate() {
             assert!(
-                word.ends_with(&format!("@{}", index + 2)),
-                "{word} is event {index}"
+                describe.ends_with(&format!("@{}", index + 2)),
+                "{describe} is event {index}"
             );
         }
     }
     let live = f.cacher.dispatcher.members();
-    assert_eq!(live, SLOW + 1, "and live again");
+    assert_eq!(live, SLOW + 1, "all are live again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,15 +328,15 @@ async fn wc_187_a_parked_watch_whose_history_is_gone_gets_one_410() {
     };
     let f = Fixture::over(FakeStorage::new(), config);
     let mut slow = f.watch(everything(), from(rv(1))).await;
-    assert!(said(&mut slow).await.is_empty());
+    assert!(drain(&mut slow).await.is_empty());
     for change in 0..3000 {
         f.put(&format!("ns/p{}", change % 50), "web", "n1");
         if change % 100 == 0 {
-            f.settle().await;
+            f.wait_until_synced().await;
         }
     }
-    f.settle().await;
-    let words = said(&mut slow).await;
+    f.wait_until_synced().await;
+    let words = drain(&mut slow).await;
     assert_eq!(words.len(), 2, "{words:?}");
     assert!(
         words[0].starts_with("ERROR too old resource version: 1 ("),
@@ -362,25 +359,25 @@ async fn wc_199_many_short_watches_leave_nothing_behind() {
     assert_eq!(f.cacher.dispatcher.members(), 0);
 }
 
-/// A drain ends watches, idle and not, as their deadline does: without a word.
+/// Draining ends watches as their deadline does: without an error.
 #[tokio::test(start_paused = true)]
-async fn another_end_than_its_own_can_be_given_to_it() {
+async fn end_with_ends_the_watch_without_an_error() {
     let f = Fixture::start();
-    let drain = tokio_util::sync::CancellationToken::new();
+    let token = tokio_util::sync::CancellationToken::new();
     let mut idle = f.watch(everything(), from(rv(1))).await;
     let mut behind = f.watch(everything(), from(rv(1))).await;
     for watch in [&mut idle, &mut behind] {
-        watch.end_with(drain.clone());
-        assert!(said(watch).await.is_empty());
+        watch.end_with(token.clone());
+        assert!(drain(watch).await.is_empty());
     }
     f.put("ns/a", "web", "n1");
-    f.settle().await;
-    assert_eq!(said(&mut idle).await, ["ADDED ns/a@2"]);
+    f.wait_until_synced().await;
+    assert_eq!(drain(&mut idle).await, ["ADDED ns/a@2"]);
     let ended = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        drain.cancel();
+        token.cancel();
     };
     let (next, ()) = tokio::join!(idle.next(), ended);
     assert!(next.is_none());
-    assert!(behind.next().await.is_none(), "one that has events too");
+    assert!(behind.next().await.is_none(), "also with waiting events");
 }

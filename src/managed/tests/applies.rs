@@ -1,9 +1,9 @@
-//! Applies: merges, conflicts, shared and given up fields.
+//! Tests of apply: merges, conflicts, shared and released fields.
 
 use super::*;
 
 #[test]
-fn an_apply_makes_an_object() {
+fn apply_creates_an_object() {
     let mut world = config_map();
     world.apply("a", data(&[("x", "1")]));
     assert_eq!(world.body(), data(&[("x", "1")]));
@@ -11,7 +11,7 @@ fn an_apply_makes_an_object() {
 }
 
 #[test]
-fn the_same_again_is_nothing_new() {
+fn repeated_apply_changes_nothing() {
     let mut world = config_map();
     world.apply("a", data(&[("x", "1")]));
     let before = world.object.clone();
@@ -20,8 +20,8 @@ fn the_same_again_is_nothing_new() {
 }
 
 #[test]
-fn what_others_have_is_a_conflict() {
-    let mut world = World::of("apps/v1", "Deployment");
+fn fields_of_other_managers_conflict() {
+    let mut world = TestObject::of("apps/v1", "Deployment");
     let replicas = |count: u32| json!({"spec": {"replicas": count}});
     world.update("kubectl-create", replicas(1));
     let conflict = world.try_apply("a", replicas(2), false).unwrap_err();
@@ -41,10 +41,10 @@ fn what_others_have_is_a_conflict() {
     assert_eq!(world.managers(), ["a Apply: .spec.replicas"]);
 }
 
-/// What an older server stored, or another one, is written in another form, and is no other amount.
+/// A quantity stored in another form by another server has the same value.
 #[test]
-fn one_amount_in_two_forms_is_no_conflict() {
-    let mut world = World::of("v1", "ResourceQuota");
+fn equal_quantities_do_not_conflict() {
+    let mut world = TestObject::of("v1", "ResourceQuota");
     let quota = |cpu: &str, memory: &str| json!({"spec": {"hard": {"cpu": cpu, "memory": memory}}});
     world.update("old", quota("1000m", "1024Mi"));
     world.apply("a", quota("1", "1Gi"));
@@ -56,16 +56,16 @@ fn one_amount_in_two_forms_is_no_conflict() {
             "old Update: .spec.hard .spec.hard.cpu .spec.hard.memory"
         ]
     );
-    let other = told(world.try_apply("b", quota("1001m", "1Gi"), false));
+    let other = error_text(world.try_apply("b", quota("1001m", "1Gi"), false));
     assert!(
         other.contains(".spec.hard.cpu") && !other.contains("memory"),
         "{other}"
     );
-    // As little is it a change for who writes the whole.
+    // It is not a change for an update either.
     world.update("c", quota("1.0", "1048576Ki"));
     assert!(world.managers().iter().all(|entry| !entry.starts_with('c')));
-    // Below what has one manager, too.
-    let mut world = World::of("v1", "Pod");
+    // Also below a leaf.
+    let mut world = TestObject::of("v1", "Pod");
     let divided = |divisor: &str| {
         let field = json!({"resource": "limits.cpu", "divisor": divisor});
         json!({"spec": {"containers": [{"name": "c",
@@ -73,19 +73,20 @@ fn one_amount_in_two_forms_is_no_conflict() {
     };
     world.update("old", divided("1000m"));
     world.apply("a", divided("1"));
-    told(world.try_apply("b", divided("2"), false));
+    error_text(world.try_apply("b", divided("2"), false));
 }
 
 #[test]
-fn several_conflicts_are_told_by_their_managers() {
+fn several_conflicts_are_grouped_by_manager() {
     let mut world = config_map();
     world.apply("b", data(&[("x", "1"), ("y", "1")]));
     world.subresource = Some("scale");
     world.update("a", data(&[("x", "1"), ("y", "1"), ("z", "1")]));
     world.subresource = None;
-    let told = told(world.try_apply("c", data(&[("x", "2"), ("y", "2"), ("z", "2")]), false));
+    let error_text =
+        error_text(world.try_apply("c", data(&[("x", "2"), ("y", "2"), ("z", "2")]), false));
     assert_eq!(
-        told,
+        error_text,
         "Apply failed with 3 conflicts: conflicts with \"a\" with subresource \"scale\" using v1:\n\
          - .data.z\nconflicts with \"b\":\n- .data.x\n- .data.y"
     );
@@ -93,14 +94,17 @@ fn several_conflicts_are_told_by_their_managers() {
 }
 
 #[test]
-fn the_same_value_is_shared() {
+fn equal_value_is_shared() {
     let mut world = config_map();
     world.apply("a", data(&[("x", "1")]));
     world.apply("b", data(&[("x", "1")]));
     assert_eq!(world.managers(), ["a Apply: .data.x", "b Apply: .data.x"]);
-    let told = told(world.try_apply("a", data(&[("x", "2")]), false));
-    assert!(told.ends_with("conflict with \"b\": .data.x"), "{told}");
-    // Who gives it up leaves it to the other.
+    let error_text = error_text(world.try_apply("a", data(&[("x", "2")]), false));
+    assert!(
+        error_text.ends_with("conflict with \"b\": .data.x"),
+        "{error_text}"
+    );
+    // A manager that releases it leaves it to the other.
     world.apply("a", data(&[("y", "1")]));
     assert_eq!(world.body(), data(&[("x", "1"), ("y", "1")]));
     assert_eq!(world.managers(), ["b Apply: .data.x", "a Apply: .data.y"]);
@@ -110,7 +114,7 @@ fn the_same_value_is_shared() {
 }
 
 #[test]
-fn what_nobody_else_has_goes_when_it_is_given_up() {
+fn released_field_without_other_managers_is_removed() {
     let mut world = config_map();
     world.apply("a", data(&[("x", "1"), ("y", "1")]));
     world.update("b", data(&[("x", "1"), ("y", "2"), ("z", "1")]));
@@ -120,8 +124,8 @@ fn what_nobody_else_has_goes_when_it_is_given_up() {
 }
 
 #[test]
-fn a_field_that_is_given_up_takes_what_is_left_of_it_along() {
-    let mut world = World::of("v1", "Pod");
+fn released_field_is_removed_with_its_children() {
+    let mut world = TestObject::of("v1", "Pod");
     world.apply(
         "a",
         json!({"spec": {"securityContext": {"runAsUser": 1}, "nodeName": "n"}}),
@@ -131,13 +135,13 @@ fn a_field_that_is_given_up_takes_what_is_left_of_it_along() {
 }
 
 #[test]
-fn what_was_there_before_is_somebodys() {
+fn existing_fields_have_a_manager() {
     let mut world = config_map();
     world.object = Some(world.full(data(&[("x", "1"), ("y", "1")])));
-    let told = told(world.try_apply("a", data(&[("x", "2")]), false));
+    let error_text = error_text(world.try_apply("a", data(&[("x", "2")]), false));
     assert!(
-        told.contains("\"before-first-apply\" using v1: .data.x"),
-        "{told}"
+        error_text.contains("\"before-first-apply\" using v1: .data.x"),
+        "{error_text}"
     );
     world.force("a", data(&[("x", "2")]));
     let expected = [
@@ -148,71 +152,75 @@ fn what_was_there_before_is_somebodys() {
 }
 
 #[test]
-fn a_configuration_says_nothing_of_managers() {
+fn configuration_with_managed_fields_is_rejected() {
     let mut world = config_map();
     for entries in [json!([]), json!([{"manager": "x"}])] {
         let body = json!({"metadata": {"managedFields": entries}});
-        let told = told(world.try_apply("a", body, false));
-        assert_eq!(told, "metadata.managedFields must be nil");
+        let error_text = error_text(world.try_apply("a", body, false));
+        assert_eq!(error_text, "metadata.managedFields must be nil");
     }
     world.apply("a", json!({"metadata": {"managedFields": null}}));
 }
 
-/// What is said of applying this as a Deployment.
-fn refusal(body: Value) -> String {
-    let mut world = World::of("apps/v1", "Deployment");
-    let told = told(world.try_apply("a", body, false));
+/// Returns the error of applying this as a Deployment.
+fn apply_error(body: Value) -> String {
+    let mut world = TestObject::of("apps/v1", "Deployment");
+    let error_text = error_text(world.try_apply("a", body, false));
     let prefix = "failed to create typed patch object (/x; apps/v1, Kind=Deployment): ";
-    told.strip_prefix(prefix)
-        .unwrap_or_else(|| panic!("{told}"))
+    error_text
+        .strip_prefix(prefix)
+        .unwrap_or_else(|| panic!("{error_text}"))
         .to_owned()
 }
 
 #[test]
-fn a_configuration_fits_its_type() {
+fn configuration_must_match_its_type() {
     let containers =
         |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
     let path = ".spec.template.spec.containers";
     assert_eq!(
-        refusal(json!({"spec": {"x": 1}})),
+        apply_error(json!({"spec": {"x": 1}})),
         ".spec.x: field not declared in schema"
     );
     assert_eq!(
-        refusal(json!({"spec": {"replicas": "1"}})),
+        apply_error(json!({"spec": {"replicas": "1"}})),
         ".spec.replicas: expected numeric (int or float), got \"1\""
     );
-    assert_eq!(refusal(json!({"spec": 1})), ".spec: expected map, got 1");
     assert_eq!(
-        refusal(containers(json!({}))),
+        apply_error(json!({"spec": 1})),
+        ".spec: expected map, got 1"
+    );
+    assert_eq!(
+        apply_error(containers(json!({}))),
         format!("{path}: expected list, got {{}}")
     );
     assert_eq!(
-        refusal(containers(json!([{"name": "a"}, {"name": "a"}]))),
+        apply_error(containers(json!([{"name": "a"}, {"name": "a"}]))),
         format!("{path}: duplicate entries for key [name=\"a\"]")
     );
     assert_eq!(
-        refusal(containers(json!([{"image": "a"}]))),
+        apply_error(containers(json!([{"image": "a"}]))),
         format!(
             "{path}: element 0: associative list with keys has an element that omits key field \
              \"name\" (and doesn't have default value)"
         )
     );
     assert_eq!(
-        refusal(json!({"foo": 1, "spec": {"paused": "a", "minReadySeconds": true}})),
+        apply_error(json!({"foo": 1, "spec": {"paused": "a", "minReadySeconds": true}})),
         "errors:\n  .foo: field not declared in schema\n  .spec.minReadySeconds: expected numeric \
          (int or float), got true\n  .spec.paused: expected boolean, got \"a\""
     );
-    let mut secret = World::of("v1", "Secret");
+    let mut secret = TestObject::of("v1", "Secret");
     let refused = secret.try_apply("a", json!({"data": {"x": 1}}), false);
-    assert!(told(refused).contains("(/x; /v1, Kind=Secret): .data.x: expected string"));
+    assert!(error_text(refused).contains("(/x; /v1, Kind=Secret): .data.x: expected string"));
 }
 
 #[test]
-fn other_versions_share_an_appliers_entry() {
+fn applier_has_one_entry_for_all_versions() {
     let spec = json!({"type": "object", "properties": {
         "a": {"type": "integer"}, "b": {"type": "integer"},
     }});
-    let mut world = World::custom(spec.clone());
+    let mut world = TestObject::custom(spec.clone());
     world.serve("example.com/v2", spec);
     world.apply("m", json!({"spec": {"a": 1, "b": 1}}));
     world.api_version = "example.com/v2";
@@ -223,8 +231,8 @@ fn other_versions_share_an_appliers_entry() {
 }
 
 #[test]
-fn the_status_is_applied_to_its_subresource() {
-    let mut world = World::of("apps/v1", "Deployment");
+fn status_is_applied_to_its_subresource() {
+    let mut world = TestObject::of("apps/v1", "Deployment");
     world.apply(
         "a",
         json!({"spec": {"replicas": 1}, "status": {"replicas": 3}}),
@@ -242,8 +250,8 @@ fn the_status_is_applied_to_its_subresource() {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// A map that `kubectl apply` made on the client, with `x` and `y`; then another set `y`.
-fn applied_on_client() -> World {
+/// Returns a map with `x` and `y` from client-side apply; afterwards `other` changed `y`.
+fn applied_on_client() -> TestObject {
     let mut world = config_map();
     let mut body = data(&[("x", "1"), ("y", "1")]);
     let last = world.full(body.clone()).to_string();
@@ -255,7 +263,7 @@ fn applied_on_client() -> World {
 }
 
 #[test]
-fn what_was_applied_on_the_client_is_no_conflict() {
+fn client_side_applied_fields_do_not_conflict() {
     let mut world = applied_on_client();
     world.apply("kubectl", data(&[("x", "3"), ("y", "2")]));
     let last = &world.object.as_ref().unwrap()["metadata"]["annotations"][LAST_APPLIED];
@@ -268,26 +276,26 @@ fn what_was_applied_on_the_client_is_no_conflict() {
             .managers()
             .contains(&"kubectl Apply: .data.x .data.y".to_owned())
     );
-    // Only what it left alone, and only for that manager.
+    // Only unchanged fields, and only for that manager.
     let mut world = applied_on_client();
-    let told_of = told(world.try_apply("kubectl", data(&[("x", "3"), ("y", "3")]), false));
+    let error = error_text(world.try_apply("kubectl", data(&[("x", "3"), ("y", "3")]), false));
     assert_eq!(
-        told_of,
+        error,
         "Apply failed with 1 conflict: conflict with \"other\" using v1: .data.y"
     );
-    let told_of = told(world.try_apply("someone", data(&[("x", "3")]), false));
-    assert!(told_of.contains("kubectl-client-side-apply"), "{told_of}");
+    let error = error_text(world.try_apply("someone", data(&[("x", "3")]), false));
+    assert!(error.contains("kubectl-client-side-apply"), "{error}");
 }
 
 #[test]
-fn an_annotation_that_is_not_there_is_not_made() {
+fn missing_annotation_is_not_created() {
     let mut world = config_map();
     world.apply("kubectl", data(&[("x", "1")]));
     assert_eq!(world.body(), data(&[("x", "1")]));
 }
 
 #[test]
-fn a_field_that_becomes_atomic_has_one_manager() {
+fn field_that_becomes_atomic_has_one_manager() {
     let map = |kind: &str| {
         json!({"type": "object", "properties": {"m": {
             "type": "object",
@@ -295,13 +303,13 @@ fn a_field_that_becomes_atomic_has_one_manager() {
             "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         }}})
     };
-    let mut world = World::custom(map("granular"));
+    let mut world = TestObject::custom(map("granular"));
     world.apply("m", json!({"spec": {"m": {"a": 1}}}));
     world.serve("example.com/v1", map("atomic"));
     world.apply("n", json!({"spec": {"m": {"a": 1}}}));
     let expected = ["m Apply: .spec.m", "n Apply: .spec.m"];
     assert_eq!(world.managers(), expected);
-    // Whoever has the whole has it still when its parts get managers again.
+    // The manager of the whole remains its manager when its parts get managers again.
     world.serve("example.com/v1", map("granular"));
     world.apply("n", json!({"spec": {"m": {"a": 1, "b": 1}}}));
     let expected = ["m Apply: .spec.m", "n Apply: .spec.m.a .spec.m.b"];

@@ -1,4 +1,4 @@
-//! Lists: items with keys, sets and atomic lists, their order and their duplicates.
+//! Tests of lists: items with keys, sets and atomic lists, order and duplicates.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn pod(containers: Value) -> Value {
     json!({"spec": {"containers": containers}})
 }
 
-fn names(world: &World) -> Vec<String> {
+fn names(world: &TestObject) -> Vec<String> {
     let body = world.body();
     let list = body["spec"]["containers"].as_array().unwrap();
     let name = |item: &Value| item["name"].as_str().unwrap().to_owned();
@@ -14,8 +14,8 @@ fn names(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn items_with_keys_have_managers_of_their_own() {
-    let mut world = World::of("v1", "Pod");
+fn items_with_keys_have_their_own_managers() {
+    let mut world = TestObject::of("v1", "Pod");
     world.apply("a", pod(json!([{"name": "x", "image": "i"}])));
     world.apply(
         "b",
@@ -25,7 +25,7 @@ fn items_with_keys_have_managers_of_their_own() {
         world.body(),
         pod(json!([{"name": "x", "image": "i", "tty": true}, {"name": "y", "image": "j"}]))
     );
-    // What a gives up of the item that b has too is only what is its own.
+    // `a` releases only its own fields of the item that `b` owns too.
     world.apply("a", pod(json!([])));
     assert_eq!(
         world.body(),
@@ -35,13 +35,13 @@ fn items_with_keys_have_managers_of_their_own() {
     assert_eq!(world.body(), pod(json!([{"name": "x", "tty": true}])));
 }
 
-/// The order of what is there, `config`, and what comes of it.
+/// Asserts the order after applying `config` to `live`.
 fn check_order(live: &str, config: &str, expected: &str) {
     let list = |names: &str| {
         let item = |name| json!({"name": name});
         pod(names.split_whitespace().map(item).collect())
     };
-    let mut world = World::of("v1", "Pod");
+    let mut world = TestObject::of("v1", "Pod");
     world.update("a", list(live));
     world.force("b", list(config));
     let expected: Vec<&str> = expected.split_whitespace().collect();
@@ -49,7 +49,7 @@ fn check_order(live: &str, config: &str, expected: &str) {
 }
 
 #[test]
-fn items_are_in_the_configurations_order() {
+fn items_have_the_configurations_order() {
     check_order("a b c", "c b a", "c b a");
     check_order("a b c", "a b c", "a b c");
     check_order("a b c", "b", "a b c");
@@ -62,9 +62,9 @@ fn items_are_in_the_configurations_order() {
 }
 
 #[test]
-fn keys_have_defaults() {
+fn missing_keys_have_defaults() {
     let service = |port: Value| json!({"spec": {"ports": [port]}});
-    let mut world = World::of("v1", "Service");
+    let mut world = TestObject::of("v1", "Service");
     world.update(
         "a",
         service(json!({"port": 80, "protocol": "TCP", "name": "h"})),
@@ -85,7 +85,7 @@ fn set_of(values: Value) -> Value {
 }
 
 #[test]
-fn members_of_sets_have_managers() {
+fn set_members_have_managers() {
     let mut world = config_map();
     world.apply("a", set_of(json!(["x.io/1", "x.io/2"])));
     world.apply("b", set_of(json!(["x.io/2", "x.io/3"])));
@@ -101,22 +101,22 @@ fn members_of_sets_have_managers() {
 #[test]
 fn atomic_lists_are_replaced() {
     let args = |args: Value| pod(json!([{"name": "x", "args": args}]));
-    let mut world = World::of("v1", "Pod");
+    let mut world = TestObject::of("v1", "Pod");
     world.apply("a", args(json!(["1", "2"])));
-    let told = told(world.try_apply("b", args(json!(["1"])), false));
+    let error = error_text(world.try_apply("b", args(json!(["1"])), false));
     assert!(
-        told.ends_with("\"a\": .spec.containers[name=\"x\"].args"),
-        "{told}"
+        error.ends_with("\"a\": .spec.containers[name=\"x\"].args"),
+        "{error}"
     );
     world.force("b", args(json!(["1"])));
     assert_eq!(world.body(), args(json!(["1"])));
 }
 
 #[test]
-fn duplicates_that_are_there_are_one_field() {
+fn existing_duplicates_are_one_field() {
     let env = |env: Value| pod(json!([{"name": "x", "env": env}]));
     let one = |name: &str, value: &str| json!({"name": name, "value": value});
-    let mut world = World::of("v1", "Pod");
+    let mut world = TestObject::of("v1", "Pod");
     world.update(
         "a",
         env(json!([one("D", "1"), one("D", "2"), one("E", "1")])),
@@ -124,7 +124,7 @@ fn duplicates_that_are_there_are_one_field() {
     let entries = world.entries();
     let fields = &entries[0]["fieldsV1"]["f:spec"]["f:containers"]["k:{\"name\":\"x\"}"]["f:env"];
     assert_eq!(fields["k:{\"name\":\"D\"}"], json!({}));
-    // An applier that says nothing of them leaves them; one that does has one in their place.
+    // An applier that omits them leaves them; one that applies the item replaces them by one.
     world.apply("b", env(json!([one("F", "1")])));
     let list = world.body()["spec"]["containers"][0]["env"].clone();
     assert_eq!(
@@ -137,8 +137,8 @@ fn duplicates_that_are_there_are_one_field() {
 }
 
 #[test]
-fn what_the_schema_does_not_say_is_deduced() {
-    let mut world = World::custom(json!({
+fn types_without_schema_are_deduced() {
+    let mut world = TestObject::custom(json!({
         "type": "object", "x-kubernetes-preserve-unknown-fields": true,
     }));
     world.apply("a", json!({"spec": {"m": {"x": 1}, "l": [1]}}));
@@ -147,9 +147,9 @@ fn what_the_schema_does_not_say_is_deduced() {
         world.body(),
         json!({"spec": {"m": {"x": 1, "y": 1}, "l": [1]}})
     );
-    let told = told(world.try_apply("b", json!({"spec": {"l": [2]}}), false));
-    assert!(told.ends_with("\"a\": .spec.l"), "{told}");
-    // A scalar takes the place of a map.
+    let error = error_text(world.try_apply("b", json!({"spec": {"l": [2]}}), false));
+    assert!(error.ends_with("\"a\": .spec.l"), "{error}");
+    // A scalar replaces a map.
     world.force("b", json!({"spec": {"m": 1}}));
     assert_eq!(world.body(), json!({"spec": {"m": 1, "l": [1]}}));
     world.apply("a", json!({"spec": {"l": [1]}}));
@@ -157,12 +157,12 @@ fn what_the_schema_does_not_say_is_deduced() {
 }
 
 #[test]
-fn long_lists_take_no_long_time() {
+fn long_lists_are_merged_quickly() {
     let items = |from: usize| {
         let item = |n: usize| json!({"name": format!("c{n}"), "image": "i"});
         pod((from..from + 20_000).map(item).collect())
     };
-    let mut world = World::of("v1", "Pod");
+    let mut world = TestObject::of("v1", "Pod");
     world.update("a", items(0));
     world.apply("b", items(10_000));
     world.apply("b", items(15_000));

@@ -1,4 +1,4 @@
-//! Random writes against a model that is nothing but a map of values and each manager's set of keys.
+//! Random writes against a model: a map of values and each manager's set of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ fn writes() -> impl Strategy<Value = Vec<(&'static str, Write)>> {
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Model {
     data: Data,
-    /// By name and whether it applied.
+    /// By name; true for an applier.
     managers: BTreeMap<(&'static str, bool), BTreeSet<&'static str>>,
 }
 
@@ -49,7 +49,7 @@ impl Model {
         self.data = new.clone();
     }
 
-    /// Nobody has `key` any more but perhaps one.
+    /// Removes all owners of `key` except one.
     fn release(&mut self, key: &str, but: Option<(&'static str, bool)>) {
         for (manager, keys) in &mut self.managers {
             if Some(*manager) != but {
@@ -63,10 +63,10 @@ impl Model {
         others.any(|(_, keys)| keys.contains(key))
     }
 
-    fn apply(&mut self, name: &'static str, wanted: &Data, force: bool) -> bool {
+    fn apply(&mut self, name: &'static str, applied: &Data, force: bool) -> bool {
         let own = (name, true);
-        let changes = |key: &&str| self.data.get(key) != wanted.get(key);
-        let changed: Vec<&str> = wanted.keys().copied().filter(changes).collect();
+        let changes = |key: &&str| self.data.get(key) != applied.get(key);
+        let changed: Vec<&str> = applied.keys().copied().filter(changes).collect();
         if !force && changed.iter().any(|key| self.others_have(key, own)) {
             return false;
         }
@@ -74,13 +74,13 @@ impl Model {
         for key in changed {
             self.release(key, Some(own));
         }
-        for key in last.into_iter().filter(|key| !wanted.contains_key(key)) {
+        for key in last.into_iter().filter(|key| !applied.contains_key(key)) {
             if !self.others_have(key, own) {
                 self.data.remove(key);
             }
         }
-        self.data.extend(wanted);
-        self.managers.insert(own, wanted.keys().copied().collect());
+        self.data.extend(applied);
+        self.managers.insert(own, applied.keys().copied().collect());
         true
     }
 }
@@ -94,8 +94,8 @@ fn body(data: &Data) -> Value {
     json!({"data": Value::Object(data.iter().map(pair).collect())})
 }
 
-/// What the world shows of it, without the map itself.
-fn shown(world: &World) -> Model {
+/// Returns the state of the object, without the map itself.
+fn shown(world: &TestObject) -> Model {
     let mut model = Model::default();
     for key in KEYS {
         if let Some(value) = world.body()["data"][key].as_str() {
@@ -104,7 +104,7 @@ fn shown(world: &World) -> Model {
     }
     for entry in world.entries() {
         let Some(name) = NAMES.iter().find(|name| entry["manager"] == **name) else {
-            continue; // the keeper
+            continue; // the manager of the map
         };
         let has = |key: &&&str| !entry["fieldsV1"]["f:data"][format!("f:{key}")].is_null();
         let keys: BTreeSet<&str> = KEYS.iter().filter(has).copied().collect();
@@ -119,10 +119,10 @@ fn shown(world: &World) -> Model {
 
 proptest! {
     #[test]
-    fn writes_are_as_the_model_says(writes in writes()) {
+    fn writes_equal_the_model(writes in writes()) {
         let mut world = config_map();
         let mut model = Model::default();
-        // So that there is an object that is tracked, whatever comes.
+        // Ensures that an object with managed fields exists.
         world.apply("keeper", json!({"metadata": {"labels": {"kept": "yes"}}}));
         for (name, write) in &writes {
             match write {

@@ -1,10 +1,10 @@
-//! Who manages what after creates and updates.
+//! Tests of managers after creates and updates.
 
 use super::*;
 
 #[test]
-fn a_create_has_what_it_writes() {
-    let mut world = World::of("apps/v1", "Deployment");
+fn create_owns_the_written_fields() {
+    let mut world = TestObject::of("apps/v1", "Deployment");
     world.update(
         "kubectl-create",
         json!({
@@ -45,8 +45,8 @@ fn a_create_has_what_it_writes() {
 }
 
 #[test]
-fn an_object_of_a_custom_resource_begins_with_nothing() {
-    let mut world = World::custom(json!({
+fn custom_resource_owns_all_written_fields() {
+    let mut world = TestObject::custom(json!({
         "type": "object", "properties": {"a": {"type": "integer"}},
     }));
     world.update("m", json!({"spec": {"a": 1}}));
@@ -54,26 +54,26 @@ fn an_object_of_a_custom_resource_begins_with_nothing() {
 }
 
 #[test]
-fn who_changes_a_field_has_it_alone() {
+fn update_makes_its_manager_the_only_owner() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1"), ("y", "1")]));
     world.update("b", data(&[("x", "2"), ("y", "1"), ("z", "1")]));
     let expected = ["a Update: .data .data.y", "b Update: .data.x .data.z"];
     assert_eq!(world.managers(), expected);
-    // What is removed is nobody's; who has nothing left is gone.
+    // Removed fields have no owner; a manager without fields has no entry.
     world.update("c", data(&[("y", "1")]));
     assert_eq!(world.managers(), ["a Update: .data .data.y"]);
     assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:01Z");
 }
 
 #[test]
-fn equal_entries_are_one() {
+fn equal_entries_are_merged() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));
     world.update("a", data(&[("x", "1"), ("y", "1")]));
     assert_eq!(world.managers(), ["a Update: .data .data.x .data.y"]);
     assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:02Z");
-    // An apply and a write to a subresource are others.
+    // An apply and a write to a subresource have other entries.
     world.apply("a", data(&[("x", "1")]));
     world.subresource = Some("status");
     world.update(
@@ -86,7 +86,7 @@ fn equal_entries_are_one() {
 }
 
 #[test]
-fn a_write_that_changes_nothing_changes_no_entry() {
+fn unchanged_update_changes_no_entry() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));
     let before = world.object.clone();
@@ -95,7 +95,7 @@ fn a_write_that_changes_nothing_changes_no_entry() {
 }
 
 #[test]
-fn clients_that_know_no_entries_do_not_lose_them() {
+fn update_without_managed_fields_keeps_them() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));
     let mut object = world.full(data(&[("x", "1"), ("y", "1")]));
@@ -105,8 +105,8 @@ fn clients_that_know_no_entries_do_not_lose_them() {
     assert_eq!(world.managers(), expected);
 }
 
-/// The managers after an update in which a client wrote these entries.
-fn given(entries: Value) -> Vec<String> {
+/// Returns the managers after an update with these entries in the body.
+fn managers_after(entries: Value) -> Vec<String> {
     let mut world = config_map();
     world.update("a", data(&[("x", "1"), ("y", "1")]));
     let mut body = data(&[("x", "2"), ("y", "1")]);
@@ -115,7 +115,7 @@ fn given(entries: Value) -> Vec<String> {
 }
 
 #[test]
-fn clients_can_write_entries() {
+fn clients_can_set_entries() {
     let entry = |changes: Value| {
         let mut entry = json!({
             "manager": "c", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
@@ -124,14 +124,17 @@ fn clients_can_write_entries() {
         json_patch::merge(&mut entry, &changes);
         json!([entry])
     };
-    let taken = ["c Update: .data.y", "b Update: .data.x"];
-    assert_eq!(given(entry(json!({}))), taken);
-    // None, and one blank one, forget all: nobody is tracked then.
-    assert_eq!(given(json!([])), [""; 0]);
-    assert_eq!(given(json!([{}])), [""; 0]);
-    assert_eq!(given(json!([{"manager": "", "time": null}])), [""; 0]);
-    // What cannot be read is as if it was not there.
-    let kept = ["a Update: .data .data.y", "b Update: .data.x"];
+    let changed = ["c Update: .data.y", "b Update: .data.x"];
+    assert_eq!(managers_after(entry(json!({}))), changed);
+    // An empty list, or one empty entry, resets managed fields.
+    assert_eq!(managers_after(json!([])), [""; 0]);
+    assert_eq!(managers_after(json!([{}])), [""; 0]);
+    assert_eq!(
+        managers_after(json!([{"manager": "", "time": null}])),
+        [""; 0]
+    );
+    // Undecodable entries are ignored.
+    let unchanged = ["a Update: .data .data.y", "b Update: .data.x"];
     for bad in [
         json!({"operation": "Delete"}),
         json!({"operation": null}),
@@ -143,31 +146,31 @@ fn clients_can_write_entries() {
         json!({"time": "yesterday"}),
         json!({"manager": 1}),
     ] {
-        assert_eq!(given(entry(bad.clone())), kept, "{bad}");
+        assert_eq!(managers_after(entry(bad.clone())), unchanged, "{bad}");
     }
-    assert_eq!(given(json!([{}, {}])), kept);
+    assert_eq!(managers_after(json!([{}, {}])), unchanged);
 }
 
 #[test]
-fn entries_that_cannot_be_read_are_told() {
+fn undecodable_entries_are_reported() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));
     let mut object = world.object.take().unwrap();
-    assert_eq!(problem(&object), None);
+    assert_eq!(decode_error(&object), None);
     object["metadata"]["managedFields"][0]["operation"] = "Delete".into();
-    let told = problem(&object).unwrap();
-    assert_eq!(told, "operation must be `Apply` or `Update`");
+    let problem = decode_error(&object).unwrap();
+    assert_eq!(problem, "operation must be `Apply` or `Update`");
     object["metadata"]["managedFields"] = json!({});
-    assert!(problem(&object).is_some());
+    assert!(decode_error(&object).is_some());
     object["metadata"]
         .as_object_mut()
         .unwrap()
         .remove("managedFields");
-    assert_eq!(problem(&object), None);
+    assert_eq!(decode_error(&object), None);
 }
 
 #[test]
-fn a_write_to_a_subresource_writes_no_entries() {
+fn subresource_write_ignores_entries_in_the_body() {
     let mut world = config_map();
     world.update("a", data(&[("x", "1")]));
     world.subresource = Some("status");
@@ -179,7 +182,7 @@ fn a_write_to_a_subresource_writes_no_entries() {
 }
 
 #[test]
-fn what_nobody_tracks_is_not_tracked_by_an_update() {
+fn update_does_not_start_tracking() {
     let mut world = config_map();
     world.object = Some(world.full(data(&[("x", "1")])));
     world.update("a", data(&[("x", "2")]));
@@ -192,7 +195,7 @@ fn what_nobody_tracks_is_not_tracked_by_an_update() {
 }
 
 #[test]
-fn the_oldest_of_many_updates_become_one() {
+fn oldest_updates_are_merged() {
     let mut world = config_map();
     let mut pairs = Vec::new();
     let names: Vec<String> = (0..13).map(|n| format!("m{n:02}")).collect();
@@ -211,8 +214,8 @@ fn the_oldest_of_many_updates_become_one() {
 }
 
 #[test]
-fn the_status_is_written_by_its_subresource_only() {
-    let mut world = World::of("apps/v1", "Deployment");
+fn status_is_written_by_its_subresource_only() {
+    let mut world = TestObject::of("apps/v1", "Deployment");
     world.update(
         "a",
         json!({"spec": {"replicas": 1}, "status": {"replicas": 1}}),
@@ -228,11 +231,11 @@ fn the_status_is_written_by_its_subresource_only() {
 }
 
 #[test]
-fn entries_of_other_versions_lose_what_changes_too() {
+fn changes_remove_fields_of_other_versions_entries() {
     let spec = json!({"type": "object", "properties": {
         "a": {"type": "integer"}, "b": {"type": "integer"},
     }});
-    let mut world = World::custom(spec.clone());
+    let mut world = TestObject::custom(spec.clone());
     world.serve("example.com/v2", spec);
     world.update("m", json!({"spec": {"a": 1, "b": 1}}));
     world.api_version = "example.com/v2";
@@ -240,15 +243,15 @@ fn entries_of_other_versions_lose_what_changes_too() {
     let expected = ["m Update: .spec .spec.b", "m Update: .spec.a"];
     assert_eq!(world.managers(), expected);
     assert_eq!(world.entries()[1]["apiVersion"], "example.com/v2");
-    // A version that is not served any more has no entries.
+    // Entries of a version that is no longer served are dropped.
     world.custom.remove(0);
     world.update("m", json!({"spec": {"a": 2, "b": 2}}));
     assert_eq!(world.managers(), ["m Update: .spec.a .spec.b"]);
 }
 
 #[test]
-fn a_list_that_cannot_be_compared_leaves_the_entries() {
-    let mut world = World::of("v1", "Pod");
+fn incomparable_list_leaves_entries_unchanged() {
+    let mut world = TestObject::of("v1", "Pod");
     let pod = |containers: Value| json!({"spec": {"containers": containers}});
     world.update("a", pod(json!([{"name": "c"}])));
     let before = world.managers();
@@ -256,10 +259,10 @@ fn a_list_that_cannot_be_compared_leaves_the_entries() {
     assert_eq!(world.managers(), before);
 }
 
-/// Found by reading: each of the entries in a body was compared with all before it, and what the oldest had
-/// was copied for each that joined them; minutes for one request.
+/// Each entry of a body was compared with all before it, and the fields of the oldest were copied
+/// for each merged entry: minutes for one request.
 #[test]
-fn tens_of_thousands_of_managers_take_no_time() {
+fn many_managers_are_processed_quickly() {
     let entry = |n: usize, operation: &str| {
         json!({
             "manager": format!("m{n}"), "operation": operation, "apiVersion": "v1",
@@ -274,7 +277,7 @@ fn tens_of_thousands_of_managers_take_no_time() {
         json!({"metadata": {"managedFields": entries}, "data": {"y": "1"}}),
     );
     assert_eq!(world.entries().len(), 10);
-    // Those who applied are kept, each by itself, and every later write has to do with them.
+    // Appliers keep separate entries, which every later write processes.
     let mut world = config_map();
     let entries: Vec<Value> = (0..40_000).map(|n| entry(n, "Apply")).collect();
     world.update(

@@ -1,4 +1,4 @@
-//! The Reflector against scripted sources, in paused time.
+//! Tests of the Reflector with scripted sources, in paused time.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use parking_lot::Mutex;
 use super::super::{Change, ChangeStream, Listing};
 use super::*;
 
-/// What the source answers to the next call, whichever it is; the calls are recorded.
-enum Answer {
+/// The result of the source's next call; the calls are recorded.
+enum Reply {
     List(Result<Listing<u64>, SourceError>),
     Watch(Vec<Result<ChangeBatch<u64>, SourceError>>),
-    WatchRefused(SourceError),
+    WatchFailed(SourceError),
 }
 
 #[derive(Clone, Default)]
 struct Script {
-    answers: Arc<Mutex<VecDeque<Answer>>>,
-    told: Arc<Mutex<Vec<String>>>,
+    replies: Arc<Mutex<VecDeque<Reply>>>,
+    calls: Arc<Mutex<Vec<String>>>,
 }
 
 impl Script {
-    fn tell(&self, what: String) {
-        self.told.lock().push(what);
+    fn record(&self, what: String) {
+        self.calls.lock().push(what);
     }
 }
 
@@ -56,22 +56,22 @@ impl ListerWatcher for Script {
     type Object = u64;
 
     async fn list(&mut self) -> Result<Listing<u64>, SourceError> {
-        self.tell("list".into());
-        let answer = self.answers.lock().pop_front();
+        self.record("list".into());
+        let answer = self.replies.lock().pop_front();
         match answer {
-            Some(Answer::List(result)) => result,
-            Some(_) => panic!("the script wanted a watch, the Reflector lists"),
+            Some(Reply::List(result)) => result,
+            Some(_) => panic!("the script expects a watch, the Reflector lists"),
             None => std::future::pending().await,
         }
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<u64>, SourceError> {
-        self.tell(format!("watch {after}"));
-        let answer = self.answers.lock().pop_front();
+        self.record(format!("watch {after}"));
+        let answer = self.replies.lock().pop_front();
         match answer {
-            Some(Answer::Watch(batches)) => Ok(Box::pin(stream::iter(batches))),
-            Some(Answer::WatchRefused(error)) => Err(error),
-            Some(Answer::List(_)) => panic!("the script wanted a list, the Reflector watches"),
+            Some(Reply::Watch(batches)) => Ok(Box::pin(stream::iter(batches))),
+            Some(Reply::WatchFailed(error)) => Err(error),
+            Some(Reply::List(_)) => panic!("the script expects a list, the Reflector watches"),
             None => Ok(Box::pin(stream::pending())),
         }
     }
@@ -81,26 +81,26 @@ impl ReflectorStore for Script {
     type Object = u64;
 
     async fn replace(&mut self, objects: Vec<Arc<u64>>, at: ResourceVersion) {
-        self.tell(format!("replace {objects:?} {at}"));
+        self.record(format!("replace {objects:?} {at}"));
     }
 
     async fn watching(&mut self) {
-        self.tell("watching".into());
+        self.record("watching".into());
     }
 
     async fn apply(&mut self, batch: ChangeBatch<u64>) {
-        self.tell(format!("apply {} to {}", batch.changes.len(), batch.at));
+        self.record(format!("apply {} to {}", batch.changes.len(), batch.at));
     }
 
     async fn failed(&mut self, error: &SourceError) {
-        self.tell(format!("failed: {error}"));
+        self.record(format!("failed: {error}"));
     }
 }
 
-/// Runs the answers and then five quiet minutes; expects exactly these calls.
-async fn check(answers: Vec<Answer>, expect: &[&str]) {
+/// Runs the replies and five quiet minutes, and asserts the calls.
+async fn check(replies: Vec<Reply>, expect: &[&str]) {
     let script = Script {
-        answers: Arc::new(Mutex::new(answers.into())),
+        replies: Arc::new(Mutex::new(replies.into())),
         ..Script::default()
     };
     let stop = CancellationToken::new();
@@ -111,11 +111,11 @@ async fn check(answers: Vec<Answer>, expect: &[&str]) {
         stop.cancel();
     };
     tokio::join!(run, end);
-    assert_eq!(*script.told.lock(), expect);
+    assert_eq!(*script.calls.lock(), expect);
 }
 
-fn listing(at: u64) -> Answer {
-    Answer::List(Ok(Listing {
+fn listing(at: u64) -> Reply {
+    Reply::List(Ok(Listing {
         objects: vec![Arc::new(at)],
         at: rv(at),
     }))
@@ -128,9 +128,9 @@ fn unreadable() -> SourceError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_is_resumed_where_it_ended() {
+async fn watch_is_resumed_at_its_last_version() {
     check(
-        vec![listing(5), Answer::Watch(vec![added(6), added(8)])],
+        vec![listing(5), Reply::Watch(vec![added(6), added(8)])],
         &[
             "list",
             "replace [5] 5",
@@ -145,20 +145,20 @@ async fn a_watch_that_ends_is_resumed_where_it_ended() {
     .await;
 }
 
-/// A watch that meets what cannot be read was once opened again where it met it, and met it again,
-/// until the source had forgotten it.
+/// A watch with undecodable data was resumed at the same version repeatedly, until the source had
+/// compacted it.
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_or_cannot_be_read_means_list_again_and_nothing_else_does() {
+async fn only_expiry_and_undecodable_data_cause_a_relist() {
     check(
         vec![
-            Answer::List(Err(away())),
+            Reply::List(Err(away())),
             listing(5),
-            Answer::WatchRefused(away()),
-            Answer::Watch(vec![added(6), Err(away())]),
-            Answer::Watch(vec![Err(expired())]),
+            Reply::WatchFailed(away()),
+            Reply::Watch(vec![added(6), Err(away())]),
+            Reply::Watch(vec![Err(expired())]),
             listing(9),
-            Answer::Watch(vec![added(10), Err(unreadable())]),
-            Answer::List(Err(unreadable())),
+            Reply::Watch(vec![added(10), Err(unreadable())]),
+            Reply::List(Err(unreadable())),
             listing(12),
         ],
         &[
@@ -180,9 +180,9 @@ async fn what_is_gone_or_cannot_be_read_means_list_again_and_nothing_else_does()
             "watch 9",
             "watching",
             "apply 1 to 10",
-            "failed: source sent what cannot be read: garbage",
+            "failed: source sent undecodable data: garbage",
             "list",
-            "failed: source sent what cannot be read: garbage",
+            "failed: source sent undecodable data: garbage",
             "list",
             "replace [12] 12",
             "watch 12",
@@ -192,13 +192,13 @@ async fn what_is_gone_or_cannot_be_read_means_list_again_and_nothing_else_does()
     .await;
 }
 
-/// It is the source's mistake and not ours: its word no longer holds, and a list begins anew.
+/// A source whose version decreases is faulty and is listed again.
 #[tokio::test(start_paused = true)]
-async fn a_source_that_goes_back_is_listed_again() {
+async fn source_with_decreasing_version_is_listed_again() {
     check(
         vec![
             listing(5),
-            Answer::Watch(vec![added(7), added(6), added(8)]),
+            Reply::Watch(vec![added(7), added(6), added(8)]),
             listing(4),
         ],
         &[
@@ -207,7 +207,7 @@ async fn a_source_that_goes_back_is_listed_again() {
             "watch 5",
             "watching",
             "apply 1 to 7",
-            "failed: resource version 7 is too old: the source went back from it to 6",
+            "failed: resource version 7 is too old: the source went back to 6",
             "list",
             "replace [4] 4",
             "watch 4",
@@ -217,10 +217,10 @@ async fn a_source_that_goes_back_is_listed_again() {
     .await;
 }
 
-/// How often the source was listed, and watched, in a minute in which it has these answers.
-async fn asked_in_a_minute(answers: Vec<Answer>) -> (usize, usize) {
+/// Returns the numbers of lists and watches in a minute with these replies.
+async fn calls_in_a_minute(replies: Vec<Reply>) -> (usize, usize) {
     let script = Script {
-        answers: Arc::new(Mutex::new(answers.into())),
+        replies: Arc::new(Mutex::new(replies.into())),
         ..Script::default()
     };
     let stop = CancellationToken::new();
@@ -229,52 +229,51 @@ async fn asked_in_a_minute(answers: Vec<Answer>) -> (usize, usize) {
         tokio::time::sleep(Duration::from_secs(60)).await;
         stop.cancel();
     });
-    let told = script.told.lock();
-    let count = |what| told.iter().filter(|told| told.starts_with(what)).count();
+    let calls = script.calls.lock();
+    let count = |what| calls.iter().filter(|calls| calls.starts_with(what)).count();
     (count("list"), count("watch "))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_of_no_use_is_not_asked_in_a_tight_loop() {
+async fn failing_source_is_not_called_in_a_tight_loop() {
     let mut ends_at_once = vec![listing(5)];
-    ends_at_once.extend((0..1000).map(|_| Answer::Watch(vec![])));
-    let (lists, watches) = asked_in_a_minute(ends_at_once).await;
+    ends_at_once.extend((0..1000).map(|_| Reply::Watch(vec![])));
+    let (lists, watches) = calls_in_a_minute(ends_at_once).await;
     assert_eq!(lists, 1);
     assert!((2..10).contains(&watches), "{watches} watches in a minute");
 
-    // Each list is too old for a watch by the time that it has arrived.
-    let always_expired = (0..1000).flat_map(|_| [listing(5), Answer::WatchRefused(expired())]);
-    let (lists, watches) = asked_in_a_minute(always_expired.collect()).await;
+    // Each list has expired before its watch starts.
+    let always_expired = (0..1000).flat_map(|_| [listing(5), Reply::WatchFailed(expired())]);
+    let (lists, watches) = calls_in_a_minute(always_expired.collect()).await;
     assert!((2..10).contains(&lists), "{lists} lists in a minute");
     assert_eq!(lists, watches);
 
-    // Each watch gets somewhere before it is: that was once listed again without any pause.
+    // Each watch makes progress before it expires.
     let expired_after_progress = (0..1000).flat_map(|n| {
         [
             listing(5 * n),
-            Answer::Watch(vec![added(5 * n + 1), Err(expired())]),
+            Reply::Watch(vec![added(5 * n + 1), Err(expired())]),
         ]
     });
-    let (lists, watches) = asked_in_a_minute(expired_after_progress.collect()).await;
+    let (lists, watches) = calls_in_a_minute(expired_after_progress.collect()).await;
     assert!((2..10).contains(&lists), "{lists} lists in a minute");
     assert_eq!(lists, watches);
 
     let always_unreadable =
-        (0..1000).flat_map(|_| [listing(5), Answer::Watch(vec![Err(unreadable())])]);
-    let (lists, _) = asked_in_a_minute(always_unreadable.collect()).await;
+        (0..1000).flat_map(|_| [listing(5), Reply::Watch(vec![Err(unreadable())])]);
+    let (lists, _) = calls_in_a_minute(always_unreadable.collect()).await;
     assert!((2..10).contains(&lists), "{lists} lists in a minute");
 }
 
-/// How long after the beginning each list was asked for, in seconds, when all watches end with a 410 after
-/// these seconds.
+/// Returns when each list started, in seconds, if all watches expire after these seconds.
 async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
     #[derive(Clone)]
-    struct Forgetful {
+    struct ExpiringSource {
         lasting: Duration,
         begun: Instant,
         lists: Arc<Mutex<Vec<u64>>>,
     }
-    impl ListerWatcher for Forgetful {
+    impl ListerWatcher for ExpiringSource {
         type Object = u64;
         async fn list(&mut self) -> Result<Listing<u64>, SourceError> {
             self.lists.lock().push(self.begun.elapsed().as_secs());
@@ -291,7 +290,7 @@ async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
             })))
         }
     }
-    let source = Forgetful {
+    let source = ExpiringSource {
         lasting: Duration::from_secs(seconds),
         begun: Instant::now(),
         lists: Arc::default(),
@@ -309,48 +308,49 @@ async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
     lists.clone()
 }
 
-/// The first 410 in two minutes is no failure: what is there now is listed at once, also after an outage.
+/// The first expiry in two minutes is not a failure: it is followed by an immediate list, also
+/// after an outage.
 #[tokio::test(start_paused = true)]
-async fn what_expires_now_and_then_is_listed_at_once() {
+async fn rare_expiry_is_followed_by_an_immediate_list() {
     assert_eq!(lists_when_watches_last(180, 4).await, [0, 180, 360, 540]);
     let often = lists_when_watches_last(10, 7).await;
     assert_eq!(often[..2], [0, 10]);
     let pauses: Vec<_> = often.windows(2).map(|two| two[1] - two[0] - 10).collect();
     assert!(pauses.is_sorted() && pauses[5] >= 12, "{pauses:?}");
 
-    let outage = (0..10).map(|_| Answer::WatchRefused(away()));
-    let answers = std::iter::once(listing(5)).chain(outage);
-    let answers = answers.chain([Answer::WatchRefused(expired())]).collect();
+    let outage = (0..10).map(|_| Reply::WatchFailed(away()));
+    let replies = std::iter::once(listing(5)).chain(outage);
+    let replies = replies.chain([Reply::WatchFailed(expired())]).collect();
     let script = Script {
-        answers: Arc::new(Mutex::new(answers)),
+        replies: Arc::new(Mutex::new(replies)),
         ..Script::default()
     };
     let stop = CancellationToken::new();
     let run = Reflector::new(script.clone(), script.clone(), Backoff::default().seeded(7));
     tokio::join!(run.run(stop.clone()), async {
-        let has_expired = |told: &String| told.contains("too old");
-        while !script.told.lock().iter().any(has_expired) {
+        let has_expired = |calls: &String| calls.contains("too old");
+        while !script.calls.lock().iter().any(has_expired) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(script.told.lock().last().unwrap(), "list");
+        assert_eq!(script.calls.lock().last().unwrap(), "list");
         stop.cancel();
     });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_wants_to_be_left_alone_is() {
+async fn retry_after_is_respected() {
     let busy = SourceError::Unavailable {
         detail: "busy".into(),
         retry_after: Some(Duration::from_secs(45)),
     };
-    let answers = vec![
+    let replies = vec![
         listing(5),
-        Answer::WatchRefused(busy),
-        Answer::WatchRefused(away()),
+        Reply::WatchFailed(busy),
+        Reply::WatchFailed(away()),
     ];
-    let (_, watches) = asked_in_a_minute(answers).await;
-    assert_eq!(watches, 3, "at once, after 45 s, and soon after that");
+    let (_, watches) = calls_in_a_minute(replies).await;
+    assert_eq!(watches, 3, "immediately, after 45 s, and soon after that");
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,13 +359,13 @@ async fn stops_in_the_middle_of_a_list() {
     let stop = CancellationToken::new();
     let run = Reflector::new(script.clone(), script.clone(), Backoff::default()).run(stop.clone());
     let stopped = async {
-        while script.told.lock().is_empty() {
+        while script.calls.lock().is_empty() {
             tokio::task::yield_now().await;
         }
         stop.cancel();
     };
     let both = async { tokio::join!(run, stopped) };
     let ended = tokio::time::timeout(Duration::from_secs(1), both).await;
-    assert!(ended.is_ok(), "it goes on");
-    assert_eq!(*script.told.lock(), ["list"]);
+    assert!(ended.is_ok(), "the Reflector stops");
+    assert_eq!(*script.calls.lock(), ["list"]);
 }

@@ -235,8 +235,8 @@ impl Cluster for Registry {
             .filter(|_| resource.custom.is_none())
         {
             let decoded = kind.conform(&object);
-            if let Some(misfit) = decoded.misfit {
-                return Err(misfit);
+            if let Some(type_error) = decoded.type_error {
+                return Err(type_error);
             }
             object = decoded.value;
         }

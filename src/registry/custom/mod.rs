@@ -47,7 +47,7 @@ use super::error::Causes;
 use super::write::{Change, Current, Decide, Place};
 use super::{ApiError, Registry, Resource};
 use crate::api::{EventType, Object, ResourceVersion};
-use crate::cacher::{ReadError, Reading as _};
+use crate::cacher::{ReadError, StoredTransform as _};
 use crate::schema::KindType;
 
 pub(super) use self::cleanup::begin as begin_deletion;
@@ -215,7 +215,7 @@ pub(super) fn reread(resource: &Resource, stored: &[u8]) -> Option<Vec<u8>> {
     // What was filled by the schema of the version that it is stored in reads as it is.
     match custom.stores {
         true => None,
-        false => custom.versions.read(stored),
+        false => custom.versions.transform(stored),
     }
 }
 

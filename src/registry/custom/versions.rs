@@ -22,7 +22,7 @@ use super::definition::{Definition, Names};
 use super::review::Review;
 use super::schema::Schema;
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
-use crate::cacher::{ReadError, Reading};
+use crate::cacher::{ReadError, StoredTransform};
 use crate::registry::ApiError;
 use crate::schema::KindType;
 use crate::tasks::Tasks;
@@ -285,8 +285,8 @@ pub(super) struct Question {
     review: Option<(Bytes, Review)>,
 }
 
-impl Reading for Versions {
-    fn read(&self, stored: &[u8]) -> Option<Vec<u8>> {
+impl StoredTransform for Versions {
+    fn transform(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let mut object: Value = serde_json::from_slice(stored).ok()?;
         let changed = self.settle(&mut object);
         // A `Value` always encodes.

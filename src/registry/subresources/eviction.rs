@@ -216,7 +216,7 @@ fn needs_no_budget(pod: &Value) -> bool {
 fn selects(budget: &PodDisruptionBudget, pod: &Object) -> bool {
     let written = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     // One that cannot be read selects nothing, as upstream.
-    let selector = written.and_then(|written| LabelSelector::of_written(written).ok());
+    let selector = written.and_then(|written| LabelSelector::from_meta(written).ok());
     selector.is_some_and(|selector| selector.matches(|key| pod.label(key)))
 }
 

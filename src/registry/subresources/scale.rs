@@ -240,7 +240,7 @@ fn selector(object: &Value, kind: &Selector) -> Result<String, ApiError> {
     };
     let wrong = |why: String| damaged(format!("the selector is invalid: {why}"));
     let written: Written = serde_json::from_value(written).map_err(|e| wrong(e.to_string()))?;
-    let selector = LabelSelector::of_written(&written).map_err(wrong)?;
+    let selector = LabelSelector::from_meta(&written).map_err(wrong)?;
     Ok(selector.to_string())
 }
 

@@ -1,15 +1,15 @@
-//! Values that a strategic merge patch left where their type cannot hold them. Upstream restores the patched
-//! object from untyped values, which fails in other words than its JSON decoder: `cannot restore map from
-//! string`.
+//! Checks whether the result of a strategic merge patch can be converted to its type. Upstream
+//! converts untyped values with other messages than those of the JSON decoder: `cannot restore map
+//! from string`.
 
 use serde_json::Value;
 
 use super::KindType;
-use super::misfit::problem;
+use super::type_error::problem;
 use crate::schema::types::{Scalar, Shape, TypeRef};
 
 impl KindType {
-    /// Returns why `object` cannot be restored as an object of this kind; `None` if it can.
+    /// Returns why `object` cannot be converted to this kind; `None` if it can.
     pub fn restore_problem(&self, object: &Value) -> Option<String> {
         restore_problem(self.root(), object)
     }
@@ -19,10 +19,10 @@ fn restore_problem(of: TypeRef<'_>, value: &Value) -> Option<String> {
     match (of.shape(), value) {
         (_, Value::Null) | (Shape::Any, _) => None,
         (Shape::Object { fields, .. }, Value::Object(members)) => {
-            let mut given = fields
+            let mut actual = fields
                 .iter()
                 .filter_map(|(name, of)| Some((of, members.get(name)?)));
-            given.find_map(|(of, value)| restore_problem(of, value))
+            actual.find_map(|(of, value)| restore_problem(of, value))
         }
         (Shape::Object { .. }, _) => Some(format!("cannot restore struct from: {}", kind(value))),
         (Shape::Map { value: of, .. }, Value::Object(members)) => {
@@ -41,8 +41,8 @@ fn restore_problem(of: TypeRef<'_>, value: &Value) -> Option<String> {
     }
 }
 
-/// Why a value is not this scalar; `own` is what the type's own decoder says. A number that is only too
-/// large is left to the JSON decoder, whose message names it.
+/// Returns why a value is not this scalar; `own` is the message of the type's decoder. Integer
+/// overflow is left to the JSON decoder, whose message contains the number.
 fn scalar_problem(scalar: Scalar, value: &Value, own: Option<String>) -> Option<String> {
     let go_type = match scalar {
         Scalar::String => "string",
@@ -58,8 +58,8 @@ fn scalar_problem(scalar: Scalar, value: &Value, own: Option<String>) -> Option<
         }
         Scalar::Time | Scalar::MicroTime | Scalar::Quantity | Scalar::IntOrString => return own,
     };
-    // Go converts numbers to each other and, as code points, integers to strings: the converter refuses
-    // such a pair by its types, and any other by the wanted type only.
+    // Go can convert numbers to each other, and integers to strings as code points: the converter
+    // names both types of such a pair, and otherwise only the expected type.
     match (scalar, value, kind(value)) {
         (Scalar::Int32 | Scalar::Int64, Value::Number(_), "int64") => None,
         (Scalar::Int32 | Scalar::Int64, Value::Number(number), _)
@@ -67,15 +67,15 @@ fn scalar_problem(scalar: Scalar, value: &Value, own: Option<String>) -> Option<
         {
             None
         }
-        (Scalar::Int32 | Scalar::Int64, Value::Number(_), given)
-        | (Scalar::String, Value::Number(_), given @ "int64") => {
-            Some(format!("cannot convert {given} to {go_type}"))
+        (Scalar::Int32 | Scalar::Int64, Value::Number(_), actual)
+        | (Scalar::String, Value::Number(_), actual @ "int64") => {
+            Some(format!("cannot convert {actual} to {go_type}"))
         }
         _ => Some(format!("unrecognized type: {go_type}")),
     }
 }
 
-/// What Go calls the kind of an untyped value.
+/// Returns Go's name of the kind of an untyped value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
     use crate::schema::Types;
 
-    /// The texts are those of apimachinery's unstructured converter.
+    /// Expected messages of apimachinery's unstructured converter.
     #[test]
-    fn what_cannot_be_restored_is_named_as_upstream_names_it() {
+    fn messages_equal_upstream() {
         let pod = KindType::builtin(&Types::builtins(), "v1", "Pod").unwrap();
         for (object, text) in [
             (

@@ -1,4 +1,4 @@
-//! Tests of reading by type: what is dropped and told, and what does not fit.
+//! Tests of reading by type: what is dropped and expected, and what does not fit.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn deployment(body: &str) -> Decoded {
 }
 
 #[test]
-fn what_a_kind_does_not_have_is_dropped_and_told_in_order() {
+fn unknown_members_are_dropped_and_reported_in_order() {
     let body = r#"{
         "apiVersion": "apps/v1", "kind": "Deployment", "zone": 1,
         "metadata": {"name": "a", "labels": {"x": "1", "x": "2"}, "annotations": null},
@@ -40,7 +40,7 @@ fn what_a_kind_does_not_have_is_dropped_and_told_in_order() {
             r#"unknown field "spec.template.spec.volumes[0].emptydir""#,
         ]
     );
-    assert_eq!(decoded.misfit, None);
+    assert_eq!(decoded.type_error, None);
     let template = json!({"spec": {
         "containers": [
             {"name": "c"},
@@ -59,7 +59,7 @@ fn what_a_kind_does_not_have_is_dropped_and_told_in_order() {
 }
 
 #[test]
-fn mistakes_are_bounded() {
+fn reported_errors_are_bounded() {
     let members: Vec<String> = (0..1000).map(|n| format!("\"x{n}\": 1")).collect();
     let decoded = deployment(&format!("{{{}}}", members.join(",")));
     assert_eq!(decoded.mistakes.len(), MISTAKES_MAX);
@@ -67,12 +67,12 @@ fn mistakes_are_bounded() {
 }
 
 #[test]
-fn values_that_do_not_fit_are_named_as_by_go() {
-    let check = |body: &str, told: &str| {
+fn type_errors_equal_go_messages() {
+    let check = |body: &str, expected: &str| {
         let decoded = deployment(body);
-        assert_eq!(decoded.misfit.as_deref(), Some(told), "{body}");
+        assert_eq!(decoded.type_error.as_deref(), Some(expected), "{body}");
     };
-    let into = |given: &str, rest: &str| format!("json: cannot unmarshal {given} into Go {rest}");
+    let into = |kind: &str, rest: &str| format!("json: cannot unmarshal {kind} into Go {rest}");
     let replicas = "struct field DeploymentSpec.spec.replicas of type int32";
     check(r#"{"spec": {"replicas": "3"}}"#, &into("string", replicas));
     check(
@@ -129,7 +129,7 @@ fn values_that_do_not_fit_are_named_as_by_go() {
         "\"1E\"",
         "0.1",
     ] {
-        assert_eq!(deployment(&quantity(good)).misfit, None, "{good}");
+        assert_eq!(deployment(&quantity(good)).type_error, None, "{good}");
     }
     check(&quantity("\"much\""), QUANTITY_FORM);
     check(&quantity("\"\""), QUANTITY_FORM);
@@ -145,9 +145,9 @@ fn values_that_do_not_fit_are_named_as_by_go() {
     );
 }
 
-/// The type of a custom resource says which members there are; what they hold is not its business.
+/// The type of a custom resource determines its members, but not their values.
 #[test]
-fn custom_resources_keep_what_their_schema_keeps() {
+fn custom_resources_preserve_fields_of_their_schema() {
     let schema = json!({"type": "object", "properties": {"spec": {
         "type": "object",
         "properties": {
@@ -156,7 +156,7 @@ fn custom_resources_keep_what_their_schema_keeps() {
                 "properties": {"known": {"type": "object"}}},
         },
     }}});
-    let types = Types::of_schema(&schema, &Types::builtins());
+    let types = Types::from_schema(&schema, &Types::builtins());
     let kind = KindType::custom(Arc::new(types));
     let decoded = kind.conform(&json!({
         "apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a", "nam": "b"},
@@ -171,7 +171,7 @@ fn custom_resources_keep_what_their_schema_keeps() {
             r#"unknown field "spec.x""#,
         ]
     );
-    assert_eq!(decoded.misfit, None);
+    assert_eq!(decoded.type_error, None);
     let spec = json!({"size": "ten", "open": {"any": [1], "known": {}}});
     assert_eq!(decoded.value["spec"], spec);
 }

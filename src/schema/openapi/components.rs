@@ -1,5 +1,5 @@
-//! The schemas of a document: of the kinds that it is about and of all that they refer to, with what
-//! Kubernetes' clients look for in them. Paths refer to them by the names that `paths` knows.
+//! The schemas of an OpenAPI document: those of its kinds and of all referenced types, with the
+//! extensions that clients use.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::{self, Describe};
 use super::paths::{Dialect, Names};
-use super::{Served, custom};
+use super::{ResourceDescription, custom};
 use crate::schema::types::{ListKind, Shape, TypeRef};
 
-/// What a schema of OpenAPI v2 may hold besides extensions. Upstream prunes the defaults of that document.
+/// The members of OpenAPI v2 schemas besides extensions. Upstream omits defaults in that document.
 const V2_MEMBERS: &[&str] = &[
     "$ref",
     "additionalProperties",
@@ -41,7 +41,7 @@ const V2_MEMBERS: &[&str] = &[
     "uniqueItems",
 ];
 
-/// Schemas in the making.
+/// The schemas being built.
 pub(super) struct Components<'a> {
     names: &'a Names<'a>,
     generator: SchemaGenerator,
@@ -49,10 +49,13 @@ pub(super) struct Components<'a> {
 }
 
 impl<'a> Components<'a> {
-    /// The schemas that `resources` need.
-    pub(super) fn of(names: &'a Names<'a>, resources: &[Served]) -> Map<String, Value> {
+    /// Returns the schemas that `resources` need.
+    pub(super) fn of(
+        names: &'a Names<'a>,
+        resources: &[ResourceDescription],
+    ) -> Map<String, Value> {
         let settings = SchemaSettings::default().with(|settings| {
-            settings.definitions_path = names.dialect.place().into();
+            settings.definitions_path = names.dialect.schema_location().into();
             settings.meta_schema = None;
             settings.transforms.clear();
         });
@@ -74,8 +77,8 @@ impl<'a> Components<'a> {
         describe(&mut self.generator);
     }
 
-    /// What requests and answers of a resource hold.
-    fn add(&mut self, resource: &Served) {
+    /// Adds the request and response types of a resource.
+    fn add(&mut self, resource: &ResourceDescription) {
         let api_version = resource.api_version();
         let name = self.names.definition(&api_version, &resource.kind);
         match &resource.schema {
@@ -105,7 +108,7 @@ impl<'a> Components<'a> {
         }
     }
 
-    fn list(&self, resource: &Served, of: &str) -> Value {
+    fn list(&self, resource: &ResourceDescription, of: &str) -> Value {
         let kind = format!("{}List", resource.kind);
         let mut list = json!({
             "description": format!("{kind} is a list of {}.", resource.kind),
@@ -129,8 +132,8 @@ impl<'a> Components<'a> {
         list
     }
 
-    /// All of them, as this dialect has them.
-    fn finish(mut self, resources: &[Served]) -> Map<String, Value> {
+    /// Returns all schemas in this dialect.
+    fn finish(mut self, resources: &[ResourceDescription]) -> Map<String, Value> {
         for (name, mut schema) in self.generator.take_definitions(false) {
             if let Some(message) = message_of(&name) {
                 self.annotate(&message, &mut schema);
@@ -152,7 +155,7 @@ impl<'a> Components<'a> {
         self.schemas.insert(
             definition_of("meta.v1.Patch"),
             json!({
-                "description": "Patch is a change to an object, in the form that its media type says.",
+                "description": "Patch is a change to an object in the format of its media type.",
                 "type": "object",
             }),
         );
@@ -180,8 +183,8 @@ impl<'a> Components<'a> {
         })
     }
 
-    /// Those are of every group, or of core only.
-    fn options_and_status(&mut self, resources: &[Served]) {
+    /// Adds types that are part of every group, or of the core group only.
+    fn options_and_status(&mut self, resources: &[ResourceDescription]) {
         let mut versions = vec![("", "v1")];
         for resource in resources {
             let version = (&*resource.group, &*resource.version);
@@ -203,7 +206,7 @@ impl<'a> Components<'a> {
         }
     }
 
-    /// Adds what the tables know of a message and its members.
+    /// Adds the properties from the tables to a message and its members.
     fn annotate(&self, message: &str, schema: &mut Value) {
         let Some(of) = self.names.types.message(message) else {
             return;
@@ -214,7 +217,7 @@ impl<'a> Components<'a> {
         let Some(schema) = schema.as_object_mut() else {
             return;
         };
-        // k8s-openapi asks for metadata where upstream does not.
+        // k8s-openapi requires metadata where upstream does not.
         if let Some(Value::Array(required)) = schema.get_mut("required") {
             required.retain(|member| member != "metadata");
             if required.is_empty() {
@@ -283,7 +286,7 @@ pub(super) fn gvk(group: &str, version: &str, kind: &str) -> Value {
     json!({"group": group, "kind": kind, "version": version})
 }
 
-/// Types whose JSON is not what their structure is.
+/// Replaces the schema of types with a special JSON form.
 fn special_form(name: &str, schema: &mut Value, dialect: Dialect) {
     let forms = match name.rsplit_once('.').map_or(name, |(_, last)| last) {
         "IntOrString" => ["integer", "string"],
@@ -308,8 +311,8 @@ fn special_form(name: &str, schema: &mut Value, dialect: Dialect) {
     }
 }
 
-/// Writes a schema as the dialect has it. In v3 what stands beside a reference does not count, so the
-/// reference moves into an `allOf`; v2 has fewer words.
+/// Adapts a schema to the dialect. In v3 siblings of a reference are ignored, so the reference
+/// moves into an `allOf`; v2 supports fewer keywords.
 fn adapt(schema: &mut Value, dialect: Dialect) {
     let Some(members) = schema.as_object_mut() else {
         return;
@@ -322,7 +325,7 @@ fn adapt(schema: &mut Value, dialect: Dialect) {
         }
         Dialect::V3 => {}
         Dialect::V2 => {
-            // What can be null, or one of several types, is any value there.
+            // Nullable and multi-type values are untyped in v2.
             let loose = ["nullable", "oneOf", "anyOf", "x-kubernetes-int-or-string"];
             if loose.iter().any(|name| members.contains_key(*name)) {
                 members.remove("type");
@@ -358,7 +361,7 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 const API: &str = "io.k8s.api.";
 
-/// `core.v1.Pod` is defined as `io.k8s.api.core.v1.Pod`.
+/// Returns the definition of a message: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`.
 pub(super) fn definition_of(message: &str) -> String {
     let word = message.split('.').next().unwrap_or_default();
     let package = PACKAGES.iter().find(|(package, _)| *package == word);

@@ -1,10 +1,11 @@
-//! The schemas of custom resources: what a definition says, in the form in which Kubernetes publishes it. OpenAPI
-//! v2 leaves out what older clients, kubectl above all, take for more than it says: they refuse valid objects
-//! otherwise. The rules are those of apiextensions-apiserver's OpenAPI builder.
+//! The published schemas of custom resources. OpenAPI v2 omits what older clients, in particular
+//! kubectl, misinterpret so that they reject valid objects. The rules are those of
+//! apiextensions-apiserver's [OpenAPI
+//! builder](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder/builder.go).
 
 use serde_json::{Map, Value, json};
 
-use super::Served;
+use super::ResourceDescription;
 use super::components::{API_VERSION, KIND, METADATA, gvk};
 use super::paths::Dialect;
 
@@ -12,13 +13,18 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
-/// What a structural schema does not have, although a definition may.
+/// Members of a definition's schema that structural schemas do not have.
 const UNPUBLISHED: [&str; 4] = ["$schema", "example", "externalDocs", "id"];
 
-/// The schema of a custom resource; `metadata` refers to that of an object's metadata.
-pub(super) fn schema(resource: &Served, schema: &Value, dialect: Dialect, metadata: &str) -> Value {
+/// Returns the schema of a custom resource; `metadata` is the reference to ObjectMeta.
+pub(super) fn schema(
+    resource: &ResourceDescription,
+    schema: &Value,
+    dialect: Dialect,
+    metadata: &str,
+) -> Value {
     let hides = |schema: &&Map<String, Value>| dialect == Dialect::V2 && is(schema, PRESERVE);
-    let mut told = match schema.as_object().filter(|schema| !hides(schema)) {
+    let mut published = match schema.as_object().filter(|schema| !hides(schema)) {
         Some(schema) => {
             let mut schema = schema.clone();
             publish(&mut schema, dialect, metadata);
@@ -26,26 +32,27 @@ pub(super) fn schema(resource: &Served, schema: &Value, dialect: Dialect, metada
             add_common(&mut schema, metadata);
             schema
         }
-        // Not even the members of every object: to clients that have some, all others are unknown.
+        // Without the members of every object, too: clients would consider all other members
+        // unknown.
         None => Map::from_iter([("type".to_owned(), "object".into())]),
     };
-    let Served {
+    let ResourceDescription {
         group,
         version,
         kind,
         ..
     } = resource;
     let kinds = json!([gvk(group, version, kind)]);
-    told.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
+    published.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
     if !resource.selectable.is_empty() {
         let name = "x-kubernetes-selectable-fields".to_owned();
-        told.insert(name, selectable(resource));
+        published.insert(name, selectable(resource));
     }
-    Value::Object(told)
+    Value::Object(published)
 }
 
-/// The extension that says which fields can be selected.
-pub(super) fn selectable(resource: &Served) -> Value {
+/// Returns the extension with the selectable fields.
+pub(super) fn selectable(resource: &ResourceDescription) -> Value {
     let fields = resource.selectable.iter();
     fields.map(|path| json!({"fieldPath": path})).collect()
 }
@@ -54,7 +61,7 @@ fn is(schema: &Map<String, Value>, flag: &str) -> bool {
     schema.get(flag) == Some(&Value::Bool(true))
 }
 
-/// Adds the members that every object has.
+/// Adds the members of every object.
 fn add_common(schema: &mut Map<String, Value>, metadata: &str) {
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
     let common = [
@@ -73,7 +80,7 @@ fn add_common(schema: &mut Map<String, Value>, metadata: &str) {
     }
 }
 
-/// Rewrites a node of a schema and all below it.
+/// Rewrites a schema node and all nodes below.
 fn publish(schema: &mut Map<String, Value>, dialect: Dialect, metadata: &str) {
     UNPUBLISHED
         .iter()
@@ -96,7 +103,7 @@ fn publish(schema: &mut Map<String, Value>, dialect: Dialect, metadata: &str) {
         let required = schema.entry("required").or_insert_with(|| json!([]));
         for name in ["kind", "apiVersion"] {
             if let Some(required) = required.as_array_mut()
-                && !required.iter().any(|known| known == name)
+                && !required.iter().any(|other| other == name)
             {
                 required.push(name.into());
             }
@@ -110,7 +117,7 @@ fn publish_below(below: &mut Value, dialect: Dialect, metadata: &str) {
     }
 }
 
-/// Says in plain OpenAPI v3 what an int-or-string is, where the definition does not.
+/// Adds the OpenAPI v3 definition of an int-or-string if it is missing.
 fn unfold(schema: &mut Map<String, Value>) {
     if !is(schema, INT_OR_STRING) {
         return;
@@ -130,7 +137,7 @@ fn unfold(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Leaves out of a node what OpenAPI v2 does not have, or its clients take for more than it says.
+/// Removes from a node what OpenAPI v2 does not support or its clients misinterpret.
 fn reduce(schema: &mut Map<String, Value>) {
     for junctor in ["allOf", "anyOf", "oneOf", "not"] {
         schema.remove(junctor);
@@ -146,7 +153,7 @@ fn reduce(schema: &mut Map<String, Value>) {
     }
     let kind = schema.get("type").and_then(Value::as_str);
     let is_open = match kind {
-        // An array of anything.
+        // An array of any items.
         Some("array") => !schema.contains_key("items"),
         Some("object") => preserves,
         _ => false,

@@ -1,10 +1,10 @@
-//! OpenAPI v2 in protobuf: a document in JSON written as the messages of gnostic's `openapi.v2`, as far as
-//! our documents use them. Field numbers are of that format; it holds no fact about Kubernetes.
+//! Encodes OpenAPI v2 documents in protobuf: the messages of gnostic's `openapi.v2`, as far as
+//! these documents use them.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 use serde_json::{Map, Value};
 
-/// Writes a document.
+/// Encodes a document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     out.text(1, &document["swagger"]);
@@ -33,7 +33,7 @@ pub(super) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A message in the making.
+/// A message being encoded.
 #[derive(Default)]
 pub(super) struct Message(pub(super) Vec<u8>);
 
@@ -83,7 +83,7 @@ impl Message {
         self.bytes(field, &inner.0);
     }
 
-    /// An entry of a map.
+    /// Encodes a map entry.
     pub(super) fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Message)) {
         self.message(field, |entry| {
             entry.bytes(1, name.as_bytes());
@@ -91,7 +91,7 @@ impl Message {
         });
     }
 
-    /// Any value: its YAML, which JSON is.
+    /// Encodes any value as YAML, of which JSON is a subset.
     pub(super) fn any(&mut self, field: u32, value: &Value) {
         if !value.is_null() {
             self.message(field, |any| any.bytes(2, value.to_string().as_bytes()));

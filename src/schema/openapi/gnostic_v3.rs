@@ -1,11 +1,11 @@
-//! OpenAPI v3 in protobuf: a document in JSON written as the messages of gnostic's `openapi.v3`, as far as
-//! our documents use them. Field numbers are of that format; it holds no fact about Kubernetes.
+//! Encodes OpenAPI v3 documents in protobuf: the messages of gnostic's `openapi.v3`, as far as
+//! these documents use them.
 
 use serde_json::Value;
 
 use super::gnostic::{Message, items, members};
 
-/// Writes a document.
+/// Encodes a document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     out.text(1, &document["openapi"]);
@@ -90,7 +90,7 @@ fn parameters(field: u32, all: &Value, out: &mut Message) {
     }
 }
 
-/// Bodies by their media types.
+/// Encodes bodies by media type.
 fn content(field: u32, content: &Value, out: &mut Message) {
     if content.is_null() {
         return;
@@ -158,7 +158,7 @@ fn schema(of: &Value, out: &mut Message) {
             item.message(1, |out| schema_or_reference(values, out));
         }),
     }
-    // The format has defaults of scalars alone.
+    // The format supports scalar defaults only.
     match &of["default"] {
         number @ Value::Number(_) => out.message(33, |out| out.double(1, number)),
         flag @ Value::Bool(_) => out.message(33, |out| out.flag(2, flag)),

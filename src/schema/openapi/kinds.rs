@@ -1,5 +1,4 @@
-//! The built-in kinds that can be described: each with its type in k8s-openapi. A test holds this list to
-//! the tables of the room.
+//! The built-in kinds with their k8s-openapi types. A test compares the list with the tables.
 
 use k8s_openapi::api::{
     admissionregistration, apps, authentication, authorization, autoscaling, batch, certificates,
@@ -11,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration;
 use schemars::{Schema, SchemaGenerator};
 
-/// Adds the definition of a type, and of all that it refers to.
+/// Adds the schema of a type and of all types that it refers to.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
 
 macro_rules! kinds {
@@ -24,7 +23,7 @@ macro_rules! kinds {
     };
 }
 
-/// `apiVersion`, kind, and how it is described.
+/// apiVersion, kind and schema function.
 #[rustfmt::skip]
 pub(super) const KINDS: &[(&str, &str, Describe)] = kinds! {
     "admissionregistration.k8s.io/v1" admissionregistration v1 [
@@ -62,7 +61,7 @@ pub(super) const KINDS: &[(&str, &str, Describe)] = kinds! {
     ]
 };
 
-/// What requests and answers of every group refer to.
+/// Types that the requests and responses of every group use.
 pub(super) const COMMON: &[Describe] = &[
     |generator| generator.subschema_for::<meta::v1::DeleteOptions>(),
     |generator| generator.subschema_for::<meta::v1::ListMeta>(),
@@ -71,9 +70,9 @@ pub(super) const COMMON: &[Describe] = &[
     |generator| generator.subschema_for::<k8s_openapi::apimachinery::pkg::runtime::RawExtension>(),
 ];
 
-/// How a kind is described.
+/// Returns the schema function of a kind.
 pub(super) fn describe(api_version: &str, kind: &str) -> Option<Describe> {
-    let mut known = KINDS.iter();
-    let found = known.find(|(v, k, _)| (*v, *k) == (api_version, kind));
+    let mut kinds = KINDS.iter();
+    let found = kinds.find(|(v, k, _)| (*v, *k) == (api_version, kind));
     found.map(|(_, _, describe)| *describe)
 }

@@ -1,10 +1,9 @@
-//! The documents that describe the API to clients: OpenAPI v3, one for each group and version, and OpenAPI
-//! v2, one for all. They are made on demand, of the resources that are served; who asks how, and what is
-//! kept of them, is the business of `http`.
+//! OpenAPI documents: v3, one per group and version, and v2, one for all. They are generated on
+//! demand from the served resources; `http` serves and caches them.
 //!
-//! Descriptions and types of members are k8s-openapi's, of the same version; list types, merge rules and
-//! defaults come from this room's tables. What clients do by these documents: `kubectl explain` reads
-//! schemas, `kubectl apply` the merge rules, `kubectl create --validate` the parameters of PATCH.
+//! Descriptions and member types are those of k8s-openapi for the same version; list types, merge
+//! rules and defaults come from the tables of this module. `kubectl explain` reads schemas,
+//! `kubectl apply` merge rules, `kubectl create --validate` the parameters of PATCH.
 
 mod components;
 mod custom;
@@ -25,9 +24,9 @@ use self::components::Components;
 use self::paths::{Dialect, Names};
 use super::Types;
 
-/// A resource as the documents tell of it.
+/// A resource, for the documents.
 #[derive(Debug, Clone)]
-pub struct Served {
+pub struct ResourceDescription {
     /// Empty for the core group.
     pub group: String,
     /// `v1`
@@ -36,39 +35,40 @@ pub struct Served {
     pub kind: String,
     /// `deployments`
     pub plural: String,
-    /// Whether its objects live in namespaces.
+    /// True if its objects are namespaced.
     pub namespaced: bool,
     /// As in discovery.
     pub verbs: Vec<String>,
-    /// Its subresources.
-    pub parts: Vec<Part>,
-    /// Of a custom resource: the `openAPIV3Schema` of its version, null if it has none.
+    /// The subresources.
+    pub parts: Vec<SubresourceDescription>,
+    /// The `openAPIV3Schema` of a custom resource version; null if it has none. `None` for built-in
+    /// resources.
     pub schema: Option<Arc<Value>>,
-    /// Of a custom resource: the paths of its selectable fields, like `spec.color`.
+    /// The paths of a custom resource's selectable fields, such as `spec.color`.
     pub selectable: Vec<String>,
 }
 
-/// A subresource as the documents tell of it.
+/// A subresource, for the documents.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct SubresourceDescription {
     /// `status`
     pub name: String,
     /// As in discovery.
     pub verbs: Vec<String>,
-    /// What its bodies are when they are not the resource's own: group, version and kind.
+    /// Group, version and kind of its bodies, if they are not the resource's own.
     pub body: Option<(String, String, String)>,
 }
 
-/// What the documents say about the server.
+/// The `info` of the documents.
 #[derive(Debug, Clone)]
-pub struct About {
-    /// Its name.
+pub struct Info {
+    /// The server's name.
     pub title: String,
-    /// Its version.
+    /// The server's version.
     pub version: String,
 }
 
-impl Served {
+impl ResourceDescription {
     fn api_version(&self) -> String {
         match self.group.is_empty() {
             true => self.version.clone(),
@@ -77,8 +77,8 @@ impl Served {
     }
 }
 
-/// The OpenAPI v3 document of the `resources` of one group and version.
-pub fn v3(about: &About, types: &Types, resources: &[Served]) -> Value {
+/// Returns the OpenAPI v3 document of the `resources` of a group and version.
+pub fn v3(about: &Info, types: &Types, resources: &[ResourceDescription]) -> Value {
     let dialect = Dialect::V3;
     let names = Names::new(types, dialect);
     let schemas = Components::of(&names, resources);
@@ -90,8 +90,8 @@ pub fn v3(about: &About, types: &Types, resources: &[Served]) -> Value {
     })
 }
 
-/// The OpenAPI v2 document of all `resources`.
-pub fn v2(about: &About, types: &Types, resources: &[Served]) -> Value {
+/// Returns the OpenAPI v2 document of all `resources`.
+pub fn v2(about: &Info, types: &Types, resources: &[ResourceDescription]) -> Value {
     let dialect = Dialect::V2;
     let names = Names::new(types, dialect);
     let definitions = Components::of(&names, resources);
@@ -103,17 +103,17 @@ pub fn v2(about: &About, types: &Types, resources: &[Served]) -> Value {
     })
 }
 
-/// An OpenAPI v3 document in protobuf.
+/// Encodes an OpenAPI v3 document in protobuf.
 pub fn v3_protobuf(document: &Value) -> Vec<u8> {
     gnostic_v3::document(document)
 }
 
-/// An OpenAPI v2 document in protobuf, as `openapi.v2.Document` of gnostic has it.
+/// Encodes an OpenAPI v2 document in protobuf (gnostic's `openapi.v2.Document`).
 pub fn v2_protobuf(document: &Value) -> Vec<u8> {
     gnostic::document(document)
 }
 
-fn paths_of(names: &Names<'_>, resources: &[Served]) -> Map<String, Value> {
+fn paths_of(names: &Names<'_>, resources: &[ResourceDescription]) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
         paths::add(names, resource, &mut paths);

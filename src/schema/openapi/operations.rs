@@ -1,7 +1,6 @@
-//! What can be done in a place, and with which parameters: the facts of the verbs. How they are written
-//! down is told by `paths`.
+//! The operations of the verbs with their parameters. `paths` adds them to documents.
 
-/// A parameter of a query.
+/// A query parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -26,7 +25,7 @@ pub(super) const PRETTY: Parameter = parameter(
 const DRY_RUN: Parameter = parameter(
     "dryRun",
     "string",
-    "'All' goes through all stages of the request without storing its outcome. Nothing else is valid.",
+    "'All' processes the request without storing its result. No other value is valid.",
 );
 const FIELD_MANAGER: Parameter = parameter(
     "fieldManager",
@@ -36,13 +35,13 @@ const FIELD_MANAGER: Parameter = parameter(
 const FIELD_VALIDATION: Parameter = parameter(
     "fieldValidation",
     "string",
-    "What becomes of unknown and duplicate fields: 'Ignore' drops them, 'Warn' (the default) also tells \
-     of each in a Warning header, 'Strict' refuses the request.",
+    "The treatment of unknown and duplicate fields: 'Ignore' drops them, 'Warn' (the default) also sends a \
+     Warning header for each, 'Strict' rejects the request.",
 );
 const FORCE: Parameter = parameter(
     "force",
     "boolean",
-    "An apply takes over the fields that it shares with other managers. Only of apply requests.",
+    "An apply takes over conflicting fields of other managers. Only for apply requests.",
 );
 const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 const PATCH: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE];
@@ -52,22 +51,22 @@ const DELETE: &[Parameter] = &[
     parameter(
         "gracePeriodSeconds",
         "integer",
-        "Seconds until the object is deleted; zero is at once. The kind's own default unless given.",
+        "Seconds until the object is deleted; zero deletes it immediately. Defaults to a value of the kind.",
     ),
     parameter(
         "ignoreStoreReadErrorWithClusterBreakingPotential",
         "boolean",
-        "Deletes the object even though it cannot be read, without asking its finalizers.",
+        "Deletes the object even if it cannot be decoded, regardless of its finalizers.",
     ),
     parameter(
         "orphanDependents",
         "boolean",
-        "Deprecated: use propagationPolicy. Whether dependents are left behind.",
+        "Deprecated: use propagationPolicy. Whether dependents are orphaned.",
     ),
     parameter(
         "propagationPolicy",
         "string",
-        "What becomes of dependents: 'Orphan', 'Background' or 'Foreground'.",
+        "The treatment of dependents: 'Orphan', 'Background' or 'Foreground'.",
     ),
 ];
 
@@ -75,38 +74,38 @@ const SELECT: &[Parameter] = &[
     parameter(
         "continue",
         "string",
-        "Goes on with a list where the answer that had this token ended.",
+        "Continues a list after the response that had this token.",
     ),
     parameter(
         "fieldSelector",
         "string",
-        "Only objects whose fields have these values.",
+        "Selects objects by field values.",
     ),
+    parameter("labelSelector", "string", "Selects objects by labels."),
     parameter(
-        "labelSelector",
-        "string",
-        "Only objects whose labels have these values.",
+        "limit",
+        "integer",
+        "The maximum number of objects in a response.",
     ),
-    parameter("limit", "integer", "The most objects that one answer has."),
     parameter(
         "resourceVersion",
         "string",
-        "The state that the answer is of, or after which it begins.",
+        "The resource version of a get or list, or the one after which a watch starts.",
     ),
     parameter(
         "resourceVersionMatch",
         "string",
-        "How resourceVersion is meant: 'Exact' or 'NotOlderThan'.",
+        "The interpretation of resourceVersion: 'Exact' or 'NotOlderThan'.",
     ),
     parameter(
         "sendInitialEvents",
         "boolean",
-        "A watch begins with the state as ADDED events, and a bookmark at their end.",
+        "A watch starts with the current state as ADDED events, followed by a bookmark.",
     ),
     parameter(
         "timeoutSeconds",
         "integer",
-        "Ends a list or a watch after this time.",
+        "Limits the duration of a list or watch.",
     ),
 ];
 
@@ -114,33 +113,33 @@ const WATCH: &[Parameter] = &[
     parameter(
         "allowWatchBookmarks",
         "boolean",
-        "Asks for BOOKMARK events, which tell how far the watch has come.",
+        "Enables BOOKMARK events, which contain the resource version that the watch has reached.",
     ),
     parameter(
         "watch",
         "boolean",
-        "Streams changes as events instead of answering with a list.",
+        "Watches for changes instead of returning a list.",
     ),
 ];
 
-/// One way to use a place.
+/// An operation on a path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation {
     /// As in discovery.
     pub(super) verb: &'static str,
     /// `get`, `put`, …
     pub(super) method: &'static str,
-    /// Begins its id: `readCoreV1NamespacedPod`.
+    /// The prefix of its id: `readCoreV1NamespacedPod`.
     pub(super) word: &'static str,
     /// `x-kubernetes-action`
     pub(super) action: &'static str,
-    /// Whether it is about one object.
+    /// True if the operation is about one object.
     pub(super) named: bool,
     pub(super) parameters: &'static [&'static [Parameter]],
-    /// What is sent.
+    /// The request body.
     pub(super) body: Body,
-    /// What comes back.
-    pub(super) answer: Answer,
+    /// The response body.
+    pub(super) response: ResponseKind,
     pub(super) codes: &'static [(&'static str, &'static str)],
 }
 
@@ -153,7 +152,7 @@ pub(super) enum Body {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     Object,
     List,
     Status,
@@ -167,26 +166,26 @@ const ACCEPTED: (&str, &str) = ("202", "Accepted");
 #[rustfmt::skip]
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation { verb: "list", method: "get", word: "list", action: "list", named: false,
-        parameters: &[SELECT, WATCH], body: Body::None, answer: Answer::List, codes: &[OK] },
+        parameters: &[SELECT, WATCH], body: Body::None, response: ResponseKind::List, codes: &[OK] },
     Operation { verb: "create", method: "post", word: "create", action: "post", named: false,
-        parameters: &[WRITE], body: Body::Object, answer: Answer::Object, codes: &[OK, CREATED, ACCEPTED] },
+        parameters: &[WRITE], body: Body::Object, response: ResponseKind::Object, codes: &[OK, CREATED, ACCEPTED] },
     Operation { verb: "deletecollection", method: "delete", word: "delete", action: "deletecollection",
-        named: false, parameters: &[DELETE, SELECT], body: Body::Options, answer: Answer::Status, codes: &[OK] },
+        named: false, parameters: &[DELETE, SELECT], body: Body::Options, response: ResponseKind::Status, codes: &[OK] },
     Operation { verb: "get", method: "get", word: "read", action: "get", named: true,
-        parameters: &[], body: Body::None, answer: Answer::Object, codes: &[OK] },
+        parameters: &[], body: Body::None, response: ResponseKind::Object, codes: &[OK] },
     Operation { verb: "update", method: "put", word: "replace", action: "put", named: true,
-        parameters: &[WRITE], body: Body::Object, answer: Answer::Object, codes: &[OK, CREATED] },
+        parameters: &[WRITE], body: Body::Object, response: ResponseKind::Object, codes: &[OK, CREATED] },
     Operation { verb: "delete", method: "delete", word: "delete", action: "delete", named: true,
-        parameters: &[DELETE], body: Body::Options, answer: Answer::Status, codes: &[OK, ACCEPTED] },
+        parameters: &[DELETE], body: Body::Options, response: ResponseKind::Status, codes: &[OK, ACCEPTED] },
     Operation { verb: "patch", method: "patch", word: "patch", action: "patch", named: true,
-        parameters: &[PATCH], body: Body::Patch, answer: Answer::Object, codes: &[OK, CREATED] },
+        parameters: &[PATCH], body: Body::Patch, response: ResponseKind::Object, codes: &[OK, CREATED] },
 ];
 
-/// What the deprecated paths below `/watch/` do.
+/// Operations of the deprecated paths below `/watch/`.
 #[rustfmt::skip]
 pub(super) const WATCH_OPERATIONS: &[Operation] = &[
     Operation { verb: "watch", method: "get", word: "watch", action: "watchlist", named: false,
-        parameters: &[SELECT, WATCH], body: Body::None, answer: Answer::Event, codes: &[OK] },
+        parameters: &[SELECT, WATCH], body: Body::None, response: ResponseKind::Event, codes: &[OK] },
     Operation { verb: "watch", method: "get", word: "watch", action: "watch", named: true,
-        parameters: &[SELECT, WATCH], body: Body::None, answer: Answer::Event, codes: &[OK] },
+        parameters: &[SELECT, WATCH], body: Body::None, response: ResponseKind::Event, codes: &[OK] },
 ];

@@ -1,11 +1,13 @@
-//! The paths of a document: where a resource is, and what can be done there, written down in either
-//! dialect of OpenAPI. What the verbs are is told by `operations`.
+//! The paths of a document: the paths of each resource with their operations, in either OpenAPI
+//! dialect.
 
 use serde_json::{Map, Value, json};
 
 use super::components::{definition_of, gvk};
-use super::operations::{Answer, Body, OPERATIONS, Operation, PRETTY, Parameter, WATCH_OPERATIONS};
-use super::{Part, Served};
+use super::operations::{
+    Body, OPERATIONS, Operation, PRETTY, Parameter, ResponseKind, WATCH_OPERATIONS,
+};
+use super::{ResourceDescription, SubresourceDescription};
 use crate::schema::Types;
 
 const OBJECT_TYPES: &[&str] = &[
@@ -14,7 +16,7 @@ const OBJECT_TYPES: &[&str] = &[
     "application/vnd.kubernetes.protobuf",
 ];
 const CUSTOM_OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
-/// Of what can be watched.
+/// The media types of watchable resources.
 const STREAM_TYPES: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -29,14 +31,15 @@ const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// Nothing says how the lists of a custom resource are merged, and kubectl patches by what it reads here.
+/// Strategic merge patch is not available for custom resources, and kubectl chooses its patch type
+/// from this list.
 const CUSTOM_PATCH_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 ];
 
-/// Which OpenAPI it is.
+/// The version of OpenAPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     V2,
@@ -44,8 +47,8 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Where the schemas of a document are in it.
-    pub(super) fn place(self) -> &'static str {
+    /// Returns the location of schemas in the document.
+    pub(super) fn schema_location(self) -> &'static str {
         match self {
             Self::V2 => "/definitions",
             Self::V3 => "/components/schemas",
@@ -53,7 +56,7 @@ impl Dialect {
     }
 }
 
-/// How things are called in a document.
+/// Names of schemas in a document.
 pub(super) struct Names<'a> {
     pub(super) types: &'a Types,
     pub(super) dialect: Dialect,
@@ -64,7 +67,8 @@ impl<'a> Names<'a> {
         Self { types, dialect }
     }
 
-    /// The name of a kind's schema; a custom one is named by its group, backwards.
+    /// Returns the name of a kind's schema; that of a custom resource starts with its reversed
+    /// group.
     pub(super) fn definition(&self, api_version: &str, kind: &str) -> String {
         if let Some(object) = self.types.object_of(api_version, kind) {
             return definition_of(self.types.object_name(object));
@@ -75,32 +79,36 @@ impl<'a> Names<'a> {
         format!("{}.{version}.{kind}", words.join("."))
     }
 
-    /// A reference to the schema of this name.
+    /// Returns a reference to a schema.
     pub(super) fn reference(&self, name: &str) -> String {
-        format!("#{}/{name}", self.dialect.place())
+        format!("#{}/{name}", self.dialect.schema_location())
     }
 
-    /// A reference to one of the types that all groups share.
+    /// Returns a reference to a type that all groups share.
     pub(super) fn meta(&self, kind: &str) -> String {
         self.reference(&definition_of(&format!("meta.v1.{kind}")))
     }
 }
 
-/// One place of a resource.
-struct Place<'a> {
+/// A path of a resource.
+struct ResourcePath<'a> {
     names: &'a Names<'a>,
-    resource: &'a Served,
-    part: Option<&'a Part>,
-    /// Its objects' namespace is in the path.
+    resource: &'a ResourceDescription,
+    part: Option<&'a SubresourceDescription>,
+    /// True if the namespace is part of the path.
     namespaced: bool,
     named: bool,
-    /// It is one of the deprecated paths below `/watch/`.
+    /// True for the deprecated paths below `/watch/`.
     watches: bool,
 }
 
 /// Adds the paths of a resource.
-pub(super) fn add(names: &Names<'_>, resource: &Served, paths: &mut Map<String, Value>) {
-    let place = |part, namespaced, named| Place {
+pub(super) fn add(
+    names: &Names<'_>,
+    resource: &ResourceDescription,
+    paths: &mut Map<String, Value>,
+) {
+    let schema_location = |part, namespaced, named| ResourcePath {
         names,
         resource,
         part,
@@ -109,30 +117,30 @@ pub(super) fn add(names: &Names<'_>, resource: &Served, paths: &mut Map<String, 
         watches: false,
     };
     let mut all = vec![
-        place(None, resource.namespaced, false),
-        place(None, resource.namespaced, true),
+        schema_location(None, resource.namespaced, false),
+        schema_location(None, resource.namespaced, true),
     ];
     if resource.namespaced {
-        // All namespaces can only be listed.
-        all.push(place(None, false, false));
+        // Across all namespaces only list is possible.
+        all.push(schema_location(None, false, false));
     }
-    // Those of custom resources are not published.
+    // Watch paths of custom resources are not published.
     if resource.schema.is_none() && resource.verbs.iter().any(|verb| verb == "watch") {
-        let watched: Vec<_> = all.iter().map(Place::watched).collect();
+        let watched: Vec<_> = all.iter().map(ResourcePath::watched).collect();
         all.extend(watched);
     }
     for part in &resource.parts {
-        all.push(place(Some(part), resource.namespaced, true));
+        all.push(schema_location(Some(part), resource.namespaced, true));
     }
-    for place in all {
-        if let Some(item) = place.item() {
-            paths.insert(place.path(), item);
+    for schema_location in all {
+        if let Some(item) = schema_location.item() {
+            paths.insert(schema_location.path(), item);
         }
     }
 }
 
-impl Place<'_> {
-    /// The path below `/watch/` of the same objects.
+impl ResourcePath<'_> {
+    /// Returns the path below `/watch/` of the same objects.
     fn watched(&self) -> Self {
         Self {
             watches: true,
@@ -141,7 +149,7 @@ impl Place<'_> {
     }
 
     fn path(&self) -> String {
-        let Served { group, version, .. } = self.resource;
+        let ResourceDescription { group, version, .. } = self.resource;
         let mut path = match group.is_empty() {
             true => format!("/api/{version}"),
             false => format!("/apis/{group}/{version}"),
@@ -164,7 +172,7 @@ impl Place<'_> {
         path
     }
 
-    /// The path's operations and what they have in common; `None` without any.
+    /// Returns the operations of the path and their common properties; `None` without operations.
     fn item(&self) -> Option<Value> {
         let all_namespaces = self.resource.namespaced && !self.namespaced;
         let verbs = self.part.map_or(&self.resource.verbs, |part| &part.verbs);
@@ -175,15 +183,15 @@ impl Place<'_> {
         };
         for operation in operations {
             let served = verbs.iter().any(|verb| verb == operation.verb);
-            // What is sent to a part of an object is sent to that object.
+            // Operations on a subresource are about one object.
             let fits = match self.part {
                 Some(_) => operation.verb == "create" || operation.named,
                 None => operation.named == self.named,
             };
             let lists = matches!(operation.verb, "list" | "watch");
             if served && fits && (!all_namespaces || lists) {
-                let told = self.operation(operation, all_namespaces);
-                item.insert(operation.method.to_owned(), told);
+                let output = self.operation(operation, all_namespaces);
+                item.insert(operation.method.to_owned(), output);
             }
         }
         if item.is_empty() {
@@ -204,11 +212,11 @@ impl Place<'_> {
     }
 
     fn path_parameter(&self, name: &str, description: &str) -> Value {
-        let mut told = json!({
+        let mut output = json!({
             "name": name, "in": "path", "required": true, "description": description,
         });
-        self.typed(&mut told, "string");
-        told
+        self.typed(&mut output, "string");
+        output
     }
 
     fn query_parameter(&self, parameter: &Parameter) -> Value {
@@ -217,9 +225,9 @@ impl Place<'_> {
             form,
             description,
         } = parameter;
-        let mut told = json!({"name": name, "in": "query", "description": description});
-        self.typed(&mut told, form);
-        told
+        let mut output = json!({"name": name, "in": "query", "description": description});
+        self.typed(&mut output, form);
+        output
     }
 
     fn typed(&self, parameter: &mut Value, form: &str) {
@@ -235,7 +243,7 @@ impl Place<'_> {
     fn operation(&self, operation: &Operation, all_namespaces: bool) -> Value {
         let resource = self.resource;
         let own = || {
-            let Served {
+            let ResourceDescription {
                 group,
                 version,
                 kind,
@@ -247,7 +255,7 @@ impl Place<'_> {
         let (group, version, kind) = body.unwrap_or_else(own);
         let query = operation.parameters.iter().copied().flatten();
         let mut parameters: Vec<Value> = query.map(|p| self.query_parameter(p)).collect();
-        let mut told = Map::from_iter([
+        let mut output = Map::from_iter([
             ("tags".to_owned(), json!([tag(resource)])),
             (
                 "description".to_owned(),
@@ -268,11 +276,11 @@ impl Place<'_> {
             false => format!("{group}/{version}"),
         };
         let object = self.names.definition(&api_version, &kind);
-        let answer = match operation.answer {
-            Answer::Object => self.names.reference(&object),
-            Answer::List => self.names.reference(&format!("{object}List")),
-            Answer::Status => self.names.meta("Status"),
-            Answer::Event => self.names.meta("WatchEvent"),
+        let response = match operation.response {
+            ResponseKind::Object => self.names.reference(&object),
+            ResponseKind::List => self.names.reference(&format!("{object}List")),
+            ResponseKind::Status => self.names.meta("Status"),
+            ResponseKind::Event => self.names.meta("WatchEvent"),
         };
         let (sent, media): (_, &[&str]) = match operation.body {
             Body::None => (None, &["*/*"]),
@@ -294,7 +302,7 @@ impl Place<'_> {
                 if let Some(sent) = sent {
                     let content = content(media, &sent);
                     let body = json!({"content": content, "required": required});
-                    told.insert("requestBody".to_owned(), body);
+                    output.insert("requestBody".to_owned(), body);
                 }
             }
             Dialect::V2 => {
@@ -304,17 +312,17 @@ impl Place<'_> {
                         "name": "body", "in": "body", "required": required, "schema": schema,
                     }));
                 }
-                told.insert("consumes".to_owned(), json!(media));
-                told.insert("produces".to_owned(), json!(self.answer_types(operation)));
-                told.insert("schemes".to_owned(), json!(["https"]));
+                output.insert("consumes".to_owned(), json!(media));
+                output.insert("produces".to_owned(), json!(self.response_types(operation)));
+                output.insert("schemes".to_owned(), json!(["https"]));
             }
         }
-        told.insert("parameters".to_owned(), parameters.into());
-        told.insert("responses".to_owned(), self.responses(operation, &answer));
-        Value::Object(told)
+        output.insert("parameters".to_owned(), parameters.into());
+        output.insert("responses".to_owned(), self.responses(operation, &response));
+        Value::Object(output)
     }
 
-    fn answer_types(&self, operation: &Operation) -> &'static [&'static str] {
+    fn response_types(&self, operation: &Operation) -> &'static [&'static str] {
         match operation.verb {
             _ if self.resource.schema.is_some() => CUSTOM_OBJECT_TYPES,
             "list" | "watch" => STREAM_TYPES,
@@ -322,16 +330,16 @@ impl Place<'_> {
         }
     }
 
-    fn responses(&self, operation: &Operation, answer: &str) -> Value {
+    fn responses(&self, operation: &Operation, response: &str) -> Value {
         let codes = operation.codes.iter().map(|(code, description)| {
-            let told = match self.names.dialect {
+            let output = match self.names.dialect {
                 Dialect::V3 => {
-                    let content = content(self.answer_types(operation), answer);
+                    let content = content(self.response_types(operation), response);
                     json!({"description": description, "content": content})
                 }
-                Dialect::V2 => json!({"description": description, "schema": {"$ref": answer}}),
+                Dialect::V2 => json!({"description": description, "schema": {"$ref": response}}),
             };
-            ((*code).to_owned(), told)
+            ((*code).to_owned(), output)
         });
         let mut all: Map<String, Value> = codes.collect();
         all.insert("401".to_owned(), json!({"description": "Unauthorized"}));
@@ -405,14 +413,14 @@ fn content(media: &[&str], reference: &str) -> Value {
     Value::Object(all.collect())
 }
 
-/// The words of a group's name, without the ending that the built-in ones share.
+/// Returns the words of a group's name without the suffix of built-in groups.
 fn group_words(group: &str) -> Vec<&str> {
     let group = if group.is_empty() { "core" } else { group };
     group.trim_end_matches(".k8s.io").split('.').collect()
 }
 
 /// `rbacAuthorization_v1`
-fn tag(resource: &Served) -> String {
+fn tag(resource: &ResourceDescription) -> String {
     let words = group_words(&resource.group);
     let rest: String = words[1..].iter().map(|word| capital(word)).collect();
     format!("{}{rest}_{}", words[0], resource.version)

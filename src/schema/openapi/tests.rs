@@ -1,5 +1,4 @@
-//! Tests of the documents: that they hold together, that the tables agree with them, and that clients find
-//! what they look for.
+//! Tests of the documents: references, agreement with the tables, and the parts that clients use.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use super::kinds::KINDS;
 use super::*;
 use crate::schema::types::{Fields, Scalar, Shape, TypeRef};
 
-fn served(api_version: &str, kind: &str) -> Served {
+fn served(api_version: &str, kind: &str) -> ResourceDescription {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let verbs = [
         "create",
@@ -19,14 +18,14 @@ fn served(api_version: &str, kind: &str) -> Served {
         "patch",
         "update",
     ];
-    Served {
+    ResourceDescription {
         group: group.to_owned(),
         version: version.to_owned(),
         kind: kind.to_owned(),
         plural: format!("{}s", kind.to_lowercase()),
         namespaced: true,
         verbs: verbs.map(str::to_owned).to_vec(),
-        parts: vec![Part {
+        parts: vec![SubresourceDescription {
             name: "status".to_owned(),
             verbs: ["get", "patch", "update"].map(str::to_owned).to_vec(),
             body: None,
@@ -36,21 +35,21 @@ fn served(api_version: &str, kind: &str) -> Served {
     }
 }
 
-fn about() -> About {
-    About {
+fn info() -> Info {
+    Info {
         title: "t".to_owned(),
         version: "v".to_owned(),
     }
 }
 
-fn all() -> Vec<Served> {
+fn all() -> Vec<ResourceDescription> {
     KINDS
         .iter()
         .map(|(version, kind, _)| served(version, kind))
         .collect()
 }
 
-/// Every reference in a document.
+/// Collects every reference in a document.
 fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
     match value {
         Value::Object(members) => {
@@ -63,42 +62,40 @@ fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn references_resolve() {
     let types = Types::builtins();
-    for document in [v3(&about(), &types, &all()), v2(&about(), &types, &all())] {
+    for document in [v3(&info(), &types, &all()), v2(&info(), &types, &all())] {
         let mut found = BTreeSet::new();
         references(&document, &mut found);
         assert!(found.len() > 400, "{}", found.len());
         for reference in found {
-            let place = reference
-                .strip_prefix('#')
-                .expect("a place in the document");
+            let place = reference.strip_prefix('#').expect("a path in the document");
             assert!(document.pointer(place).is_some(), "{reference}");
         }
     }
 }
 
-/// The kinds of the tables are those that can be described, and each has the members that k8s-openapi's
-/// schema of the same version has, of the same types.
+/// The tables have the kinds of this module, each with the members and types of its k8s-openapi
+/// schema.
 #[test]
-fn the_tables_agree_with_the_schemas() {
+fn tables_agree_with_the_schemas() {
     let types = Types::builtins();
-    let known: BTreeSet<(String, &str)> = types
+    let tables: BTreeSet<(String, &str)> = types
         .kinds()
         .map(|(version, kind, _)| (version, kind))
         .collect();
     let described = KINDS
         .iter()
         .map(|(version, kind, _)| ((*version).to_owned(), *kind));
-    assert_eq!(described.collect::<BTreeSet<_>>(), known);
+    assert_eq!(described.collect::<BTreeSet<_>>(), tables);
 
-    let document = v3(&about(), &types, &all());
+    let document = v3(&info(), &types, &all());
     let schemas = &document["components"]["schemas"];
     let mut compared = 0;
     for name in types.by_name.keys() {
-        let of = types.message(name).expect("it is there");
+        let of = types.message(name).expect("the message exists");
         let schema = &schemas[definition_of(name)];
-        // The parts of others' members, and what JSON has no object for.
+        // Embedded messages, and those without a JSON object.
         let Some(properties) = schema["properties"].as_object() else {
             continue;
         };
@@ -109,7 +106,7 @@ fn the_tables_agree_with_the_schemas() {
         let theirs: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
         assert_eq!(ours, theirs, "{name}");
         for (member, schema) in properties {
-            let of = fields.get(member).expect("it is one of ours");
+            let of = fields.get(member).expect("the field exists");
             check_type(&format!("{name}.{member}"), of, schema);
             compared += 1;
         }
@@ -180,10 +177,10 @@ fn refers_to(fields: Fields<'_>, refers: Option<&str>) -> bool {
 }
 
 #[test]
-fn clients_find_what_they_look_for() {
+fn extensions_for_clients() {
     let types = Types::builtins();
     let resources = [served("apps/v1", "Deployment")];
-    let document = v3(&about(), &types, &resources);
+    let document = v3(&info(), &types, &resources);
     let schema = |name: &str| &document["components"]["schemas"][definition_of(name)];
     let deployment = schema("apps.v1.Deployment");
     assert_eq!(
@@ -205,7 +202,7 @@ fn clients_find_what_they_look_for() {
         schema("meta.v1.LabelSelector")["x-kubernetes-map-type"],
         "atomic"
     );
-    // Only what is needed.
+    // The document of a group has only the schemas that it needs.
     assert!(schema("core.v1.Node").is_null());
 
     let paths = document["paths"].as_object().expect("paths");
@@ -237,11 +234,11 @@ fn clients_find_what_they_look_for() {
         all["get"]["operationId"],
         "listAppsV1DeploymentForAllNamespaces"
     );
-    assert!(all["post"].is_null(), "to write, a namespace must be named");
+    assert!(all["post"].is_null(), "writes require a namespace");
 }
 
 #[test]
-fn watch_paths_are_those_of_built_in_resources() {
+fn watch_paths_of_built_in_resources() {
     let types = Types::builtins();
     let watched = |schema: Option<Arc<Value>>, version: &str, kind: &str| {
         let mut resource = served(version, kind);
@@ -258,15 +255,15 @@ fn watch_paths_are_those_of_built_in_resources() {
         ),
     ];
     for document in [
-        v3(&about(), &types, &resources),
-        v2(&about(), &types, &resources),
+        v3(&info(), &types, &resources),
+        v2(&info(), &types, &resources),
     ] {
         let paths = document["paths"].as_object().expect("paths");
         let paths: Vec<_> = paths
             .iter()
             .filter(|(path, _)| path.contains("/watch/"))
             .collect();
-        let told: Vec<(&str, &str, &str)> = paths
+        let paths_of: Vec<(&str, &str, &str)> = paths
             .iter()
             .map(|(path, item)| {
                 let text = |name: &str| item["get"][name].as_str().expect("a text");
@@ -274,7 +271,7 @@ fn watch_paths_are_those_of_built_in_resources() {
             })
             .collect();
         assert_eq!(
-            told,
+            paths_of,
             [
                 (
                     "/api/v1/watch/namespaces/{namespace}/pods",
@@ -294,7 +291,7 @@ fn watch_paths_are_those_of_built_in_resources() {
             ]
         );
     }
-    let document = v2(&about(), &types, &resources);
+    let document = v2(&info(), &types, &resources);
     let get = &document["paths"]["/api/v1/watch/pods"]["get"];
     let event = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
     assert_eq!(
@@ -306,39 +303,39 @@ fn watch_paths_are_those_of_built_in_resources() {
     assert!(document.pointer(object.expect("a reference")).is_some());
 }
 
-/// The document that upstream serves has none: kubectl took them for values that users had given.
+/// Upstream's document has no defaults: kubectl took them for values set by users.
 #[test]
 fn v2_has_no_defaults() {
     let types = Types::builtins();
     let schema = json!({"type": "object", "properties": {"spec": {
         "type": "object", "default": {}, "properties": {"default": {"type": "string", "default": "a"}}}}});
     let mut resources = all();
-    resources.push(Served {
+    resources.push(ResourceDescription {
         schema: Some(Arc::new(schema)),
         ..served("stable.example.com/v1", "CronTab")
     });
     fn defaults(schema: &Value) -> usize {
         match schema {
             Value::Object(members) => {
-                // Some members are called so.
-                let is_member = |told: &Value| told["type"].is_string() || told["$ref"].is_string();
-                let own = members.get("default").is_some_and(|told| !is_member(told));
+                // Some members are named "default".
+                let is_member =
+                    |paths_of: &Value| paths_of["type"].is_string() || paths_of["$ref"].is_string();
+                let own = members
+                    .get("default")
+                    .is_some_and(|paths_of| !is_member(paths_of));
                 usize::from(own) + members.values().map(defaults).sum::<usize>()
             }
             Value::Array(items) => items.iter().map(defaults).sum(),
             _ => 0,
         }
     }
-    assert_eq!(
-        defaults(&v2(&about(), &types, &resources)["definitions"]),
-        0
-    );
-    let document = v3(&about(), &types, &resources);
+    assert_eq!(defaults(&v2(&info(), &types, &resources)["definitions"]), 0);
+    let document = v3(&info(), &types, &resources);
     assert!(defaults(&document["components"]["schemas"]) > 10);
 }
 
 #[test]
-fn custom_resources_are_described_by_their_schema() {
+fn custom_resources_use_their_schema() {
     let types = Types::builtins();
     let schema = json!({"type": "object", "properties": {"spec": {
         "type": "object",
@@ -347,11 +344,11 @@ fn custom_resources_are_described_by_their_schema() {
             "size": {"type": "integer", "nullable": true, "description": "How large."},
         },
     }}});
-    let resources = [Served {
+    let resources = [ResourceDescription {
         schema: Some(Arc::new(schema)),
         ..served("stable.example.com/v1", "CronTab")
     }];
-    let document = v3(&about(), &types, &resources);
+    let document = v3(&info(), &types, &resources);
     let schemas = &document["components"]["schemas"];
     let tab = &schemas["com.example.stable.v1.CronTab"];
     assert_eq!(
@@ -371,12 +368,12 @@ fn custom_resources_are_described_by_their_schema() {
         list["properties"]["items"]["items"]["$ref"],
         "#/components/schemas/com.example.stable.v1.CronTab"
     );
-    let document = v2(&about(), &types, &resources);
+    let document = v2(&info(), &types, &resources);
     let spec = &document["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"];
     assert_eq!(
         spec["properties"]["size"],
         json!({"description": "How large."}),
-        "what can be null has no type"
+        "nullable members have no type"
     );
     assert_eq!(
         spec["properties"]["port"],

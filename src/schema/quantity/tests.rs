@@ -1,4 +1,4 @@
-//! Quantities by upstream's examples, and against big numbers that do nothing cleverly.
+//! Tests of quantities with upstream's examples, and against arbitrary-precision arithmetic.
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn parse(text: &str) -> Quantity {
 }
 
 #[test]
-fn amounts_are_written_in_their_canonical_form() {
+fn canonical_form() {
     for (sent, canonical) in [
         ("0", "0"),
         ("0Gi", "0"),
@@ -33,7 +33,7 @@ fn amounts_are_written_in_their_canonical_form() {
         ("-0.1n", "-1n"),
         (".5", "500m"),
         ("8E", "8E"),
-        // What has no suffix has an exponent, and no end.
+        // Amounts beyond the largest suffix use an exponent, without limit.
         ("100E", "100E"),
         ("1000E", "1e21"),
         ("123456789012345678901", "123456789012345678901"),
@@ -43,7 +43,7 @@ fn amounts_are_written_in_their_canonical_form() {
         ("0.1234567891", "123456790n"),
         ("999999999.9999999999", "1G"),
         ("1e-300", "1e-9"),
-        // Binary ones end.
+        // Binary amounts saturate.
         ("7Ei", "7Ei"),
         ("8Ei", "9223372036854775807"),
         ("-8Ei", "-9223372036854775807"),
@@ -58,9 +58,9 @@ fn amounts_are_written_in_their_canonical_form() {
     }
 }
 
-/// Upstream does not look twice at these.
+/// Upstream keeps these texts unchanged.
 #[test]
-fn what_is_near_enough_is_written_as_it_was_sent() {
+fn some_non_canonical_texts_are_kept() {
     for same in [
         "1.500",
         "5.",
@@ -78,7 +78,7 @@ fn what_is_near_enough_is_written_as_it_was_sent() {
 }
 
 #[test]
-fn what_is_none_is_told_in_upstreams_words() {
+fn error_messages_equal_upstream() {
     use QuantityError::{Form, Number, Suffix};
     for (bad, why) in [
         ("", Form),
@@ -101,14 +101,14 @@ fn what_is_none_is_told_in_upstreams_words() {
     ] {
         assert_eq!(Quantity::parse(bad).err(), Some(why), "{bad:?}");
     }
-    // No digits are nothing, where upstream takes the short way.
+    // Missing digits are zero in upstream's fast path.
     for nothing in ["-", ".", "Gi", "+.k"] {
         assert!(parse(nothing).is_zero(), "{nothing}");
     }
 }
 
 #[test]
-fn amounts_have_an_order() {
+fn comparison() {
     assert!(parse("1Gi") > parse("1G"));
     assert!(parse("999m") < parse("1"));
     assert_eq!(parse("0.001"), parse("1m"));
@@ -119,13 +119,13 @@ fn amounts_have_an_order() {
     assert_eq!((parse("500m") + parse("1.5")).to_string(), "2");
     assert_eq!((parse("1Gi") + parse("-1Mi")).to_string(), "1023Mi");
     assert_eq!(parse("1e2000000000") + parse("1"), parse("1e2000000000"));
-    // Found by reading: each of them is a number of 128 bits, and their sum is none.
+    // Each of these fits into 128 bits, but their sum does not.
     assert_eq!(parse("9e28") + parse("9e28"), parse("9e28"));
 }
 
-/// Three megabytes of digits are read in one go.
+/// Parses three megabytes of digits.
 #[test]
-fn a_long_amount_takes_no_longer_than_it_is() {
+fn long_amounts_are_parsed_in_linear_time() {
     let long = "9".repeat(3 << 20);
     assert_eq!(parse(&long).to_string(), long);
     assert_eq!(parse(&format!("0.{long}")), parse("1"));
@@ -136,33 +136,33 @@ fn a_long_amount_takes_no_longer_than_it_is() {
     assert_eq!(parse(&format!("0.{long}Ki")), parse("1Ki"));
 }
 
-/// An amount as somebody writes it.
+/// A generated quantity.
 #[derive(Debug, Clone)]
-struct Written {
+struct QuantityText {
     negative: bool,
-    whole: String,
+    integer: String,
     fraction: String,
     suffix: String,
     ten: i32,
     two: u32,
 }
 
-impl Written {
+impl QuantityText {
     fn text(&self) -> String {
         let Self {
-            whole,
+            integer,
             fraction,
             suffix,
             ..
         } = self;
         let sign = if self.negative { "-" } else { "" };
         let point = if fraction.is_empty() { "" } else { "." };
-        format!("{sign}{whole}{point}{fraction}{suffix}")
+        format!("{sign}{integer}{point}{fraction}{suffix}")
     }
 
-    /// How many billionths it is.
+    /// Returns the value in billionths.
     fn nanos(&self) -> BigUint {
-        let digits = format!("{}{}", self.whole, self.fraction);
+        let digits = format!("{}{}", self.integer, self.fraction);
         let number: BigUint = digits.parse().unwrap();
         let ten = |power: i32| BigUint::from(10_u32).pow(power.max(0) as u32);
         let power = self.ten + 9 - self.fraction.len() as i32;
@@ -210,7 +210,7 @@ impl Written {
     }
 }
 
-fn written() -> impl Strategy<Value = Written> {
+fn quantity_text() -> impl Strategy<Value = QuantityText> {
     let tens = DECIMAL.map(|(name, ten)| (name.to_owned(), ten as i32, 0));
     let twos = BINARY
         .iter()
@@ -219,15 +219,15 @@ fn written() -> impl Strategy<Value = Written> {
     let suffixes: Vec<_> = tens.into_iter().chain(twos).collect();
     let exponents = (-30..40_i32).prop_map(|ten| (format!("e{ten}"), ten, 0));
     let suffix = prop_oneof![3 => prop::sample::select(suffixes), 1 => exponents];
-    // Runs of zeros and nines are where rounding carries.
+    // Runs of zeros and nines exercise carries.
     let digits = |most| {
         let run = prop_oneof!["[0-9]{0,4}", "0{0,30}", "9{0,30}"];
         prop::collection::vec(run, 0..most).prop_map(|runs| runs.concat())
     };
     (any::<bool>(), "[0-9]", digits(3), digits(5), suffix).prop_map(
-        |(negative, first, more, fraction, (suffix, ten, two))| Written {
+        |(negative, first, more, fraction, (suffix, ten, two))| QuantityText {
             negative,
-            whole: first + &more,
+            integer: first + &more,
             fraction,
             suffix,
             ten,
@@ -237,7 +237,7 @@ fn written() -> impl Strategy<Value = Written> {
 }
 
 #[test]
-fn sums_and_differences_have_the_form_of_the_first_that_is_not_zero() {
+fn sums_have_the_format_of_the_first_nonzero_operand() {
     for (one, two, sum, difference) in [
         ("1Gi", "1Mi", "1025Mi", "1023Mi"),
         ("0", "1Ki", "1Ki", "-1Ki"),
@@ -252,7 +252,7 @@ fn sums_and_differences_have_the_form_of_the_first_that_is_not_zero() {
 }
 
 #[test]
-fn units_are_rounded_up() {
+fn rounding_up() {
     for (text, units, thousandths, rounded) in [
         ("0", 0, 0, "0"),
         ("1m", 1, 1, "1"),
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn amounts_are_what_big_numbers_say(one in written(), two in written()) {
+    fn amounts_equal_big_number_arithmetic(one in quantity_text(), two in quantity_text()) {
         let read = parse(&one.text());
         let canonical = one.canonical();
         if read.text.is_none() {
@@ -285,13 +285,13 @@ proptest! {
         prop_assert_eq!(&read, &parse(&canonical));
         prop_assert_eq!(parse(&read.to_string()), parse(&canonical));
         let other = parse(&two.text());
-        let signed = |of: &Written| match of.negative {
+        let signed = |of: &QuantityText| match of.negative {
             true => -num_bigint::BigInt::from(of.nanos()),
             false => of.nanos().into(),
         };
         prop_assert_eq!(read.partial_cmp(&other), Some(signed(&one).cmp(&signed(&two))));
         prop_assert_eq!(read == other, signed(&one) == signed(&two));
-        let whole = &one.nanos() % 1_000_000_000_u32 == BigUint::ZERO;
-        prop_assert_eq!(read.is_whole(), whole);
+        let integer = &one.nanos() % 1_000_000_000_u32 == BigUint::ZERO;
+        prop_assert_eq!(read.is_whole(), integer);
     }
 }

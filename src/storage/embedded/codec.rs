@@ -1,30 +1,30 @@
-//! The bytes of a record: fixed fields, then key and value, under a checksum that also covers the
-//! place where the record belongs. It knows no table.
+//! Encodes records and index heads: fixed fields, then key and value, under a checksum that also
+//! covers the revision or key at which they are stored.
 
 use super::error::Fault;
 
 const CRC_LEN: usize = 4;
 const LIVE: u8 = 1;
 
-/// One revision of one key, as the log holds it.
+/// One revision of one key in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// Which key.
+    /// The key.
     pub(super) key: &'a str,
-    /// What was written; `None` is a tombstone.
+    /// The value; `None` is a tombstone.
     pub(super) value: Option<&'a [u8]>,
-    /// The revision that began the life of the key which this record belongs to.
+    /// The revision that created the key (after its last deletion).
     pub(super) created: u64,
-    /// The key's record before, value or tombstone; 0 when there was none.
+    /// The revision of the key's previous record, value or tombstone; 0 if there is none.
     pub(super) previous: u64,
-    /// When it expires, in milliseconds since the epoch; 0 for never.
+    /// When the key expires, in milliseconds since the epoch; 0 for never.
     pub(super) expires_ms: u64,
 }
 
 const RECORD_FIXED_LEN: usize = CRC_LEN + 1 + 8 + 8 + 8 + 4;
 
 impl<'a> Record<'a> {
-    /// The bytes of this record at `revision`.
+    /// Returns the bytes of this record at `revision`.
     pub(super) fn encode(&self, revision: u64) -> Vec<u8> {
         let value = self.value.unwrap_or_default();
         let mut bytes = Vec::with_capacity(RECORD_FIXED_LEN + self.key.len() + value.len());
@@ -33,7 +33,7 @@ impl<'a> Record<'a> {
         bytes.extend(self.created.to_le_bytes());
         bytes.extend(self.previous.to_le_bytes());
         bytes.extend(self.expires_ms.to_le_bytes());
-        // A key comes from a URL or our own code and is far below 4 GiB.
+        // A key comes from a URL or from this program and is far below 4 GiB.
         let key_len = u32::try_from(self.key.len()).expect("a key is shorter than 4 GiB");
         bytes.extend(key_len.to_le_bytes());
         bytes.extend(self.key.as_bytes());
@@ -42,7 +42,7 @@ impl<'a> Record<'a> {
         bytes
     }
 
-    /// Reads the record that should be at `revision`.
+    /// Decodes the record stored at `revision`.
     pub(super) fn decode(revision: u64, bytes: &'a [u8]) -> Result<Self, Fault> {
         let damaged = || Fault::Damaged(format!("record of revision {revision} is damaged"));
         let mut rest = unseal(bytes, &revision.to_le_bytes()).ok_or_else(damaged)?;
@@ -55,7 +55,8 @@ impl<'a> Record<'a> {
             .ok()
             .and_then(|key_len| rest.split_at_checked(key_len))
             .ok_or_else(damaged)?;
-        // A chain of revisions only leads back: a wrong pointer must not become an endless walk.
+        // The chain of revisions must decrease, so that a damaged pointer cannot cause an endless
+        // loop.
         if previous >= revision || created > revision {
             return Err(damaged());
         }
@@ -68,27 +69,27 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Whether this record begins a life of its key.
+    /// Returns true if this record creates its key.
     pub(super) fn is_create(&self, revision: u64) -> bool {
         self.created == revision
     }
 }
 
-/// How a key is now: the head of its chain of records.
+/// The current state of a key: the head of its chain of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// The revision of its last record.
     pub(super) modified: u64,
-    /// The revision that began its (last) life.
+    /// The revision that created it (after its last deletion).
     pub(super) created: u64,
     /// When it expires, in milliseconds since the epoch; 0 for never.
     pub(super) expires_ms: u64,
-    /// Whether it exists; a deleted key stays until its tombstone is compacted.
+    /// True if the key exists; a deleted key remains until its tombstone is collected.
     pub(super) live: bool,
 }
 
 impl Head {
-    /// The bytes of this head of `key`.
+    /// Returns the bytes of this head of `key`.
     pub(super) fn encode(&self, key: &str) -> Vec<u8> {
         let mut bytes = vec![0; CRC_LEN];
         bytes.push(if self.live { LIVE } else { 0 });
@@ -99,7 +100,7 @@ impl Head {
         bytes
     }
 
-    /// Reads the head that should be that of `key`.
+    /// Decodes the head stored for `key`.
     pub(super) fn decode(key: &str, bytes: &[u8]) -> Result<Self, Fault> {
         let damaged = || Fault::Damaged(format!("index entry of {key} is damaged"));
         let mut rest = unseal(bytes, key.as_bytes()).ok_or_else(damaged)?;
@@ -114,7 +115,7 @@ impl Head {
     }
 }
 
-/// The bytes of the number called `name`.
+/// Returns the bytes of the number `name`.
 pub(super) fn encode_number(name: &str, value: u64) -> Vec<u8> {
     let mut bytes = vec![0; CRC_LEN];
     bytes.extend(value.to_le_bytes());
@@ -122,13 +123,13 @@ pub(super) fn encode_number(name: &str, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Reads the number that should be the one called `name`; `None` when it is damaged.
+/// Decodes the number `name`; returns `None` if it is damaged.
 pub(super) fn decode_number(name: &str, bytes: &[u8]) -> Option<u64> {
     let mut rest = unseal(bytes, name.as_bytes())?;
     number(&mut rest).filter(|_| rest.is_empty())
 }
 
-/// Writes the checksum of `place` and of what follows the checksum's own bytes.
+/// Writes the checksum of `place` and of the bytes after the checksum.
 fn seal(bytes: &mut [u8], place: &[u8]) {
     let crc = checksum(place, &bytes[CRC_LEN..]);
     bytes[..CRC_LEN].copy_from_slice(&crc.to_le_bytes());
@@ -147,9 +148,9 @@ fn checksum(place: &[u8], rest: &[u8]) -> u32 {
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, left) = rest.split_first_chunk::<N>()?;
+    let (head, left) = rest.split_first_chunk::<N>()?;
     *rest = left;
-    Some(*taken)
+    Some(*head)
 }
 
 fn number(rest: &mut &[u8]) -> Option<u64> {
@@ -172,7 +173,10 @@ mod tests {
             };
             let bytes = record.encode(7);
             assert_eq!(Record::decode(7, &bytes).unwrap(), record);
-            assert!(Record::decode(8, &bytes).is_err(), "it belongs elsewhere");
+            assert!(
+                Record::decode(8, &bytes).is_err(),
+                "stored at another revision"
+            );
         }
         let head = Head {
             modified: 7,
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
+    fn flipped_bits_and_truncation_are_detected() {
         let record = Record {
             key: "/pods/ns/a",
             value: Some(b"value"),
@@ -204,7 +208,10 @@ mod tests {
             assert!(Record::decode(3, &flipped).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(Record::decode(3, &bytes[..len]).is_err(), "cut at {len}");
+            assert!(
+                Record::decode(3, &bytes[..len]).is_err(),
+                "truncated at {len}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The data file: opening it (once, checked, by one process) and reading it in snapshots. What is
-//! in it is the business of `tables` and `snapshot`.
+//! The data file: opens it (locked and verified), reads it in snapshots, and opens it again after a
+//! failure.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,42 +9,42 @@ use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
 
 use super::codec::decode_number;
-use super::error::{Fault, OpenError, guarded};
+use super::error::{Fault, OpenError, catch_damage};
+use super::revision_file::RevisionFile;
 use super::snapshot::Snapshot;
 use super::tables::{self, FORMAT, FORMAT_VERSION, META};
-use super::witness::Witness;
 use crate::storage::StorageError;
 
-/// Name of the data file in the data directory.
+/// The name of the data file in the data directory.
 pub const DATA_FILE: &str = "store.redb";
 const NEW_DATA_FILE: &str = "store.redb.new";
-/// Name of the file beside it that says how far the store had come.
-pub const WITNESS_FILE: &str = "store.witness";
+/// The name of the file that stores the last durable revision. The name on disk predates the
+/// type's.
+pub const REVISION_FILE: &str = "store.revision_file";
 const LOCK_FILE: &str = "store.lock";
 
-/// Of the database's own page cache. It only has to hold what a transaction writes and the inner pages
-/// on its way (the watch cache holds the objects, the kernel the file, and a page from there costs a
-/// microsecond): the default of 1 GiB would let the process grow by as much. With four times as much a
-/// write costs the same.
+/// The database's page cache. It needs to hold only what a transaction writes and the inner pages
+/// on the path, since the watch cache holds the objects and the kernel caches the file. The default
+/// of 1 GiB would let the process grow by as much, and 16 MiB make writes no faster.
 const PAGE_CACHE_BYTES: usize = 4 << 20;
 
-/// How a database that has failed is opened again.
+/// Opens a failed database again.
 type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
 
-/// An open store's file.
+/// The file of an open store.
 pub(super) struct Data {
-    /// `None` after a failure, until it could be opened again, and once closed.
+    /// `None` while closed: after a failure until it is open again, and after shutdown.
     db: RwLock<Option<Database>>,
     opener: Option<Opener>,
-    /// How errors call it.
+    /// The name of the file in errors.
     name: String,
     on_disk: bool,
-    /// `None` when it is not a file.
+    /// `None` if the database is not in a file.
     path: Option<PathBuf>,
-    /// The last revision that anybody can have been told of: the writer raises it when it has
-    /// committed, and whoever reads the tables before that.
+    /// The last revision that a client can have last_revision: the writer raises it after a commit, and so
+    /// does a reader before it returns.
     newest: AtomicU64,
-    /// Given up after the file was closed, never before.
+    /// Released after the file is closed.
     lock: Mutex<Option<File>>,
 }
 
@@ -55,29 +55,29 @@ impl std::fmt::Debug for Data {
 }
 
 impl Data {
-    /// Opens the store in `directory`, making both when there is none.
-    pub(super) fn open(directory: &Path) -> Result<(Self, Option<Witness>), OpenError> {
+    /// Opens the store in `directory`; creates both if needed.
+    pub(super) fn open(directory: &Path) -> Result<(Self, Option<RevisionFile>), OpenError> {
         make_directory(directory).map_err(|error| OpenError::io(directory, error))?;
         let lock = lock(directory)?;
         let path = directory.join(DATA_FILE);
-        let witness_path = directory.join(WITNESS_FILE);
-        let (witness, seen) =
-            Witness::open(&witness_path).map_err(|error| OpenError::io(&witness_path, error))?;
+        let witness_path = directory.join(REVISION_FILE);
+        let (revision_file, last_revision) = RevisionFile::open(&witness_path)
+            .map_err(|error| OpenError::io(&witness_path, error))?;
         let len = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(OpenError::io(&path, error)),
         };
-        let db = match (len, seen) {
+        let db = match (len, last_revision) {
             (None, None) => create(directory, &path)?,
-            (None, Some(seen)) => {
+            (None, Some(last_revision)) => {
                 let detail = format!(
-                    "it is missing, but {} says that it held revision {seen}",
+                    "the file is missing, but {} has revision {last_revision}",
                     witness_path.display()
                 );
                 return Err(OpenError::corrupt(&path, detail));
             }
-            (Some(0), _) => return Err(OpenError::corrupt(&path, "it is empty")),
+            (Some(0), _) => return Err(OpenError::corrupt(&path, "the file is empty")),
             (Some(_), _) => open_file(&path)?,
         };
         let again = path.clone();
@@ -90,11 +90,11 @@ impl Data {
             newest: AtomicU64::default(),
             lock: Mutex::new(Some(lock)),
         };
-        data.check(&path, seen)?;
-        Ok((data, Some(witness)))
+        data.check(&path, last_revision)?;
+        Ok((data, Some(revision_file)))
     }
 
-    /// A new store that lives in `backend`: in memory, but for tests of its failures.
+    /// Creates a store in `backend`, which is in memory or simulates failures.
     pub(super) fn on(backend: impl StorageBackend) -> Result<Self, OpenError> {
         let path = Path::new("memory");
         let db = Builder::new()
@@ -113,56 +113,58 @@ impl Data {
         })
     }
 
-    /// The same as if on a disk, opened again by `opener` after a failure.
+    /// Sets the function that opens the database after a failure.
     #[cfg(test)]
-    pub(super) fn opened_again_by(mut self, opener: Opener) -> Self {
+    pub(super) fn with_opener(mut self, opener: Opener) -> Self {
         self.opener = Some(opener);
         self.on_disk = true;
         self
     }
 
-    /// How large the file is.
+    /// Returns the size of the file in bytes.
     pub(super) fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        let told = self.path.as_ref().map(std::fs::metadata).transpose();
-        let told = told.map_err(|error| StorageError::Failed(format!("{}: {error}", self.name)))?;
-        Ok(told.map(|file| file.len()))
+        let metadata = self.path.as_ref().map(std::fs::metadata).transpose();
+        let metadata =
+            metadata.map_err(|error| StorageError::Failed(format!("{}: {error}", self.name)))?;
+        Ok(metadata.map(|file| file.len()))
     }
 
-    /// Closes the file and frees the directory, once the reads under way have ended.
+    /// Closes the file and releases the directory once current reads have ended.
     pub(super) fn close(&self) {
         *self.db.write() = None;
         self.lock.lock().take();
     }
 
-    /// Does `work` on the database. It does not wait while that is opened again, which takes as
-    /// long as verifying the file does.
+    /// Runs `work` on the database. Fails immediately while the database is being opened again,
+    /// which takes as long as verifying the file.
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, Fault> {
         let guard = self.db.try_read();
         match guard.as_ref().and_then(|db| db.as_ref()) {
             Some(db) => work(db),
             None => {
                 let detail = format!(
-                    "{}: it has closed, or is being opened again after a failure",
+                    "{}: the store is closed, or is being opened again after a failure",
                     self.name
                 );
-                Err(Fault::Told(StorageError::Unavailable(detail)))
+                Err(Fault::Storage(StorageError::Unavailable(detail)))
             }
         }
     }
 
-    /// Opens the database again after a failure, which it does not survive, and says at which
-    /// revision it is: what was being written when it failed may be there or not.
+    /// Opens the database again after a failure and returns its revision. The transaction that
+    /// failed may be in it or not.
     ///
     /// # Errors
-    /// It cannot be opened (yet), or not at all.
+    /// Returns an error if it cannot be opened, now or ever.
     pub(super) fn reopen(&self) -> Result<u64, Fault> {
-        let opener = self.opener.as_ref().ok_or_else(|| {
-            Fault::Failed("it is not in a file that could be opened again".to_owned())
-        })?;
-        // Waits for the reads under way, which are short.
+        let opener = self
+            .opener
+            .as_ref()
+            .ok_or_else(|| Fault::Failed("the store is not in a file".to_owned()))?;
+        // Waits for current reads, which are short.
         let mut db = self.db.write();
-        guarded(|| {
-            // The file must be closed first: only one handle may have it.
+        catch_damage(|| {
+            // The file must be closed first: only one handle may have it open.
             *db = None;
             let opened = opener().map_err(|error| match error {
                 OpenError::Corrupt { detail, .. } => Fault::Damaged(detail),
@@ -175,10 +177,10 @@ impl Data {
         })
     }
 
-    /// Reads from the store as it is now.
+    /// Runs `read` on a snapshot of the current state.
     ///
     /// # Errors
-    /// What `read` says, and [`StorageError::Corrupt`] when anything on the way is damaged.
+    /// Returns the error of `read`, or [`StorageError::Corrupt`] if the file is damaged.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
@@ -188,30 +190,30 @@ impl Data {
             self.raise_newest(snapshot.revision);
             read(&snapshot)
         };
-        guarded(|| self.with(read)).map_err(|fault| fault.name_file(&self.name))
+        catch_damage(|| self.with(read)).map_err(|fault| fault.name_file(&self.name))
     }
 
-    /// The last revision, for a thousandth of what the tables take to say it.
+    /// Returns the last revision without reading the tables.
     ///
     /// # Errors
-    /// As [`Self::read`], when the store is closed.
+    /// As [`Self::read`], if the store is closed.
     pub(super) fn newest(&self) -> Result<u64, StorageError> {
         self.with(|_| Ok(self.newest.load(Ordering::Acquire)))
             .map_err(|fault| fault.name_file(&self.name))
     }
 
-    /// Revisions up to this one can be told from now on.
+    /// Records that clients can see revisions up to this one.
     pub(super) fn raise_newest(&self, revision: u64) {
         self.newest.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Begins a write transaction; `durable` ones are on disk when their commit returns.
+    /// Begins a write transaction. If `durable`, its commit returns once it is on disk.
     pub(super) fn begin_write(&self, durable: bool) -> Result<redb::WriteTransaction, Fault> {
         let mut txn = self.with(|db| Ok(db.begin_write()?))?;
         if self.on_disk && durable {
-            // The flag that chooses the commit is only flipped after the commit's pages are on
-            // disk. Quick-repair is this plus a saved allocator state that lets an open skip its
-            // walk of the file; our opens walk it anyway, to check it (see `open_file`).
+            // Two-phase commit flips the flag that chooses the commit only after the commit's pages
+            // are on disk. Quick-repair adds a saved allocator state, which saves an open the scan
+            // of the file; this store scans it anyway to verify it (see `open_file`).
             txn.set_two_phase_commit(true);
         } else if self.on_disk {
             txn.set_durability(Durability::None)?;
@@ -219,20 +221,20 @@ impl Data {
         Ok(txn)
     }
 
-    /// How errors call the file.
+    /// Returns the name of the file in errors.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What an opened file must satisfy beyond the checksums of its pages.
-    fn check(&self, path: &Path, seen: Option<u64>) -> Result<(), OpenError> {
-        let format = guarded(|| {
+    /// Checks an opened file beyond the checksums of its pages.
+    fn check(&self, path: &Path, last_revision: Option<u64>) -> Result<(), OpenError> {
+        let format = catch_damage(|| {
             let txn = self.with(|db| Ok(db.begin_read()?))?;
             let meta = txn.open_table(META)?;
             let bytes = meta.get(FORMAT)?;
             bytes
                 .and_then(|bytes| decode_number(FORMAT, bytes.value()))
-                .ok_or_else(|| Fault::Damaged("its format is missing".to_owned()))
+                .ok_or_else(|| Fault::Damaged("the format is missing".to_owned()))
         });
         let found = format.map_err(|fault| OpenError::from_fault(path, fault))?;
         if found != FORMAT_VERSION {
@@ -242,7 +244,7 @@ impl Data {
                 supported: FORMAT_VERSION,
             });
         }
-        let revision = guarded(|| {
+        let revision = catch_damage(|| {
             self.with(|db| {
                 let snapshot = Snapshot::take(db)?;
                 snapshot.check_newest()?;
@@ -250,13 +252,13 @@ impl Data {
             })
         });
         let revision = revision.map_err(|fault| OpenError::from_fault(path, fault))?;
-        match seen {
-            Some(seen) if seen > revision => Err(OpenError::corrupt(
+        match last_revision {
+            Some(last_revision) if last_revision > revision => Err(OpenError::corrupt(
                 path,
                 format!(
-                    "it is at revision {revision}, but {WITNESS_FILE} beside it says that revision \
-                     {seen} was written; if you put an older copy there on purpose, remove \
-                     {WITNESS_FILE}"
+                    "it is at revision {revision}, but {REVISION_FILE} beside it says that revision \
+                     {last_revision} was written; if you put an older copy there on purpose, remove \
+                     {REVISION_FILE}"
                 ),
             )),
             _ => Ok(()),
@@ -264,8 +266,8 @@ impl Data {
     }
 }
 
-/// Makes the data directory, for its owner alone: what is stored includes secrets. One that exists
-/// keeps the mode that it was given.
+/// Creates the data directory with access for its owner only, since stored objects include secrets.
+/// An existing directory keeps its mode.
 fn make_directory(directory: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -274,7 +276,7 @@ fn make_directory(directory: &Path) -> std::io::Result<()> {
     builder.create(directory)
 }
 
-/// Opens a file for reading and writing, and makes it, for its owner alone, when there is none.
+/// Opens a file for reading and writing; creates it with access for its owner only.
 pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -283,8 +285,8 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Takes the directory for this process. The database locks its file too, but the directory is ours
-/// before there is a file, while it is made, and while the witness is read.
+/// Locks the directory for this process. The database also locks its file, but the directory must
+/// be locked before the file exists and while the revision file is read.
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_FILE);
     let file = open_private(&path).map_err(|error| OpenError::io(&path, error))?;
@@ -297,8 +299,8 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Makes an empty store under another name first: a process killed meanwhile leaves no half-made
-/// file that a later open would have to call corrupt.
+/// Creates an empty store under a temporary name first, so that a killed process leaves no partial
+/// file, which a later open would report as corrupt.
 fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
     let new = directory.join(NEW_DATA_FILE);
     match std::fs::remove_file(&new) {
@@ -307,7 +309,7 @@ fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
         }
         _ => {}
     }
-    // The database takes an empty file for a new one, and would make it readable by all.
+    // The database accepts an empty file, which is created here so that only its owner can read it.
     open_private(&new).map_err(|error| OpenError::io(&new, error))?;
     let db = Builder::new()
         .set_cache_size(PAGE_CACHE_BYTES)
@@ -315,7 +317,7 @@ fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
         .map_err(|error| OpenError::from_fault(&new, error.into()))?;
     initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
     std::fs::rename(&new, path).map_err(|error| OpenError::io(path, error))?;
-    // The name is durable once the directory is.
+    // The rename is durable once the directory is synced.
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| OpenError::io(directory, error))?;
@@ -330,10 +332,10 @@ fn initialize(db: &Database) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Opens a file and verifies the checksum of each of its pages: a damaged inner page could hide
-/// objects without a trace, which no record's own checksum would notice.
+/// Opens a file and verifies the checksum of each page: a damaged inner page could hide objects,
+/// which the checksums of records do not detect.
 fn open_file(path: &Path) -> Result<Database, OpenError> {
-    let opened = guarded(|| {
+    let opened = catch_damage(|| {
         let opened = Builder::new()
             .set_cache_size(PAGE_CACHE_BYTES)
             .set_check_integrity_on_open(true)
@@ -341,7 +343,7 @@ fn open_file(path: &Path) -> Result<Database, OpenError> {
         match opened {
             Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
             Err(DatabaseError::UpgradeRequired(version)) => Err(Fault::Damaged(format!(
-                "its file format is version {version}, which this program never wrote"
+                "file format version {version} is not supported"
             ))),
             opened => Ok(Some(opened?)),
         }

@@ -1,27 +1,27 @@
-//! What can go wrong under the embedded store: opening it ([`OpenError`]), and a read or a write
-//! inside it (`Fault`, which becomes a `StorageError` that names the file). It decides nothing.
+//! Errors of the embedded store: [`OpenError`] for opening it, and `Fault` for a read or write,
+//! which becomes a `StorageError` with the name of the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::storage::StorageError;
 
-/// What to do about a damaged store; the end of every message about one.
+/// The remedy for a damaged store; each message about damage ends with it.
 pub(super) const REMEDY: &str = "stop the server and restore the data directory from a backup, \
                                  or move it away to start with an empty store";
 
-/// Why a store could not be opened.
+/// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The data directory or a file in it cannot be created, read or written.
     #[error("cannot use {path}: {source}")]
     Io {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process (or another handle of this one) has the store open.
+    /// Another process, or another handle of this process, has the store open.
     #[error(
         "data directory {directory} is in use by another process: stop it, or choose another \
          directory"
@@ -30,15 +30,15 @@ pub enum OpenError {
         /// The data directory.
         directory: PathBuf,
     },
-    /// The data file is damaged, truncated or older than it was. Nothing of it is served.
+    /// The data file is damaged, truncated or older than before. It is not served.
     #[error("data file {path} is corrupt ({detail}): {REMEDY}")]
     Corrupt {
         /// The data file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         detail: String,
     },
-    /// The data file was written by a version of the program with another layout.
+    /// Another version of the program wrote the data file, with another layout.
     #[error(
         "data file {path} has format {found} but this version reads format {supported}: \
          use the version that wrote it"
@@ -46,7 +46,7 @@ pub enum OpenError {
     Format {
         /// The data file.
         path: PathBuf,
-        /// The format that it says it has.
+        /// The format in the file.
         found: u64,
         /// The format of this version.
         supported: u64,
@@ -68,34 +68,34 @@ impl OpenError {
         }
     }
 
-    /// What a fault while opening `path` means.
+    /// Converts a fault that occurred while opening `path`.
     pub(super) fn from_fault(path: &Path, fault: Fault) -> Self {
         match fault {
             Fault::Damaged(detail) => Self::corrupt(path, detail),
             Fault::Failed(detail) => Self::io(path, io::Error::other(detail)),
-            Fault::Told(error) => Self::io(path, io::Error::other(error.to_string())),
+            Fault::Storage(error) => Self::io(path, io::Error::other(error.to_string())),
         }
     }
 }
 
-/// Why an operation on the tables failed, before the file's name is known.
+/// A failed operation on the tables, before the file's name is known.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// A checksum, a pointer or a page is wrong.
+    /// A checksum, pointer or page is wrong.
     Damaged(String),
-    /// The system refused (disk full, I/O error).
+    /// The operating system reported an error (disk full, I/O error).
     Failed(String),
-    /// The caller is told as is.
-    Told(StorageError),
+    /// Returned to the caller unchanged.
+    Storage(StorageError),
 }
 
 impl Fault {
-    /// The error for the caller of storage, with the name of the data file.
+    /// Converts the fault into the caller's error, with the name of the data file.
     pub(super) fn name_file(self, file: &str) -> StorageError {
         match self {
             Self::Damaged(detail) => StorageError::Corrupt(format!("{file}: {detail}: {REMEDY}")),
             Self::Failed(detail) => StorageError::Failed(format!("{file}: {detail}")),
-            Self::Told(error) => error,
+            Self::Storage(error) => error,
         }
     }
 
@@ -106,7 +106,7 @@ impl Fault {
             redb::Error::Io(error) if matches!(error.kind(), InvalidData | UnexpectedEof) => {
                 Self::Damaged(error.to_string())
             }
-            // A store of ours has its tables, with their types, from its first commit on.
+            // A valid store has its tables, with their types, from its first commit on.
             error @ (redb::Error::TableDoesNotExist(_)
             | redb::Error::TableTypeMismatch { .. }
             | redb::Error::TableIsMultimap(_)
@@ -118,7 +118,7 @@ impl Fault {
 
 impl From<StorageError> for Fault {
     fn from(error: StorageError) -> Self {
-        Self::Told(error)
+        Self::Storage(error)
     }
 }
 
@@ -141,10 +141,10 @@ fault_from!(
     redb::SetDurabilityError
 );
 
-/// Runs `work` on the database. A page that passed for good but is not makes the database panic;
-/// nothing it was about to say is used, and the panic becomes the damage that it is.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
-    // Unwind safety: after a panic inside a write the writer refuses every further write, and a
+/// Runs `work` on the database and converts a panic into [`Fault::Damaged`]: a page with a valid
+/// checksum but invalid content makes the database panic.
+pub(super) fn catch_damage<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    // Unwind safety: after a panic inside a write the writer rejects all further writes, and a
     // read's transaction and tables are dropped here.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let detail = panic
@@ -152,7 +152,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, F
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("no message");
-        Err(Fault::Damaged(format!("a page makes no sense ({detail})")))
+        Err(Fault::Damaged(format!("invalid page ({detail})")))
     })
 }
 
@@ -161,10 +161,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_damage_and_names_the_file() {
+    fn panic_becomes_damage_with_the_file_name() {
         for panic in [|| panic!("page 7"), || panic!("page {}", 7)] {
             let panic: fn() -> Result<(), Fault> = panic;
-            let error = guarded(panic).unwrap_err().name_file("/data/store.redb");
+            let error = catch_damage(panic)
+                .unwrap_err()
+                .name_file("/data/store.redb");
             match error {
                 StorageError::Corrupt(text) => {
                     assert!(
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_errors_are_no_damage() {
+    fn io_errors_are_not_damage() {
         let full = redb::StorageError::Io(io::Error::from(io::ErrorKind::StorageFull));
         assert!(matches!(Fault::from(full), Fault::Failed(_)));
         let cut = redb::StorageError::Io(io::Error::from(io::ErrorKind::UnexpectedEof));

@@ -1,19 +1,19 @@
-//! The meeting place of the writer and the watches: the newest changes, in memory and bounded, and
-//! which watch has something to read. It reads no table and sends nothing: a watch is a cursor
-//! that comes for its changes when it is woken, so a slow one costs a slot and no memory.
+//! The hub between the writer and the watches: a bounded tail of the newest changes in memory, and
+//! which watches have events to read. A watch is a cursor that reads when it is woken, so a slow
+//! one takes a slot and no further memory.
 //!
 //! # Definitions
 //!
-//! - *Published*: the last revision that watches know of. The writer publishes after its commit, so
-//!   it is never ahead of what can be read.
-//! - *Tail*: the changes up to the published revision, without a hole, as far back as it reaches: to
-//!   the first that somebody has not taken, within limits. What all have taken is let go with the next
-//!   publication; a watch that begins in the past reads the log.
-//! - *Pending*: a slot's first published revision that concerns its prefix and was not taken.
+//! - *Published*: the last revision visible to watches. The writer publishes after its commit, so
+//!   that every published revision can be read.
+//! - *Tail*: the changes up to the published revision without holes, back to the first that a watch
+//!   has not read, within limits. Each publication drops the changes that all watches have read; a
+//!   watch from an earlier revision reads the log.
+//! - *Pending*: the first published revision that a slot's watch has yet to read.
 //!
 //! # Invariant
 //!
-//! A slot without pending has been given every published change of its prefix.
+//! A slot without a pending revision has received every published change of its prefix.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,46 +25,45 @@ use super::snapshot::event_bytes;
 use crate::api::StorageKey;
 use crate::storage::StorageEvent;
 
-/// How much of the newest history is kept in memory: a live watch reads here and never touches the
-/// tables. It covers a watch's delay of a second at some thousand writes a second, and with
-/// [`TAIL_BYTES_MAX`] stays small against the process.
+/// Limits of the tail: a live watch reads it instead of the tables. It covers a delay of a second
+/// at some thousand writes per second; [`TAIL_BYTES_MAX`] bounds its memory.
 const TAIL_EVENTS_MAX: usize = 8192;
 const TAIL_BYTES_MAX: usize = 8 << 20;
 
-/// How many changes a watch takes at once: the lock is held while they are cloned.
+/// Maximum number of changes that a watch reads at a time: the lock is held while they are cloned.
 const TAKE_EVENTS_MAX: usize = 1024;
 
-/// Names a slot.
+/// Identifies a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SlotId(u64);
 
-/// What a watch should do next.
+/// The next step of a watch.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Deliver these: all changes of the prefix up to and including `to`.
+    /// Deliver these events: all changes of the prefix up to and including `to`.
     Deliver {
         /// In order; may be empty.
         events: Vec<StorageEvent>,
-        /// The position afterwards.
+        /// The position after delivery.
         to: u64,
     },
-    /// The tail no longer reaches back to `from`: read the log up to `to`, then `advance`.
+    /// The tail does not reach back to `from`: read the log up to `to`, then call `advance`.
     ReadLog {
         /// The first revision to read.
         from: u64,
-        /// The last.
+        /// The last revision to read.
         to: u64,
     },
-    /// There is nothing; all was delivered up to `at`, the published revision.
+    /// No events: everything up to `at`, the published revision, was delivered.
     Idle {
         /// The position.
         at: u64,
     },
-    /// The watch was ended.
+    /// The watch has ended.
     Ended,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Hub(Mutex<State>);
 
@@ -76,7 +75,7 @@ struct State {
     slots: HashMap<SlotId, Slot>,
     by_prefix: HashMap<Box<str>, Vec<SlotId>>,
     next_slot: u64,
-    /// Watches that wait for a revision that was read but is not published yet.
+    /// Watches that wait for the publication of a committed revision.
     waiting: Vec<(u64, Arc<Notify>)>,
     closed: bool,
 }
@@ -88,7 +87,7 @@ struct Slot {
 }
 
 impl Hub {
-    /// A hub of a store that is at `revision`.
+    /// Returns the hub of a store at `revision`.
     pub(super) fn new(revision: u64) -> Self {
         Self(Mutex::new(State {
             published: revision,
@@ -96,7 +95,7 @@ impl Hub {
         }))
     }
 
-    /// Makes `events`, which follow the published revision, known. Called by the writer only.
+    /// Publishes `events`, which follow the published revision. Only the writer calls it.
     pub(super) fn publish(&self, events: Vec<StorageEvent>) {
         let mut wake = Vec::new();
         let mut state = self.0.lock();
@@ -116,7 +115,7 @@ impl Hub {
         wake_all(wake);
     }
 
-    /// Adds a watch of `prefix` after revision `after`, which `wake` wakes.
+    /// Adds a watch of `prefix` after revision `after`; `wake` is notified of events.
     pub(super) fn add(&self, prefix: &StorageKey, after: u64, wake: Arc<Notify>) -> SlotId {
         let mut state = self.0.lock();
         let id = SlotId(state.next_slot);
@@ -128,12 +127,12 @@ impl Hub {
         id
     }
 
-    /// The last revision that watches know of.
+    /// Returns the published revision.
     pub(super) fn published(&self) -> u64 {
         self.0.lock().published
     }
 
-    /// Takes a watch out.
+    /// Removes a watch.
     pub(super) fn remove(&self, id: SlotId, prefix: &StorageKey) {
         let mut state = self.0.lock();
         state.slots.remove(&id);
@@ -145,14 +144,15 @@ impl Hub {
         }
     }
 
-    /// What the watch in slot `id`, which was given everything up to `position`, should do.
+    /// Returns the next step of the watch in slot `id`, which has received everything up to
+    /// `position`.
     pub(super) fn step(&self, id: SlotId, prefix: &StorageKey, position: u64) -> Step {
         let mut state = self.0.lock();
         let published = state.published;
         let Some(slot) = state.slots.get(&id).filter(|_| !state.closed) else {
             return Step::Ended;
         };
-        // A watch that was opened between a commit and its publication is ahead of what is pending.
+        // A watch opened between a commit and its publication is ahead of what is pending.
         let Some(from) = slot.pending.map(|from| from.max(position + 1)) else {
             return Step::Idle { at: published };
         };
@@ -177,17 +177,17 @@ impl Hub {
         Step::Deliver { events, to }
     }
 
-    /// Notes that the watch in slot `id` has read the log up to `to`.
+    /// Records that the watch in slot `id` has read the log up to `to`.
     pub(super) fn advance(&self, id: SlotId, to: u64) {
         self.0.lock().advance(id, to);
     }
 
-    /// Whether `revision` is published; when it is not, `wake` is woken once it is.
+    /// Returns true if `revision` is published; otherwise `wake` is notified once it is.
     pub(super) fn published_or_wake(&self, revision: u64, wake: &Arc<Notify>) -> bool {
         let mut state = self.0.lock();
         let published = state.published >= revision;
         if !published {
-            // A watch that comes again before its revision did must not wait twice.
+            // A watch that calls again before the publication must not wait twice.
             state
                 .waiting
                 .retain(|(_, waiter)| !Arc::ptr_eq(waiter, wake));
@@ -196,7 +196,7 @@ impl Hub {
         published
     }
 
-    /// Ends every watch, and lets no other begin.
+    /// Ends every watch and rejects new ones.
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
@@ -205,7 +205,7 @@ impl Hub {
         wake_all(ended);
     }
 
-    /// Ends every watch and begins anew at `revision`: what was published last is lost.
+    /// Ends every watch and restarts at `revision`: events published last are lost.
     pub(super) fn restart(&self, revision: u64) {
         let mut state = self.0.lock();
         let ended = state.end_watches();
@@ -224,7 +224,7 @@ fn wake_all(watches: Vec<Arc<Notify>>) {
 }
 
 impl State {
-    /// Takes every watch out, and returns who is to be woken to see that.
+    /// Removes every watch and returns their wakers.
     fn end_watches(&mut self) -> Vec<Arc<Notify>> {
         self.by_prefix.clear();
         self.waiting.clear();
@@ -249,13 +249,13 @@ impl State {
         self.tail.push_back(event);
     }
 
-    /// Lets go of what everybody has taken, and of what is too much. There is a slot for each cache,
-    /// not for each client, so to look at all of them costs little beside a commit.
+    /// Drops changes that all watches have read and changes over the limits. There is a slot per
+    /// cache, not per client, so examining all slots is cheap compared with a commit.
     fn trim(&mut self) {
         let pending = self.slots.values().filter_map(|slot| slot.pending);
-        let wanted = pending.min().unwrap_or(u64::MAX);
+        let first_unread = pending.min().unwrap_or(u64::MAX);
         while let Some(oldest) = self.tail.front()
-            && (oldest.revision.get() < wanted
+            && (oldest.revision.get() < first_unread
                 || self.tail.len() > TAIL_EVENTS_MAX
                 || self.tail_bytes > TAIL_BYTES_MAX)
         {
@@ -272,7 +272,7 @@ impl State {
     }
 }
 
-/// The watchable prefixes of `key`, and the key itself: `/a/`, `/a/b/` and `/a/b/c`.
+/// Returns the watchable prefixes of `key` and the key itself: `/a/`, `/a/b/` and `/a/b/c`.
 fn prefixes(key: &str) -> impl Iterator<Item = &str> {
     let ends = key.match_indices('/').map(|(at, _)| at).skip(1);
     ends.map(|at| &key[..=at]).chain([key])

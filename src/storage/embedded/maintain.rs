@@ -1,5 +1,5 @@
-//! Background duties: compaction each interval, expiry when it is due, and flushing for interval
-//! durability. It decides when; what is done is the writer's.
+//! Background tasks of the store: compaction at each interval, expiry of keys, flushes for interval
+//! durability, and recovery from failures. The writer does the work.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use super::{Durability, Embedded};
 use crate::api::ResourceVersion;
 use crate::storage::{Storage as _, StorageError};
 
-/// Deadlines that come together expire together: rounds are at least this far apart. Well
-/// below the second that is the unit of a lease in etcd.
+/// The minimum time between two rounds of expiry, so that similar deadlines expire together. Well
+/// below a second, the unit of an etcd lease.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How often a store that need not be durable is flushed all the same: only what is on disk frees
-/// the pages it replaced, and without that the file grows with every write.
+/// The interval of flushes without durability: only a flush frees the pages that it replaces,
+/// without which the file grows with every write.
 const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
-/// After a failed round of expiry, before the next.
+/// The delay after a failed round of expiry.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
 
-/// Between a failure and the next attempt to open the file again: an operator who frees space does
-/// not notice it, and verifying a big file over and over costs little.
+/// The delay between attempts to open the file again after a failure: short for an operator who
+/// frees space, long enough that verifying a large file costs little.
 pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
 impl Embedded {
-    /// Works until `cancel`, then flushes.
+    /// Runs until `cancel`, then flushes.
     pub(super) async fn maintain_until(&self, cancel: CancellationToken) {
         let mut compaction = timer(self.config.compaction_interval);
         let mut flush = match self.config.durability {
@@ -39,17 +39,16 @@ impl Embedded {
         let mut not_before = Instant::now();
         let mut reopen_at = None;
         loop {
-            // To stop comes first, then to go on after a failure, which the writer does and tells of.
-            // Flushing and compaction are rare and short, so that expiry, which can be busy for long,
-            // comes after them.
+            // Cancellation first, then recovery. Flushing and compaction are rare and short, so
+            // expiry, which may be busy for a long time, comes last.
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
                 () = self.reopening_due(&mut reopen_at) => {
                     reopen_at = None;
-                    drop(self.ask(Op::Reopen).await);
+                    drop(self.execute(Op::Reopen).await);
                 }
-                // What has failed was told of, and there is nothing that a flush could save.
+                // The failure was logged, and there is nothing to flush.
                 () = tick(&mut flush) => if self.status.failed().is_none() {
                     self.flush(Op::Flush).await;
                 },
@@ -60,11 +59,11 @@ impl Embedded {
                 }
             }
         }
-        self.flush(Op::Rest).await;
+        self.flush(Op::FlushAndLowerCeiling).await;
     }
 
-    /// Waits until a store that has failed should be opened again. `at` keeps that moment from one
-    /// call to the next, since other duties come between: each second, with an interval durability.
+    /// Waits until a failed store should be opened again. `at` retains that time across calls,
+    /// because other branches, such as a flush each second, end the wait.
     async fn reopening_due(&self, at: &mut Option<Instant>) {
         while self.status.failed().is_none() {
             *at = None;
@@ -74,25 +73,25 @@ impl Embedded {
     }
 
     async fn flush(&self, how: impl FnOnce(Reply<()>) -> Op) {
-        if let Err(error) = self.ask(how).await {
-            tracing::error!(error = %error, "the store cannot be flushed");
+        if let Err(error) = self.execute(how).await {
+            tracing::error!(error = %error, "cannot flush the store");
         }
     }
 
-    /// Compacts at the revision remembered in the round before, and remembers today's.
+    /// Compacts at `remembered`, the revision of the previous round, and returns the current one.
     async fn compact_round(&self, remembered: Option<ResourceVersion>) -> Option<ResourceVersion> {
         if let Some(at) = remembered {
             match self.compact(at).await {
                 Ok(()) => tracing::debug!(revision = at.get(), "compacted"),
-                // Somebody compacted further by hand.
+                // A client has compacted at a later revision.
                 Err(StorageError::Compacted { .. }) => {}
-                Err(error) => tracing::error!(error = %error, "the store cannot be compacted"),
+                Err(error) => tracing::error!(error = %error, "cannot compact the store"),
             }
         }
         match self.data.newest().map(ResourceVersion::new) {
             Ok(revision) => Some(revision),
             Err(error) => {
-                tracing::error!(error = %error, "the store's revision cannot be read");
+                tracing::error!(error = %error, "cannot read the store's revision");
                 None
             }
         }
@@ -107,7 +106,7 @@ impl Embedded {
             if wait.is_zero() {
                 return;
             }
-            // A deadline that came earlier is looked at anew; no order matters between the two.
+            // An earlier deadline restarts the wait; the order of the two does not matter.
             tokio::select! {
                 biased;
                 () = self.status.deadline_changed.notified() => {}
@@ -116,17 +115,17 @@ impl Embedded {
         }
     }
 
-    /// Deletes some of what is due, and says how long to pause.
+    /// Deletes some of the expired keys and returns the delay until the next round.
     async fn expire_round(&self) -> Duration {
         let now_ms = self.clock.now_ms();
-        match self.ask(|reply| Op::Expire(now_ms, reply)).await {
+        match self.execute(|reply| Op::Expire(now_ms, reply)).await {
             Ok(0) => EXPIRY_PAUSE,
             Ok(count) => {
                 tracing::debug!(count, "expired keys");
                 EXPIRY_PAUSE
             }
             Err(error) => {
-                tracing::error!(error = %error, "keys cannot be expired");
+                tracing::error!(error = %error, "cannot expire keys");
                 EXPIRY_RETRY
             }
         }
@@ -142,7 +141,7 @@ fn timer(period: Duration) -> Option<Interval> {
     Some(timer)
 }
 
-/// The next tick of a timer that there may not be.
+/// Waits for the next tick; forever without a timer.
 async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),

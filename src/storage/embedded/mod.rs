@@ -1,26 +1,26 @@
-//! The embedded back end: a durable, revisioned store in one file, over redb. It has etcd's
-//! semantics and none of its network; one process owns a data directory. It does not cache values
-//! for readers (the watch cache above does) and does not know what they mean.
+//! The embedded back end: a durable, revisioned store in one file, over redb, with etcd's
+//! semantics. One process owns a data directory. Values are opaque bytes, and the watch cache
+//! caches them for readers.
 //!
 //! # Key operations
 //!
-//! - *Write*: queue → writer thread → one transaction for all that waits → commit → publish to the
-//!   hub → answers. See `writer`.
-//! - *Read*: an MVCC snapshot. A single key is read where it is asked for (a few pages); lists and
-//!   history go to threads that may block. See `snapshot`.
+//! - *Write*: queue → writer thread → one transaction for all waiting writes → commit → publish to
+//!   the hub → responses. See `writer`.
+//! - *Read*: an MVCC snapshot. Single keys are read on the caller's thread (a few pages), lists and
+//!   history on blocking threads. See `snapshot`.
 //! - *Watch*: a cursor on the log. See `watch` and `hub`.
-//! - *Open*: the whole file is verified before anything of it is served. See `data`.
+//! - *Open*: verifies the whole file first. See `data`.
 
 mod codec;
 mod data;
 mod error;
 mod hub;
 mod maintain;
+mod revision_file;
 mod snapshot;
 mod sparse;
 mod tables;
 mod watch;
-mod witness;
 mod writer;
 
 use std::path::Path;
@@ -36,19 +36,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::data::Data;
-pub use self::data::{DATA_FILE, WITNESS_FILE};
+pub use self::data::{DATA_FILE, REVISION_FILE};
 pub use self::error::OpenError;
 use self::hub::Hub;
+use self::revision_file::RevisionFile;
 use self::sparse::Sparse;
 use self::watch::Cursor;
-use self::witness::Witness;
-use self::writer::{BATCH_OPS_MAX, Op, Reply, Writer, WriterStatus};
+use self::writer::{BATCH_OPS_MAX, Op, Reply, WriterStatus, WriterThread};
 use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
 use crate::api::{ResourceVersion, StorageKey};
 use crate::tasks::Tasks;
 
-/// The largest value: what etcd takes by default in one request, so that a store can be moved from
-/// one back end to the other.
+/// Maximum size of a value: etcd's default limit of a request, so that data can move between back
+/// ends.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;
 
 /// When a write is on disk.
@@ -57,27 +57,29 @@ pub enum Durability {
     /// Before it is acknowledged.
     #[default]
     Fsync,
-    /// At most this long after it was acknowledged, while `maintain` runs; sooner at shutdown. A
-    /// crash, of the process or of the machine, loses what came after the last flush, and leaves the
-    /// state of that flush. Its revisions are not given again: the store goes on at a later one,
-    /// without history, so that whoever has seen what was lost lists anew. Zero is `Fsync`.
+    /// At most this long after it is acknowledged, while `maintain` runs, and at shutdown. A crash
+    /// of the process or machine loses the writes since the last flush. Their revisions are not
+    /// reused: the store continues at a later one without history, so that clients that have seen
+    /// lost writes list again. Zero is `Fsync`.
     Interval(Duration),
-    /// At shutdown, and about once a minute. A crash loses as much.
+    /// At shutdown, and about once a minute, which bounds the loss in a crash.
     None,
 }
 
-/// How an embedded store works.
+/// The configuration of an embedded store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddedConfig {
     /// When a write is on disk.
     pub durability: Durability,
-    /// Each interval history is compacted to where the store was an interval ago, so that it lives
-    /// for one to two intervals (semantics §2.4, of one process). Zero turns that off.
+    /// At each interval, history is compacted to the revision of the previous interval, so that it
+    /// is one to two intervals long, as kube-apiserver's
+    /// [compactor](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)
+    /// does. Zero disables compaction.
     pub compaction_interval: Duration,
 }
 
 impl Default for EmbeddedConfig {
-    /// `Fsync`, and five minutes as the API server's `--etcd-compaction-interval`.
+    /// `Fsync`, and five minutes, the default of the API server's `--etcd-compaction-interval`.
     fn default() -> Self {
         Self {
             durability: Durability::Fsync,
@@ -86,8 +88,8 @@ impl Default for EmbeddedConfig {
     }
 }
 
-/// An open store. Dropping it ends its watches, waits for reads under way, flushes, and frees the data
-/// directory.
+/// An open store. Dropping it ends its watches, waits for current reads, flushes, and releases the
+/// data directory.
 #[derive(Debug)]
 pub struct Embedded {
     name: &'static str,
@@ -97,32 +99,37 @@ pub struct Embedded {
     status: Arc<WriterStatus>,
     clock: Clock,
     tasks: Tasks,
-    /// `None` once dropped, which tells the writer to end. See [`Writer::run`] for the queue.
+    /// `None` once dropped, which stops the writer. See [`WriterThread::run`] for the queue.
     queue: Option<mpsc::Sender<Op>>,
-    /// The writer is a thread of its own, owned and joined here: it blocks on the disk all its life
-    /// and must outlive the runtime's shutdown to flush.
+    /// A separate thread, because it blocks on the disk and has to flush after the runtime has shut
+    /// down. Joined on drop.
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
 impl Embedded {
-    /// Opens the store in `directory`, making it when there is none. Blocks while the data file is
-    /// verified: a few milliseconds for a small store, one to two seconds for each GiB.
+    /// Opens the store in `directory`; creates it if needed. Blocks while the data file is
+    /// verified: a few milliseconds for a small store, one to two seconds per GiB.
     ///
     /// # Errors
-    /// [`OpenError`]; a damaged store is not opened.
+    /// Returns [`OpenError`]; a damaged store is not opened.
     pub fn open(directory: &Path, config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
-        let (data, witness) = Data::open(directory)?;
-        Ok(Arc::new(Self::start("embedded", config, data, witness)?))
+        let (data, revision_file) = Data::open(directory)?;
+        Ok(Arc::new(Self::start(
+            "embedded",
+            config,
+            data,
+            revision_file,
+        )?))
     }
 
-    /// A store without a disk.
+    /// Creates a store in memory.
     pub(super) fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
         Self::on(Sparse::default(), compaction_interval)
     }
 
     fn on(backend: impl StorageBackend, compaction_interval: Duration) -> Result<Self, OpenError> {
         let config = EmbeddedConfig {
-            // There is no disk to be waited for; a commit is done when it is made.
+            // There is no disk; a commit is complete when it returns.
             durability: Durability::Fsync,
             compaction_interval,
         };
@@ -133,7 +140,7 @@ impl Embedded {
         name: &'static str,
         config: EmbeddedConfig,
         data: Data,
-        mut witness: Option<Witness>,
+        mut revision_file: Option<RevisionFile>,
     ) -> Result<Self, OpenError> {
         let file = Path::new(data.name()).to_owned();
         let durability = match config.durability {
@@ -146,21 +153,21 @@ impl Embedded {
         let data = Arc::new(data);
         let hub = Arc::new(Hub::new(revision));
         let status = Arc::new(WriterStatus {
-            // "Now": the first round of expiry finds out what is due.
+            // Due immediately: the first round of expiry reads the first deadline.
             next_deadline_ms: AtomicU64::new(0),
             ..WriterStatus::default()
         });
-        if let Some(witness) = &mut witness {
-            // From now on the file's absence is noticed.
-            let noted = witness.note(revision);
-            noted.map_err(|error| OpenError::io(&file, error))?;
+        if let Some(revision_file) = &mut revision_file {
+            // From now on a missing data file is detected.
+            let recorded = revision_file.record(revision);
+            recorded.map_err(|error| OpenError::io(&file, error))?;
         }
         let (queue, ops) = mpsc::channel(BATCH_OPS_MAX);
-        let writer = Writer {
+        let writer = WriterThread {
             data: data.clone(),
             hub: hub.clone(),
             status: status.clone(),
-            witness,
+            revision_file,
             durability,
             unflushed: false,
             collecting: numbers.collected < numbers.compacted,
@@ -188,12 +195,12 @@ impl Embedded {
         self.status.next_deadline_ms.load(Ordering::Relaxed)
     }
 
-    /// Hands an operation to the writer and waits for its answer. An operation whose caller goes
-    /// away before it was queued is not made; once queued it is.
-    async fn ask<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, StorageError> {
+    /// Sends an operation to the writer and waits for the response. If the caller is dropped before
+    /// the operation is queued it is not executed; later it is.
+    async fn execute<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, StorageError> {
         let stopped = || {
             let failed = self.status.failed();
-            failed.unwrap_or_else(|| StorageError::Unavailable("the store has closed".to_owned()))
+            failed.unwrap_or_else(|| StorageError::Unavailable("the store is closed".to_owned()))
         };
         let (reply, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
@@ -208,7 +215,7 @@ impl Drop for Embedded {
         self.queue = None;
         let writer = self.writer.get_mut().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!(store = self.name, "the store's writer has panicked");
+            tracing::error!(store = self.name, "writer of the store panicked");
         }
         self.data.close();
     }
@@ -247,7 +254,7 @@ impl Storage for Embedded {
             });
         }
         let expires_ms = put.ttl.map_or(0, |ttl| self.clock.after_ms(ttl));
-        self.ask(|reply| Op::Put(put, expires_ms, reply)).await
+        self.execute(|reply| Op::Put(put, expires_ms, reply)).await
     }
 
     async fn delete(
@@ -256,7 +263,7 @@ impl Storage for Embedded {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
         let key = key.clone();
-        self.ask(|reply| Op::Delete(key, expect, reply)).await
+        self.execute(|reply| Op::Delete(key, expect, reply)).await
     }
 
     async fn watch(
@@ -275,7 +282,7 @@ impl Storage for Embedded {
         Ok(cursor.into_watch())
     }
 
-    /// Read from the tables, and only from a store that can be written: health checks ask it.
+    /// Reads the tables, and fails if the store cannot be written: health checks use it.
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
         if let Some(failed) = self.status.failed() {
             return Err(failed);
@@ -289,7 +296,7 @@ impl Storage for Embedded {
     }
 
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.ask(|reply| Op::Compact(at, reply)).await
+        self.execute(|reply| Op::Compact(at, reply)).await
     }
 
     async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
@@ -310,8 +317,9 @@ impl Storage for Embedded {
     }
 }
 
-/// The time of day, for deadlines that must survive a restart, as Tokio's clock goes on from the
-/// moment the store was opened: it can be paused, and a step of the system's clock expires nothing.
+/// The clock for deadlines, which must survive a restart: the system time at which the store was
+/// opened plus Tokio's elapsed time, so that tests can pause it and system clock steps expire
+/// nothing.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     opened: Instant,
@@ -323,7 +331,7 @@ impl Clock {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             opened: Instant::now(),
-            // A clock before 1970 is no clock; deadlines then count from the epoch.
+            // A clock before 1970 is invalid; deadlines then count from the epoch.
             opened_ms: since_epoch.map_or(0, saturating_ms),
         }
     }
@@ -333,7 +341,8 @@ impl Clock {
             .saturating_add(saturating_ms(self.opened.elapsed()))
     }
 
-    /// The time `ttl` from now, never 0 ("no deadline") and never `u64::MAX` ("none at all").
+    /// Returns the time `ttl` from now; never 0 ("no deadline") or `u64::MAX` ("no first
+    /// deadline").
     fn after_ms(&self, ttl: Duration) -> u64 {
         let deadline = self.now_ms().saturating_add(saturating_ms(ttl));
         deadline.clamp(1, u64::MAX - 1)

@@ -1,5 +1,4 @@
-//! Reading: the store as one read transaction sees it. Gets, lists at a revision and history all
-//! read through a `Snapshot`; nothing here writes, waits or knows of watches.
+//! Reads of the store in one read transaction: gets, lists at a revision, and history.
 
 use std::ops::Bound::{Included, Unbounded};
 
@@ -12,32 +11,31 @@ use super::tables::{COLLECTED, COMPACTED, CURRENT, FIRST_REVISION, LOG, META, RE
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{KeyValue, ListPage, ListRequest, StorageError, StorageEvent};
 
-/// A part of history is cut after so many records looked at, events or bytes of events, whichever
-/// comes first: a watch that catches up holds no more than this at a time, and its reader's thread
-/// is free again after a few milliseconds.
+/// Limits of one part of history: examined records, events, or bytes of events. They bound the
+/// memory and the blocking time of a watch that catches up.
 const HISTORY_RECORDS_MAX: usize = 8192;
 const HISTORY_EVENTS_MAX: usize = 1024;
 const HISTORY_BYTES_MAX: usize = 4 << 20;
 
-/// A shorter stretch of the log is walked sooner than the keys of a prefix are looked up.
-const WALK_MAX: u64 = 1024;
-/// A prefix of more keys than this is no small one.
+/// Shorter ranges of the log are scanned; longer ones are searched by key.
+const SCAN_MAX: u64 = 1024;
+/// Maximum number of keys of a prefix to search by key.
 const FEW_KEYS_MAX: usize = 256;
 
-/// The store at one moment.
+/// The store at one revision.
 pub(super) struct Snapshot {
     pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
     pub(super) current: ReadOnlyTable<&'static str, &'static [u8]>,
-    /// The last revision made.
+    /// The last revision.
     pub(super) revision: u64,
-    /// What is above it, and the state at it, can be read.
+    /// The compacted revision: later events, and the state at it, can be read.
     pub(super) compacted: u64,
-    /// What is above it is all in the log.
+    /// The collected revision: all later records are in the log.
     pub(super) collected: u64,
 }
 
 impl Snapshot {
-    /// The store as it is now.
+    /// Opens a snapshot of the current state.
     pub(super) fn take(db: &Database) -> Result<Self, Fault> {
         let txn = db.begin_read()?;
         let meta = txn.open_table(META)?;
@@ -55,7 +53,7 @@ impl Snapshot {
         })
     }
 
-    /// The latest value of `key`.
+    /// Returns the latest value of `key`.
     pub(super) fn get(&self, key: &StorageKey) -> Result<Option<KeyValue>, Fault> {
         let Some(head) = self.current.get(key.as_str())? else {
             return Ok(None);
@@ -67,7 +65,7 @@ impl Snapshot {
         self.value_of(key.clone(), head.modified).map(Some)
     }
 
-    /// Part of a list, at the latest revision or an older one.
+    /// Returns part of a list, at the latest revision or an older one.
     pub(super) fn list(&self, request: &ListRequest) -> Result<ListPage, Fault> {
         let at = request.at.map_or(self.revision, ResourceVersion::get);
         self.exists(at)?;
@@ -105,11 +103,11 @@ impl Snapshot {
         })
     }
 
-    /// The values of keys at revisions, in key order. They are read in the order of the log, where
-    /// neighbours share pages: the page cache is far smaller than a big list.
-    fn values_of(&self, mut wanted: Vec<(StorageKey, u64)>) -> Result<Vec<KeyValue>, Fault> {
-        wanted.sort_unstable_by_key(|(_, modified)| *modified);
-        let mut items = wanted
+    /// Returns the values of keys at revisions, in key order. Reads them in the order of the log,
+    /// where neighbours share pages, because the page cache is far smaller than a large list.
+    fn values_of(&self, mut keys: Vec<(StorageKey, u64)>) -> Result<Vec<KeyValue>, Fault> {
+        keys.sort_unstable_by_key(|(_, modified)| *modified);
+        let mut items = keys
             .into_iter()
             .map(|(key, modified)| self.value_of(key, modified))
             .collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +115,8 @@ impl Snapshot {
         Ok(items)
     }
 
-    /// The events of `prefix` from revision `from` to `to` at most, and how far was read.
+    /// Returns the events of `prefix` from revision `from` to at most `to`, and the last examined
+    /// revision.
     pub(super) fn history(
         &self,
         prefix: &StorageKey,
@@ -125,7 +124,7 @@ impl Snapshot {
         to: u64,
     ) -> Result<(Vec<StorageEvent>, u64), Fault> {
         self.readable(from - 1)?;
-        if to.saturating_sub(from) >= WALK_MAX
+        if to.saturating_sub(from) >= SCAN_MAX
             && let Some(revisions) = self.revisions_of_few(prefix, from, to)?
         {
             return self.events_at(&revisions, to);
@@ -133,9 +132,9 @@ impl Snapshot {
         self.history_of(|key| prefix.covers(key), from, to)
     }
 
-    /// The revisions of `prefix` from `from` to `to`, found from its keys and not by a walk over what
-    /// everybody else wrote; `None` when there is much of either. What it reads is read again for the
-    /// answer, so it is no more than one answer holds.
+    /// Returns the revisions of `prefix` from `from` to `to`, found from its keys instead of a scan
+    /// of all records; `None` if the prefix has many keys or revisions. The result is at most one
+    /// part of history, because its records are read again.
     pub(super) fn revisions_of_few(
         &self,
         prefix: &StorageKey,
@@ -154,7 +153,7 @@ impl Snapshot {
                 return Ok(None);
             }
             let mut revision = Head::decode(key, head.value())?.modified;
-            // What it leads to that is older is perhaps collected.
+            // Older records of the chain may have been collected.
             while revision >= from {
                 if records == HISTORY_EVENTS_MAX || bytes_read > HISTORY_BYTES_MAX {
                     return Ok(None);
@@ -177,7 +176,7 @@ impl Snapshot {
         Ok(Some(revisions))
     }
 
-    /// The events of `revisions`, all there are up to `to`, and how far that goes.
+    /// Returns the events of `revisions`, which are all up to `to`, and the last revision included.
     fn events_at(&self, revisions: &[u64], to: u64) -> Result<(Vec<StorageEvent>, u64), Fault> {
         let (mut events, mut bytes) = (Vec::new(), 0);
         for revision in revisions.iter().copied() {
@@ -193,7 +192,7 @@ impl Snapshot {
         Ok((events, to))
     }
 
-    /// The history of the keys that `covers` says, by a walk over the log.
+    /// Returns the history of the keys for which `covers` is true by a scan of the log.
     pub(super) fn history_of(
         &self,
         covers: impl Fn(&str) -> bool,
@@ -224,7 +223,7 @@ impl Snapshot {
                 return Ok((events, read));
             }
         }
-        // Revisions are dense: a reader that stops short, and not at a limit, has met a hole.
+        // Revisions are dense: a scan that ends before a limit has found a missing record.
         let limited = read - (from - 1) == HISTORY_RECORDS_MAX as u64;
         if read != to && !limited {
             return Err(Fault::Damaged(format!(
@@ -235,10 +234,10 @@ impl Snapshot {
         Ok((events, read))
     }
 
-    /// Whether revision `at` was made and is still known in full.
+    /// Returns an error unless revision `at` exists and is not compacted.
     pub(super) fn exists(&self, at: u64) -> Result<(), Fault> {
         if at > self.revision {
-            return Err(Fault::Told(StorageError::Future {
+            return Err(Fault::Storage(StorageError::Future {
                 requested: ResourceVersion::new(at),
                 current: ResourceVersion::new(self.revision),
             }));
@@ -246,10 +245,10 @@ impl Snapshot {
         self.readable(at)
     }
 
-    /// Whether revision `at` is still known in full.
+    /// Returns an error if revision `at` is compacted.
     pub(super) fn readable(&self, at: u64) -> Result<(), Fault> {
         if at < self.compacted {
-            return Err(Fault::Told(StorageError::Compacted {
+            return Err(Fault::Storage(StorageError::Compacted {
                 requested: ResourceVersion::new(at),
                 compacted: ResourceVersion::new(self.compacted),
             }));
@@ -257,7 +256,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Whether the newest revision is where it should be; a cheap check of an opened store.
+    /// Checks that the newest record has the last revision; a cheap check when a store is opened.
     pub(super) fn check_newest(&self) -> Result<(), Fault> {
         if self.collected > self.compacted || self.compacted > self.revision {
             return Err(Fault::Damaged(format!(
@@ -281,7 +280,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The revision of the value that `key` had at revision `at`; `None` when it did not exist.
+    /// Returns the revision of the value that `key` had at revision `at`; `None` if it did not
+    /// exist.
     fn modified_at(&self, key: &str, head: Head, at: u64) -> Result<Option<u64>, Fault> {
         if head.modified <= at {
             return Ok(head.live.then_some(head.modified));
@@ -298,8 +298,8 @@ impl Snapshot {
             if revision <= at {
                 return Ok(record.value.is_some().then_some(revision));
             }
-            // Before its first record, and before a life that began after `at` when the tombstone
-            // of the one before has been collected, the key did not exist.
+            // The key did not exist before its first record, or before it was created again after
+            // `at`, if the tombstone in between has been collected.
             let first = record.previous == 0;
             let reborn = record.is_create(revision) && record.previous <= self.compacted;
             if first || (reborn && self.log.get(record.previous)?.is_none()) {
@@ -340,7 +340,7 @@ impl Snapshot {
     }
 }
 
-/// What an event weighs in memory, about.
+/// Returns the approximate memory use of an event.
 pub(super) fn event_bytes(event: &StorageEvent) -> usize {
     let value = event.value.as_ref().map_or(0, Bytes::len);
     let previous = event.previous.as_ref().map_or(0, Bytes::len);

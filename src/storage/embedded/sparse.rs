@@ -1,6 +1,7 @@
-//! `Sparse`: a file in memory that takes no more than what was written of it. The database makes its file
-//! twice as large when it is full; [`redb`'s own](redb::backends::InMemoryBackend) is one vector, of which
-//! all has to be there, twice while it grows.
+//! `Sparse`: a file in memory that uses memory only for chunks that were written. The database
+//! doubles the size of its file when it is full; [`redb`'s own back
+//! end](redb::backends::InMemoryBackend) is one vector, which allocates all of it, twice while it
+//! grows.
 
 use std::fmt;
 use std::io;
@@ -8,21 +9,21 @@ use std::io;
 use parking_lot::RwLock;
 use redb::StorageBackend;
 
-/// Large enough that their list is short, small enough that the last of a region costs little.
+/// Large enough for a short list of chunks, small enough that a partly used chunk wastes little.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Zeros, but for what was written.
+/// A file of zeros, except for what was written.
 #[derive(Default)]
 pub(super) struct Sparse(RwLock<Contents>);
 
 #[derive(Default)]
 struct Contents {
     len: usize,
-    /// `len` bytes, rounded up; `None` are zeros. Behind `len` there are only zeros.
+    /// `len` bytes, rounded up; `None` stands for zeros. All bytes after `len` are zero.
     chunks: Vec<Option<Box<[u8]>>>,
 }
 
-/// A piece of an access: the chunk, where in it, and where in the caller's bytes.
+/// A part of an access: the chunk, the offset in it, and the offset in the caller's buffer.
 struct Piece {
     chunk: usize,
     at: usize,
@@ -30,7 +31,7 @@ struct Piece {
 }
 
 impl Contents {
-    /// The pieces of an access to so many bytes; an error when they are not all there.
+    /// Returns the parts of an access; an error if it exceeds the file.
     fn pieces(&self, offset: u64, bytes: usize) -> io::Result<impl Iterator<Item = Piece> + use<>> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         if start.checked_add(bytes).is_none_or(|end| end > self.len) {
@@ -124,7 +125,7 @@ mod tests {
     const END: usize = 3 * CHUNK_BYTES;
 
     fn op() -> impl Strategy<Value = Op> {
-        // Near the chunks' borders, where it could go wrong.
+        // Near the boundaries of chunks.
         let place = (0..4_usize, 0..40_usize)
             .prop_map(|(chunk, near)| (chunk * CHUNK_BYTES + near).saturating_sub(20).min(END));
         let long = prop_oneof![0..50_usize, Just(CHUNK_BYTES + 30)];
@@ -138,9 +139,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// A vector does the same.
+        /// Behaves like a vector.
         #[test]
-        fn it_is_as_a_vector_of_bytes(ops in vec(op(), 1..40)) {
+        fn behaves_like_a_vector(ops in vec(op(), 1..40)) {
             let (sparse, mut model) = (Sparse::default(), Vec::new());
             for op in ops {
                 match op {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_takes_nothing() {
+    fn unwritten_chunks_use_no_memory() {
         let sparse = Sparse::default();
         sparse.set_len(1 << 32).unwrap();
         sparse.write((1 << 32) - 1, b"x").unwrap();

@@ -1,23 +1,24 @@
-//! Writing: the tables, and what one write transaction does to them. It neither commits nor
-//! answers anybody; the writer thread does.
+//! The tables, and the changes that one write transaction makes to them. The writer thread commits
+//! and responds.
 //!
 //! # Layout
 //!
-//! - `log`: revision to record. Every revision above the collected one and the first is there.
-//! - `current`: key to head, the last record's revision. A deleted key stays, as a tombstone, until
-//!   it is collected, so that a list at an old revision finds the key and walks back from its head.
-//! - `expiry`: (deadline, revision) of each value that has one, so that the next is the first.
-//! - `meta`: the format, the last revision, the compacted one, the collected one and the ceiling.
+//! - `log`: revision to record. It has every revision above the collected one, except the first.
+//! - `current`: key to head (the revision of the last record). A deleted key remains, as a
+//!   tombstone, until it is collected, so that a list at an old revision finds the key and follows
+//!   its chain.
+//! - `expiry`: (deadline, revision) of each value with a deadline, ordered by deadline.
+//! - `meta`: the format and the last, compacted, collected and ceiling revisions.
 //!
 //! # Invariants
 //!
 //! 1. collected <= compacted <= revision.
-//! 2. A record with a revision of at most the collected one is the value that its key had at that
-//!    revision and still had at the collected one; everything else down there is gone.
-//! 3. No revision above the larger of the revision and the ceiling on disk was ever told to anybody.
-//!    A store that does not wait for its disk raises the ceiling in time, and lowers it to the revision
-//!    as the last thing it does: one that opens below its ceiling has lost revisions that somebody may
-//!    have seen, and must not give them to other changes.
+//! 2. A record at or below the collected revision is a value that its key had at its own revision
+//!   and still had at the collected one; all other records below are deleted.
+//! 3. No client has seen a revision above the larger of the last revision and the ceiling on disk.
+//!   A store without durability raises the ceiling in advance and lowers it to the last revision at
+//!   shutdown: a store that opens below its ceiling has lost revisions that clients may have seen,
+//!   and must not reuse them.
 
 use std::ops::Bound::{Excluded, Included};
 
@@ -35,36 +36,37 @@ pub(super) const CURRENT: TableDefinition<'static, &str, &[u8]> = TableDefinitio
 pub(super) const EXPIRY: TableDefinition<'static, (u64, u64), ()> = TableDefinition::new("expiry");
 pub(super) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 
-/// Name of the layout's number in `meta`.
+/// The name of the layout version in `meta`.
 pub(super) const FORMAT: &str = "format";
-/// Name of the last revision in `meta`.
+/// The name of the last revision in `meta`.
 pub(super) const REVISION: &str = "revision";
-/// Name of the compacted revision in `meta`.
+/// The name of the compacted revision in `meta`.
 pub(super) const COMPACTED: &str = "compacted";
-/// Name of the ceiling in `meta`; missing in a store that never had one.
+/// The name of the ceiling in `meta`; absent in a store that never had one.
 pub(super) const CEILING: &str = "ceiling";
-/// Name of the revision up to which what compaction forgot is deleted, in `meta`.
+/// The name of the collected revision in `meta`: compacted records up to it are deleted.
 pub(super) const COLLECTED: &str = "collected";
 
-/// The layout above.
+/// The version of the layout above.
 pub(super) const FORMAT_VERSION: u64 = 1;
-/// Of a new store, as etcd's: a list of an empty store has a version, and it is not "any". No
-/// record is at it.
+/// The revision of a new store, as in etcd: a list of an empty store has a nonzero version. No
+/// record has it.
 pub(super) const FIRST_REVISION: u64 = 1;
 
-/// How far above the revision the ceiling is raised: what a store without durability makes in the minute
-/// between two flushes at the most. A crash costs as many numbers, of which there are enough.
+/// The distance by which the ceiling is raised: more revisions than a store without durability
+/// makes between two flushes. A crash skips as many revisions.
 const CEILING_AHEAD: u64 = 1 << 22;
-/// How near to the ceiling a transaction may begin without raising it: it makes no more revisions.
+/// A transaction that begins closer to the ceiling raises it; it makes at most this many revisions.
 const TRANSACTION_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;
 const _: () = assert!(TRANSACTION_REVISIONS_MAX < CEILING_AHEAD / 2);
 
-/// How many records a transaction collects at most: a few milliseconds, for which writers wait.
+/// Maximum number of records that a transaction collects: a few milliseconds, during which writers
+/// wait.
 const COLLECT_RECORDS_MAX: usize = 512;
-/// How many keys a transaction expires at most, for the same reason.
+/// Maximum number of keys that a transaction expires, for the same reason.
 const EXPIRE_KEYS_MAX: usize = 256;
 
-/// The tables in a write transaction, and what it has done so far.
+/// The tables in a write transaction, and its changes so far.
 pub(super) struct Tables<'txn> {
     log: Table<'txn, u64, &'static [u8]>,
     current: Table<'txn, &'static str, &'static [u8]>,
@@ -72,25 +74,25 @@ pub(super) struct Tables<'txn> {
     meta: Table<'txn, &'static str, &'static [u8]>,
     numbers: Numbers,
     at_start: Numbers,
-    /// The changes made, in order of revision.
+    /// The changes, ordered by revision.
     pub(super) events: Vec<StorageEvent>,
 }
 
-/// The numbers of `meta` that change.
+/// The numbers in `meta` that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// The last revision made.
+    /// The last revision.
     pub(super) revision: u64,
     /// The compacted revision.
     pub(super) compacted: u64,
-    /// How far the compacted history is deleted.
+    /// The collected revision.
     pub(super) collected: u64,
-    /// Nobody was told a revision above it, unless it is below the revision.
+    /// No client has seen a higher revision, unless the last revision is higher.
     pub(super) ceiling: u64,
 }
 
 impl Numbers {
-    /// Of a store that has just been made.
+    /// The numbers of a new store.
     pub(super) const NEW: Self = Self {
         revision: FIRST_REVISION,
         compacted: 0,
@@ -99,12 +101,12 @@ impl Numbers {
     };
 }
 
-/// Whether a transaction after `revision` could come above the ceiling.
+/// Returns true if a transaction after `revision` could exceed the ceiling.
 pub(super) fn is_near_ceiling(revision: u64, ceiling: u64) -> bool {
     revision + TRANSACTION_REVISIONS_MAX > ceiling
 }
 
-/// Makes the tables of a new store.
+/// Creates the tables of a new store.
 pub(super) fn create(txn: &WriteTransaction) -> Result<(), Fault> {
     txn.open_table(LOG)?;
     txn.open_table(CURRENT)?;
@@ -123,7 +125,7 @@ pub(super) fn create(txn: &WriteTransaction) -> Result<(), Fault> {
 }
 
 impl<'txn> Tables<'txn> {
-    /// Opens the tables of a store that has them.
+    /// Opens the tables of an existing store.
     pub(super) fn open(txn: &'txn WriteTransaction) -> Result<Self, Fault> {
         let meta = txn.open_table(META)?;
         let number = |name: &str| -> Result<u64, Fault> {
@@ -151,8 +153,8 @@ impl<'txn> Tables<'txn> {
         })
     }
 
-    /// Writes the numbers that changed; the last call before the commit. Returns them, and whether
-    /// there is anything to commit.
+    /// Writes the changed numbers; the last call before the commit. Returns the numbers, the
+    /// events, and true if there is anything to commit.
     pub(super) fn finish(mut self) -> Result<(Numbers, Vec<StorageEvent>, bool), Fault> {
         let (now, start) = (self.numbers, self.at_start);
         let changes = [
@@ -169,7 +171,7 @@ impl<'txn> Tables<'txn> {
         Ok((now, self.events, now != start))
     }
 
-    /// Writes a value if the key is as expected. `expires_ms` is its deadline, 0 for none.
+    /// Writes a value if the key meets the expectation. `expires_ms` is its deadline, 0 for none.
     pub(super) fn put(&mut self, put: Put, expires_ms: u64) -> Result<Outcome, Fault> {
         let head = self.head(&put.key)?;
         let live = head.filter(|head| head.live);
@@ -184,7 +186,7 @@ impl<'txn> Tables<'txn> {
             .map(Outcome::Done)
     }
 
-    /// Deletes `key` if it was last written at `expect`.
+    /// Deletes `key` if its last write was at `expect`.
     pub(super) fn delete(
         &mut self,
         key: StorageKey,
@@ -199,17 +201,17 @@ impl<'txn> Tables<'txn> {
         }
     }
 
-    /// Forgets history before `at`. What is forgotten is deleted by [`Self::collect`], later.
+    /// Compacts history before `at`. [`Self::collect`] deletes the records later.
     pub(super) fn compact(&mut self, at: ResourceVersion) -> Result<(), Fault> {
         let (requested, numbers) = (at, &mut self.numbers);
         if at.get() > numbers.revision {
-            return Err(Fault::Told(StorageError::Future {
+            return Err(Fault::Storage(StorageError::Future {
                 requested,
                 current: ResourceVersion::new(numbers.revision),
             }));
         }
         if at.get() < numbers.compacted {
-            return Err(Fault::Told(StorageError::Compacted {
+            return Err(Fault::Storage(StorageError::Compacted {
                 requested,
                 compacted: ResourceVersion::new(numbers.compacted),
             }));
@@ -218,8 +220,8 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
-    /// Deletes some of what compaction forgot: each record of a compacted revision makes the one
-    /// before it unreachable, and a tombstone is itself no part of the state.
+    /// Deletes some compacted records: each record at a compacted revision makes its predecessor
+    /// unreachable, and a tombstone is not part of the state.
     pub(super) fn collect(&mut self) -> Result<(), Fault> {
         let Numbers {
             collected,
@@ -265,20 +267,20 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
-    /// Makes room for revisions that need not be on disk when they are told.
+    /// Raises the ceiling, so that clients may see revisions that are not on disk yet.
     pub(super) fn raise_ceiling(&mut self) {
         self.numbers.ceiling = self.numbers.revision + CEILING_AHEAD;
     }
 
-    /// Takes that back: all that was told is on disk.
+    /// Lowers the ceiling: all revisions that clients have seen are on disk.
     pub(super) fn lower_ceiling(&mut self) {
         self.numbers.ceiling = self.numbers.revision;
     }
 
-    /// Goes on above the ceiling, if that is ahead: revisions up to it may have been told, and are
-    /// lost. The state is that of the last revision there is; history has a hole, so none is kept.
-    /// Returns the revision before, if there was a leap.
-    pub(super) fn leap(&mut self) -> Result<Option<u64>, Fault> {
+    /// Continues above the ceiling if it is higher than the last revision: clients may have seen
+    /// revisions up to it, which are lost. The state is that of the last revision; history has a
+    /// hole, so none is retained. Returns the previous revision if the revision was changed.
+    pub(super) fn skip_lost_revisions(&mut self) -> Result<Option<u64>, Fault> {
         let found = self.numbers.revision;
         if self.numbers.ceiling <= found {
             return Ok(None);
@@ -291,7 +293,7 @@ impl<'txn> Tables<'txn> {
         Ok(Some(found))
     }
 
-    /// Deletes keys whose deadline is `now_ms` or before, some at a time, and returns how many.
+    /// Deletes keys with a deadline of at most `now_ms`, up to a limit, and returns their number.
     pub(super) fn expire(&mut self, now_ms: u64) -> Result<usize, Fault> {
         let mut due = Vec::new();
         for entry in self
@@ -317,7 +319,7 @@ impl<'txn> Tables<'txn> {
         Ok(due.len())
     }
 
-    /// The first deadline; `u64::MAX` when there is none.
+    /// Returns the first deadline; `u64::MAX` if there is none.
     pub(super) fn next_deadline_ms(&self) -> Result<u64, Fault> {
         let first = self.expiry.first()?;
         Ok(first.map_or(u64::MAX, |(at, _)| at.value().0))
@@ -357,8 +359,8 @@ impl<'txn> Tables<'txn> {
         })))
     }
 
-    /// Makes the next revision. Everything that can turn out damaged is read before anything is
-    /// written, so that a failed operation leaves nothing behind for the others of its transaction.
+    /// Writes the next revision. It reads everything that may be damaged before it writes, so that
+    /// a failed operation does not affect others in its transaction.
     fn write(
         &mut self,
         key: StorageKey,

@@ -1,5 +1,5 @@
-//! Tests that look inside: what compaction leaves in the tables, and a disk that fails. What can
-//! be seen from outside is in the integration tests.
+//! Tests of internals: the tables after compaction, and disk failures. The integration tests cover
+//! the behaviour that clients see.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -32,7 +32,7 @@ async fn done(store: &Embedded, at: &str, expect: Expect) -> ResourceVersion {
     }
 }
 
-/// Records in the log, and keys in the index, once nothing is left to collect.
+/// Returns the numbers of records in the log and keys in the index after collection.
 async fn sizes(store: &Embedded) -> (u64, u64) {
     let start = Instant::now();
     loop {
@@ -44,18 +44,21 @@ async fn sizes(store: &Embedded) -> (u64, u64) {
         if let Some(sizes) = sizes.unwrap() {
             return sizes;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "it never ends");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "collection does not end"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn compaction_leaves_only_what_can_be_read() {
+async fn compaction_leaves_only_readable_records() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     for number in 0..5 {
         let at = format!("/pods/ns/{number}");
         let mut revision = done(&store, &at, Expect::Absent).await;
-        // More than one transaction collects.
+        // More records than one transaction collects.
         for _ in 0..300 {
             revision = done(&store, &at, Expect::At(revision)).await;
         }
@@ -66,22 +69,22 @@ async fn compaction_leaves_only_what_can_be_read() {
     let end = store.current_revision().await.unwrap();
     assert_eq!(sizes(&store).await, (end.get() - 1, 5), "all of history");
     store.compact(end).await.unwrap();
-    assert_eq!(sizes(&store).await, (2, 2), "the two that live");
+    assert_eq!(sizes(&store).await, (2, 2), "the two that exist");
     let last = done(&store, "/pods/ns/0", Expect::Absent).await;
     store.delete(&key("/pods/ns/0"), last).await.unwrap();
     store.compact(last).await.unwrap();
     assert_eq!(
         sizes(&store).await,
         (4, 3),
-        "it lived at the compacted revision"
+        "it existed at the compacted revision"
     );
     store.compact(last.next()).await.unwrap();
     assert_eq!(sizes(&store).await, (2, 2));
 }
 
-/// A cache of few objects once read all that the others had written, each after a restart.
+/// A cache of few objects scanned the whole log after each restart.
 #[tokio::test]
-async fn the_history_of_few_keys_is_found_from_the_keys() {
+async fn history_of_few_keys_is_read_by_key() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     let seed = crate::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -103,7 +106,7 @@ async fn the_history_of_few_keys_is_found_from_the_keys() {
         if random.u8(..) == 0 {
             let at = store.current_revision().await.unwrap().get();
             let at = at - random.u64(..at.min(100));
-            // One that was compacted further already is refused.
+            // A compacted revision returns an error.
             store.compact(ResourceVersion::new(at)).await.ok();
         }
     }
@@ -117,7 +120,7 @@ async fn the_history_of_few_keys_is_found_from_the_keys() {
             let found = snapshot.revisions_of_few(&prefix, from, read)?;
             assert_eq!(found, Some(walked), "{prefix} {from} {to}");
         }
-        // The whole answer is the same, too, in whichever way it is found.
+        // The result is the same with both methods.
         let prefix = key("/b/");
         let all = snapshot.history(&prefix, first, snapshot.revision)?;
         let (walked, read) = snapshot.history_of(|key| prefix.covers(key), first, all.1)?;
@@ -128,7 +131,7 @@ async fn the_history_of_few_keys_is_found_from_the_keys() {
 }
 
 #[tokio::test]
-async fn impossible_compactions_are_refused() {
+async fn invalid_compactions_are_rejected() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     let first = done(&store, "/pods/ns/a", Expect::Absent).await;
     let last = done(&store, "/pods/ns/b", Expect::Absent).await;
@@ -147,16 +150,16 @@ async fn impossible_compactions_are_refused() {
 }
 
 #[tokio::test]
-async fn the_longest_ttl_is_for_ever() {
+async fn maximum_ttl_never_expires() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     assert_eq!(store.clock.after_ms(Duration::MAX), u64::MAX - 1);
     assert!(store.clock.after_ms(Duration::from_secs(1)) > store.clock.now_ms());
 }
 
-/// Between a commit and its publication readers already see it. Progress asked for then is not
-/// answered with less than they may have seen.
+/// Readers see a commit before it is published. A progress response must not have a lower revision
+/// than a reader has seen.
 #[tokio::test]
-async fn progress_waits_for_what_is_committed_but_not_published() {
+async fn progress_includes_committed_unpublished_revisions() {
     let data = Arc::new(Data::on(Sparse::default()).unwrap());
     let hub = Arc::new(Hub::new(1));
     let cursor = Cursor::new(hub.clone(), &data, Tasks::new(), key("/idle/"), 1);
@@ -182,9 +185,9 @@ async fn progress_waits_for_what_is_committed_but_not_published() {
     assert!(batch.events.is_empty());
 }
 
-/// A reader that came between the two was shown a revision; nobody who asks after it is told less.
+/// The newest revision is at least one that a reader has seen before its publication.
 #[tokio::test]
-async fn the_newest_revision_includes_what_a_reader_was_shown() {
+async fn newest_revision_includes_what_readers_have_seen() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     let newest = || store.known_revision().unwrap().unwrap().get();
     let acknowledged = done(&store, "/pods/ns/a", Expect::Absent).await.get();
@@ -200,13 +203,13 @@ async fn the_newest_revision_includes_what_a_reader_was_shown() {
     tables.put(put, 0).unwrap();
     tables.finish().unwrap();
     txn.commit().unwrap();
-    assert_eq!(newest(), acknowledged, "nobody can know of it");
+    assert_eq!(newest(), acknowledged, "no reader has seen it");
     let (shown, at) = store.get(&key("/pods/ns/b")).await.unwrap();
     assert!(shown.is_some());
     assert_eq!((newest(), at.get()), (acknowledged + 1, acknowledged + 1));
 }
 
-/// A disk whose writes fail on command.
+/// A disk whose writes fail on request.
 #[derive(Debug, Clone)]
 struct FailingDisk {
     disk: Arc<Sparse>,
@@ -288,7 +291,7 @@ async fn a_failing_disk_acknowledges_nothing() {
     assert!(watch.batches.next().await.is_none());
 }
 
-/// A store on a disk that fails when it is told to.
+/// Returns a store on a disk that fails on request.
 fn on_a_failing_disk(durability: Durability) -> (Arc<Embedded>, Arc<AtomicBool>) {
     let failing = Arc::new(AtomicBool::new(false));
     let disk = FailingDisk {
@@ -300,7 +303,7 @@ fn on_a_failing_disk(durability: Durability) -> (Arc<Embedded>, Arc<AtomicBool>)
         let opened = redb::Builder::new().create_with_backend(again.clone());
         opened.map_err(|error| OpenError::io(Path::new("disk"), io::Error::other(error)))
     };
-    let data = Data::on(disk).unwrap().opened_again_by(Box::new(opener));
+    let data = Data::on(disk).unwrap().with_opener(Box::new(opener));
     let config = EmbeddedConfig {
         durability,
         compaction_interval: Duration::ZERO,
@@ -315,10 +318,10 @@ fn maintain(store: &Arc<Embedded>) {
     tasks.spawn("maintain", async move { maintained.maintain(stop).await });
 }
 
-/// A few large objects with many versions were once read again for each part of their history: for
-/// minutes, until all who came back after a restart were refused.
+/// A few large objects with many versions were read again for each part of their history: for
+/// minutes, until resuming clients got errors.
 #[tokio::test]
-async fn the_history_of_few_large_objects_is_walked() {
+async fn history_of_few_large_objects_is_scanned() {
     let store = Embedded::in_memory(Duration::ZERO).unwrap();
     let mut expect = Expect::Absent;
     for _ in 0..8 {
@@ -329,7 +332,7 @@ async fn the_history_of_few_large_objects_is_walked() {
             ttl: None,
         };
         let Outcome::Done(revision) = store.put(put).await.unwrap() else {
-            panic!("nobody else writes")
+            panic!("there is no other writer")
         };
         expect = Expect::At(revision);
     }
@@ -341,7 +344,8 @@ async fn the_history_of_few_large_objects_is_walked() {
     assert_eq!(found.unwrap(), (false, Some(2)));
 }
 
-/// Lets the paused time go on until `done`, and the writer's thread, which knows nothing of it, work.
+/// Advances the paused time until `done`, and lets the writer thread, which runs in real time,
+/// work.
 async fn until(done: impl AsyncFn() -> bool) {
     for _ in 0..5000 {
         if done().await {
@@ -350,13 +354,13 @@ async fn until(done: impl AsyncFn() -> bool) {
         tokio::time::sleep(maintain::REOPEN_PAUSE).await;
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("it never happens");
+    panic!("the condition is never met");
 }
 
-/// A full disk passes: the store goes on by itself, without what it did not acknowledge or with it,
-/// and then its watches hear of it.
+/// After a full disk the store recovers by itself, with or without the unacknowledged write, and
+/// its watches report the outcome.
 #[tokio::test(start_paused = true)]
-async fn a_store_goes_on_once_its_disk_works_again() {
+async fn store_recovers_once_its_disk_works() {
     let (store, failing) = on_a_failing_disk(Durability::Fsync);
     maintain(&store);
     let first = done(&store, "/pods/ns/a", Expect::Absent).await;
@@ -365,10 +369,10 @@ async fn a_store_goes_on_once_its_disk_works_again() {
     failing.store(true, Ordering::SeqCst);
     put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
-    // It is tried in vain.
+    // Attempts to open it fail.
     tokio::time::sleep(3 * maintain::REOPEN_PAUSE).await;
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
-    // Who asks whether it is well hears that it is not.
+    // The health check fails.
     store.current_revision().await.unwrap_err();
     failing.store(false, Ordering::SeqCst);
     until(async || store.get(&key("/pods/ns/a")).await.is_ok()).await;
@@ -376,42 +380,42 @@ async fn a_store_goes_on_once_its_disk_works_again() {
     assert_eq!(a.unwrap().mod_revision, first);
     let (b, _) = store.get(&key("/pods/ns/b")).await.unwrap();
     let c = done(&store, "/pods/ns/c", Expect::Absent).await;
-    let mut heard = Vec::new();
-    while heard.last() != Some(&c) {
+    let mut events = Vec::new();
+    while events.last() != Some(&c) {
         let batch = watch.batches.next().await.unwrap().unwrap();
-        heard.extend(batch.events.into_iter().map(|event| event.revision));
+        events.extend(batch.events.into_iter().map(|event| event.revision));
     }
     let expect: Vec<_> = b.map(|b| b.mod_revision).into_iter().chain([c]).collect();
-    assert_eq!(heard, expect, "each change, once, in order");
+    assert_eq!(events, expect, "each change, once, in order");
 }
 
-/// With an interval durability the flush of each second once kept the store from ever being opened
-/// again. What was acknowledged and not flushed is lost, as it may be; its revisions are not.
+/// With interval durability, the flush each second prevented the store from being opened again.
+/// Unflushed writes may be lost; their revisions are not reused.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_need_not_be_durable_goes_on_too() {
+async fn store_with_interval_durability_recovers() {
     let (store, failing) = on_a_failing_disk(Durability::Interval(Duration::from_secs(1)));
-    let kept = done(&store, "/pods/ns/kept", Expect::Absent).await;
-    store.ask(Op::Flush).await.unwrap();
-    let mut watch = store.watch(&key("/pods/"), kept).await.unwrap();
+    let flushed = done(&store, "/pods/ns/flushed", Expect::Absent).await;
+    store.execute(Op::Flush).await.unwrap();
+    let mut watch = store.watch(&key("/pods/"), flushed).await.unwrap();
     let lost = done(&store, "/pods/ns/lost", Expect::Absent).await;
     failing.store(true, Ordering::SeqCst);
-    store.ask(Op::Flush).await.unwrap_err();
+    store.execute(Op::Flush).await.unwrap_err();
     failing.store(false, Ordering::SeqCst);
     maintain(&store);
     until(async || store.status.failed().is_none()).await;
 
-    let (found, at) = store.get(&key("/pods/ns/kept")).await.unwrap();
-    assert_eq!(found.unwrap().mod_revision, kept);
+    let (found, at) = store.get(&key("/pods/ns/flushed")).await.unwrap();
+    assert_eq!(found.unwrap().mod_revision, flushed);
     assert!(at > lost, "{at} after {lost}");
     assert_eq!(store.get(&key("/pods/ns/lost")).await.unwrap().0, None);
-    let mut told = Vec::new();
+    let mut revisions = Vec::new();
     let end = loop {
         match watch.batches.next().await.unwrap() {
-            Ok(batch) => told.extend(batch.events.into_iter().map(|event| event.revision)),
+            Ok(batch) => revisions.extend(batch.events.into_iter().map(|event| event.revision)),
             Err(error) => break error,
         }
     };
-    assert!(told.is_empty() || told == [lost], "{told:?}");
+    assert!(revisions.is_empty() || revisions == [lost], "{revisions:?}");
     assert!(matches!(end, StorageError::Unavailable(_)), "{end}");
     let resumed = store.watch(&key("/pods/"), lost).await;
     assert!(

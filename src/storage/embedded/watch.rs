@@ -1,5 +1,5 @@
-//! A watch: a cursor that follows the log, from the tables while it is behind and from the hub's
-//! tail once it has caught up. It holds no queue; what its reader does not take stays in the log.
+//! A watch: a cursor on the log that reads the tables while it lags and the hub's tail once it has
+//! caught up. It has no queue; unread events stay in the log.
 
 use std::sync::{Arc, Weak};
 
@@ -15,21 +15,21 @@ use crate::tasks::Tasks;
 /// A cursor on the log.
 pub(super) struct Cursor {
     hub: Arc<Hub>,
-    /// Weak, so that a forgotten watch does not keep the data file open, and locked.
+    /// Weak, so that a leaked watch does not keep the data file open and locked.
     data: Weak<Data>,
     tasks: Tasks,
     slot: SlotId,
     prefix: StorageKey,
-    /// Everything up to here was delivered.
+    /// All events up to this revision were delivered.
     position: u64,
     wake: Arc<Notify>,
     progress: ProgressRequester,
-    /// Somebody asked for progress when the store was here.
-    asked: Option<u64>,
+    /// The store's revision at the last progress request, until it is answered.
+    requested_at: Option<u64>,
 }
 
 impl Cursor {
-    /// A cursor on `prefix` after revision `after`, which must not be compacted yet.
+    /// Returns a cursor on `prefix` after revision `after`, which must not be compacted.
     pub(super) fn new(
         hub: Arc<Hub>,
         data: &Arc<Data>,
@@ -47,17 +47,17 @@ impl Cursor {
             position: after,
             wake,
             progress: ProgressRequester::default(),
-            asked: None,
+            requested_at: None,
         }
     }
 
-    /// The stream of its batches.
+    /// Converts the cursor into a stream of batches.
     pub(super) fn into_watch(self) -> StorageWatch {
         let progress = self.progress.clone();
         let batches = stream::unfold(Some(self), |cursor| async {
             let mut cursor = cursor?;
             let batch = cursor.next().await;
-            // After an error the watch ends.
+            // The watch ends after an error.
             let rest = batch.is_ok().then_some(cursor);
             Some((batch, rest))
         });
@@ -67,7 +67,7 @@ impl Cursor {
         }
     }
 
-    /// The next batch. Cancel safe only in that the cursor is dropped with it.
+    /// Returns the next batch. Not cancel safe: the caller must drop the cursor with the future.
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
             let events = match self.hub.step(self.slot, &self.prefix, self.position) {
@@ -91,46 +91,48 @@ impl Cursor {
                 }
             };
             if !events.is_empty() {
-                // A batch that reaches the revision asked for is the answer, too.
-                self.asked = self.asked.filter(|asked| *asked > self.position);
+                // A batch that reaches the requested revision also answers the progress request.
+                self.requested_at = self
+                    .requested_at
+                    .filter(|requested_at| *requested_at > self.position);
                 let revision = ResourceVersion::new(self.position);
                 return Ok(StorageBatch { events, revision });
             }
         }
     }
 
-    /// Waits for a reason to look again, or answers who asked for progress. `at` is the published
-    /// revision, up to which all was delivered.
+    /// Waits for events or for a progress request to answer. `at` is the published revision;
+    /// everything up to it was delivered.
     async fn idle(&mut self, at: u64) -> Result<Option<StorageBatch>, StorageError> {
-        if let Some(asked) = self.asked {
-            // Never less than where the watch began, which can be ahead of what is published.
-            let wanted = asked.max(self.position);
-            if at >= wanted {
-                self.asked = None;
+        if let Some(requested_at) = self.requested_at {
+            // At least the start of the watch, which may be ahead of the published revision.
+            let target = requested_at.max(self.position);
+            if at >= target {
+                self.requested_at = None;
                 let revision = ResourceVersion::new(at);
                 let events = Vec::new();
                 return Ok(Some(StorageBatch { events, revision }));
             }
-            if self.hub.published_or_wake(wanted, &self.wake) {
+            if self.hub.published_or_wake(target, &self.wake) {
                 return Ok(None);
             }
         }
-        // Changes before progress, which they may make superfluous.
+        // Events first, since they may answer a progress request.
         tokio::select! {
             biased;
             () = self.wake.notified() => {}
             () = self.progress.requested() => {
-                // What the asker knows of was committed, but is perhaps not published yet: only
-                // the tables know of it for certain.
+                // The caller may have seen a revision that is committed but not yet published, so
+                // the revision comes from the tables.
                 let data = self.data.upgrade().ok_or_else(closed)?;
                 let revision = data.read(|snapshot| Ok(snapshot.revision))?;
-                self.asked = Some(self.asked.unwrap_or_default().max(revision));
+                self.requested_at = Some(self.requested_at.unwrap_or_default().max(revision));
             }
         }
         Ok(None)
     }
 
-    /// Reads a part of history on a thread that may block.
+    /// Reads a part of history on a blocking thread.
     async fn read_log(
         &self,
         from: u64,
@@ -153,5 +155,5 @@ impl Drop for Cursor {
 }
 
 fn closed() -> StorageError {
-    StorageError::Unavailable("the store has closed, or begun anew after a failure".to_owned())
+    StorageError::Unavailable("the store is closed, or was restarted after a failure".to_owned())
 }

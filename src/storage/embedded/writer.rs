@@ -1,6 +1,6 @@
-//! The writer: one thread that makes every change, many in one transaction (group commit). While
-//! a commit waits for the disk the next operations gather in the queue, and share the next one.
-//! Answers go out after the commit, so that what was acknowledged is as durable as configured.
+//! The writer: one thread that makes all changes, many per transaction (group commit). While a
+//! commit waits for the disk, further operations queue up for the next one. Responses are sent
+//! after the commit, so acknowledged writes are as durable as configured.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,43 +13,44 @@ use tokio::time::Instant;
 
 use super::Durability;
 use super::data::Data;
-use super::error::{Fault, guarded};
+use super::error::{Fault, catch_damage};
 use super::hub::Hub;
 use super::maintain::REOPEN_PAUSE;
+use super::revision_file::RevisionFile;
 use super::tables::{self, Numbers, Tables};
-use super::witness::Witness;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{Outcome, Put, StorageError, StorageEvent};
 
-/// Operations in one transaction at most: enough that the cost of the sync is shared by all who
-/// can wait at once, few enough that the first of them does not wait for long.
+/// Maximum number of operations per transaction: many share the cost of a sync, and the first does
+/// not wait long.
 pub(super) const BATCH_OPS_MAX: usize = 256;
 
-/// Bytes of values after which a transaction takes no further operation.
+/// Bytes of values after which a transaction accepts no further operation.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// How long a transaction waits for as many operations as the last one had: less than a sync costs
-/// on a fast disk, more than tasks take to be woken and write again.
+/// How long a transaction waits for as many operations as the previous one had: less than a sync on
+/// a fast disk, more than clients need to write again.
 const GATHER_MAX: Duration = Duration::from_micros(150);
 
-/// Where an answer goes.
+/// Where to send a response.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
 
-/// What can be asked of the writer.
+/// An operation of the writer.
 pub(super) enum Op {
     /// A conditional put, with its deadline in milliseconds since the epoch (0: none).
     Put(Put, u64, Reply<Outcome>),
     /// A conditional delete.
     Delete(StorageKey, ResourceVersion, Reply<Outcome>),
-    /// Forget history before this revision.
+    /// Compacts history before this revision.
     Compact(ResourceVersion, Reply<()>),
-    /// Delete the keys whose deadline is this or before; the answer is how many.
+    /// Deletes the keys with at most this deadline; returns their number.
     Expire(u64, Reply<usize>),
-    /// Bring everything to disk.
+    /// Syncs all commits to disk.
     Flush(Reply<()>),
-    /// The same, as the last thing for now: a store that is opened from here has lost nothing.
-    Rest(Reply<()>),
-    /// Open the file again, if the system has failed.
+    /// Syncs all commits as the last operation before shutdown or a pause: a store opened from this
+    /// state has lost nothing.
+    FlushAndLowerCeiling(Reply<()>),
+    /// Opens the file again if the system has failed.
     Reopen(Reply<()>),
 }
 
@@ -62,15 +63,15 @@ impl Op {
     }
 }
 
-/// An operation whose answer waits for the commit.
-enum Settled {
+/// An operation whose response waits for the commit.
+enum Pending {
     Write(Reply<Outcome>, Outcome),
     Expired(Reply<usize>, usize),
     Done(Reply<()>),
 }
 
-impl Settled {
-    /// Answers. That the asker has gone is no error: a write it no longer waits for is still made.
+impl Pending {
+    /// Sends the response. The receiver may have been dropped.
     fn answer(self, committed: &Result<(), StorageError>) {
         let failed = committed.clone().err();
         match self {
@@ -81,49 +82,49 @@ impl Settled {
     }
 }
 
-/// What the writer shows to the async side.
+/// The writer's status, for the other tasks.
 #[derive(Debug, Default)]
 pub(super) struct WriterStatus {
     /// The first deadline, in milliseconds since the epoch; `u64::MAX` for none.
     pub(super) next_deadline_ms: AtomicU64,
-    /// Told when the first deadline has become earlier.
+    /// Notified when the first deadline has become earlier.
     pub(super) deadline_changed: Notify,
-    /// Why the writer takes no writes now.
+    /// The reason why the writer rejects writes, if it does.
     pub(super) failed: Mutex<Option<StorageError>>,
-    /// Told when the writer has failed.
+    /// Notified when the writer has failed.
     pub(super) has_failed: Notify,
 }
 
 impl WriterStatus {
-    /// Why the writer takes no writes now.
+    /// Returns the reason why the writer rejects writes, if it does.
     pub(super) fn failed(&self) -> Option<StorageError> {
         self.failed.lock().clone()
     }
 }
 
 /// The writer thread's state.
-pub(super) struct Writer {
+pub(super) struct WriterThread {
     pub(super) data: Arc<Data>,
     pub(super) hub: Arc<Hub>,
     pub(super) status: Arc<WriterStatus>,
-    pub(super) witness: Option<Witness>,
+    pub(super) revision_file: Option<RevisionFile>,
     pub(super) durability: Durability,
-    /// Whether commits wait for a flush.
+    /// True if commits wait for a flush.
     pub(super) unflushed: bool,
-    /// Whether compacted history waits to be deleted.
+    /// True if compacted records wait to be deleted.
     pub(super) collecting: bool,
-    /// How many operations the last transaction had.
+    /// The number of operations in the last transaction.
     pub(super) last_ops: usize,
-    /// As it is on disk. See `tables`.
+    /// The ceiling on disk. See `tables`.
     pub(super) ceiling: u64,
 }
 
-/// Makes a file that was just opened ready for being written with this durability. Returns its numbers.
+/// Prepares an opened file for writes with this durability and returns its numbers.
 pub(super) fn prepare(data: &Data, durability: Durability) -> Result<Numbers, Fault> {
-    guarded(|| {
+    catch_damage(|| {
         let txn = data.begin_write(true)?;
         let mut tables = Tables::open(&txn)?;
-        let lost_after = tables.leap()?;
+        let lost_after = tables.skip_lost_revisions()?;
         if durability != Durability::Fsync {
             tables.raise_ceiling();
         }
@@ -147,18 +148,18 @@ pub(super) fn prepare(data: &Data, durability: Durability) -> Result<Numbers, Fa
     })
 }
 
-impl Writer {
-    /// Works until the other side of the queue is dropped, then flushes.
+impl WriterThread {
+    /// Runs until the sender is dropped, then flushes.
     ///
-    /// The queue: `Embedded`'s methods send, this thread receives, capacity [`BATCH_OPS_MAX`] (one
-    /// transaction's worth gathers while another commits); when it is full, senders wait.
+    /// The queue: the sender is `Embedded`, the receiver this thread, the capacity
+    /// [`BATCH_OPS_MAX`] (one transaction); senders wait while it is full.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Op>) {
         loop {
             let first = if self.collecting {
                 match queue.try_recv() {
                     Ok(op) => Some(op),
                     Err(mpsc::error::TryRecvError::Empty) => None,
-                    // What is left to delete is deleted after the next open.
+                    // Remaining compacted records are deleted after the next open.
                     Err(mpsc::error::TryRecvError::Disconnected) => break,
                 }
             } else {
@@ -178,15 +179,17 @@ impl Writer {
             self.last_ops = ops.len();
             self.batch(ops);
         }
-        // What failed has nothing to bring to disk but what is lost already.
+        // After a failure the remaining writes are lost already.
         if self.durability != Durability::Fsync && self.status.failed().is_none() {
-            self.batch(VecDeque::from([Op::Rest(oneshot::channel().0)]));
+            self.batch(VecDeque::from([Op::FlushAndLowerCeiling(
+                oneshot::channel().0,
+            )]));
         }
     }
 
-    /// Gives those who were answered together a moment to come again together. Without it the first
-    /// of them gets a commit of its own and all others wait for two. Whoever writes alone, as the
-    /// last transaction showed, is not kept waiting.
+    /// Waits briefly for clients whose writes were acknowledged together to write again. Otherwise
+    /// the first of them gets its own commit, and all others wait for two. A single client, as in
+    /// the previous transaction, does not wait.
     fn gather(&self, queue: &mpsc::Receiver<Op>) {
         let start = Instant::now();
         while queue.len() + 1 < self.last_ops && start.elapsed() < GATHER_MAX {
@@ -194,37 +197,36 @@ impl Writer {
         }
     }
 
-    /// Makes `ops` in one transaction, publishes and answers.
+    /// Executes `ops` in one transaction, publishes the events and responds.
     fn batch(&mut self, mut ops: VecDeque<Op>) {
         if ops.iter().any(|op| matches!(op, Op::Reopen(_))) {
             self.recover();
         }
-        let mut settled = Vec::with_capacity(ops.len());
+        let mut pending = Vec::with_capacity(ops.len());
         let made = match self.status.failed() {
             Some(error) => Err(error),
-            None => {
-                guarded(|| self.transact(&mut ops, &mut settled)).map_err(|fault| self.fail(fault))
-            }
+            None => catch_damage(|| self.transact(&mut ops, &mut pending))
+                .map_err(|fault| self.fail(fault)),
         };
         let committed = made.map(|events| self.hub.publish(events));
-        // What was tried may be on disk all the same; what was not tried is not.
+        // Executed operations may be on disk nevertheless; the others are not.
         let unsure = committed.clone().map_err(|error| match error {
             StorageError::Failed(detail) => StorageError::Unavailable(detail),
             error => error,
         });
-        for op in settled {
+        for op in pending {
             op.answer(&unsure);
         }
         if let Err(error) = committed {
             self.collecting = false;
             for op in ops {
-                refuse(op, error.clone());
+                reject(op, error.clone());
             }
         }
     }
 
-    /// A transaction that failed leaves the file as it was at best: only a new open can tell what
-    /// is in it, so nothing more is written until there was one. See [`Self::recover`].
+    /// Records a failure. A failed transaction leaves the file in an unknown state, so no more
+    /// writes are accepted until it is open again. See [`Self::recover`].
     fn fail(&mut self, fault: Fault) -> StorageError {
         let error = match fault.name_file(self.data.name()) {
             StorageError::Failed(detail) => StorageError::Failed(format!(
@@ -233,27 +235,24 @@ impl Writer {
             )),
             error => error,
         };
-        tracing::error!(error = %error, "the store's writer has failed");
+        tracing::error!(error = %error, "writer of the store failed");
         *self.status.failed.lock() = Some(error.clone());
         self.status.has_failed.notify_one();
         error
     }
 
-    /// After a failure of the system (disk full, I/O error), opens the file again and goes on. Damage
-    /// stays.
+    /// Opens the file again after a system failure (disk full, I/O error). A damaged file stays
+    /// closed.
     fn recover(&mut self) {
         if !matches!(self.status.failed(), Some(StorageError::Failed(_))) {
             return;
         }
-        match guarded(|| self.reopen()) {
+        match catch_damage(|| self.reopen()) {
             Ok(events) => {
-                tracing::info!(
-                    found = events.len(),
-                    "the store is open again after a failure"
-                );
+                tracing::info!(found = events.len(), "store is open again after a failure");
                 *self.status.failed.lock() = None;
                 self.unflushed = false;
-                // Perhaps it was due, perhaps not; the next transaction finds out.
+                // The next transaction determines whether collection is due.
                 self.collecting = true;
                 self.hub.publish(events);
             }
@@ -261,9 +260,9 @@ impl Writer {
         }
     }
 
-    /// Opens the file again, and returns what is in it that was never published: the transaction
-    /// that failed, when it came as far as the disk. A store that does not wait for its disk can have
-    /// lost what it published; its watches end, and begin anew above that.
+    /// Opens the file again and returns the events that it has but that were not published: the
+    /// failed transaction, if it reached the disk. A store without durability may have lost
+    /// published events; its watches end, and it continues above their revisions.
     fn reopen(&mut self) -> Result<Vec<StorageEvent>, Fault> {
         let revision = self.data.reopen()?;
         let published = self.hub.published();
@@ -289,13 +288,16 @@ impl Writer {
         Ok(events)
     }
 
-    /// One transaction. What it took from `ops` and is not in `settled` was answered.
+    /// Executes one transaction. Operations removed from `ops` that are not in `pending` have been
+    /// answered.
     fn transact(
         &mut self,
         ops: &mut VecDeque<Op>,
-        settled: &mut Vec<Settled>,
+        pending: &mut Vec<Pending>,
     ) -> Result<Vec<StorageEvent>, Fault> {
-        let rest = ops.iter().any(|op| matches!(op, Op::Rest(_)));
+        let rest = ops
+            .iter()
+            .any(|op| matches!(op, Op::FlushAndLowerCeiling(_)));
         let flush = rest || ops.iter().any(|op| matches!(op, Op::Flush(_)));
         let compact = |op: &Op| matches!(op, Op::Compact(..));
         let collect = self.collecting || ops.iter().any(compact);
@@ -304,7 +306,7 @@ impl Writer {
         let txn = self.data.begin_write(durable)?;
         let mut tables = Tables::open(&txn)?;
         while let Some(op) = ops.pop_front() {
-            self.apply(&mut tables, op, settled)?;
+            self.apply(&mut tables, op, pending)?;
         }
         let collect = collect && self.collect(&mut tables)?;
         let next_deadline_ms = tables.next_deadline_ms()?;
@@ -320,7 +322,7 @@ impl Writer {
             self.data.raise_newest(numbers.revision);
             self.unflushed = !durable;
             self.ceiling = numbers.ceiling;
-            self.note(&numbers, durable);
+            self.record(&numbers, durable);
         } else {
             txn.abort()?;
         }
@@ -335,94 +337,95 @@ impl Writer {
         Ok(events)
     }
 
-    /// Makes one operation.
+    /// Executes one operation.
     fn apply(
         &self,
         tables: &mut Tables<'_>,
         op: Op,
-        settled: &mut Vec<Settled>,
+        pending: &mut Vec<Pending>,
     ) -> Result<(), Fault> {
         match op {
             Op::Put(put, expires_ms, reply) => {
                 let result = tables.put(put, expires_ms);
-                self.settle(result, reply, settled, Settled::Write)
+                self.defer_reply(result, reply, pending, Pending::Write)
             }
             Op::Delete(key, expect, reply) => {
                 let result = tables.delete(key, expect);
-                self.settle(result, reply, settled, Settled::Write)
+                self.defer_reply(result, reply, pending, Pending::Write)
             }
             Op::Compact(at, reply) => {
                 let result = tables.compact(at);
-                self.settle(result, reply, settled, |reply, ()| Settled::Done(reply))
+                self.defer_reply(result, reply, pending, |reply, ()| Pending::Done(reply))
             }
             Op::Expire(now_ms, reply) => {
                 let result = tables.expire(now_ms);
-                self.settle(result, reply, settled, Settled::Expired)
+                self.defer_reply(result, reply, pending, Pending::Expired)
             }
-            Op::Flush(reply) | Op::Rest(reply) | Op::Reopen(reply) => {
-                settled.push(Settled::Done(reply));
+            Op::Flush(reply) | Op::FlushAndLowerCeiling(reply) | Op::Reopen(reply) => {
+                pending.push(Pending::Done(reply));
                 Ok(())
             }
         }
     }
 
-    /// Keeps an answer for after the commit. An operation that met something damaged, or asked for
-    /// what cannot be, is answered alone; a write that failed half-way fails its transaction.
-    fn settle<T>(
+    /// Defers a response until after the commit. An operation that found damage or was invalid is
+    /// answered immediately; a write that failed half-way fails the transaction.
+    fn defer_reply<T>(
         &self,
         result: Result<T, Fault>,
         reply: Reply<T>,
-        settled: &mut Vec<Settled>,
-        keep: impl FnOnce(Reply<T>, T) -> Settled,
+        pending: &mut Vec<Pending>,
+        keep: impl FnOnce(Reply<T>, T) -> Pending,
     ) -> Result<(), Fault> {
         let fault = match result {
             Ok(answer) => {
-                settled.push(keep(reply, answer));
+                pending.push(keep(reply, answer));
                 return Ok(());
             }
             Err(fault) => fault,
         };
         let failed = matches!(fault, Fault::Failed(_));
         let error = fault.name_file(self.data.name());
-        // That the asker has gone is no error.
+        // The receiver may have been dropped.
         drop(reply.send(Err(error.clone())));
         if failed {
-            return Err(Fault::Told(error));
+            return Err(Fault::Storage(error));
         }
         Ok(())
     }
 
-    /// Deletes some of what compaction forgot, and says whether that can go on.
+    /// Deletes some compacted records and returns true if there may be more.
     fn collect(&self, tables: &mut Tables<'_>) -> Result<bool, Fault> {
         match tables.collect() {
             Ok(()) => Ok(true),
-            // The damage is in what is forgotten anyway: writes go on, deleting does not.
+            // Only compacted data is damaged: writes continue, collection stops.
             Err(Fault::Damaged(detail)) => {
                 let error = Fault::Damaged(detail).name_file(self.data.name());
-                tracing::error!(error = %error, "compacted history cannot be deleted");
+                tracing::error!(error = %error, "cannot delete compacted history");
                 Ok(false)
             }
             Err(fault) => Err(fault),
         }
     }
 
-    /// Tells the witness. It is a second opinion, not the truth: without it the store goes on.
-    fn note(&mut self, numbers: &Numbers, durable: bool) {
-        let Some(witness) = self.witness.as_mut().filter(|_| durable) else {
+    /// Records the durable revision. A failure is not fatal, because the file is only a check.
+    fn record(&mut self, numbers: &Numbers, durable: bool) {
+        let Some(revision_file) = self.revision_file.as_mut().filter(|_| durable) else {
             return;
         };
-        if let Err(error) = witness.note(numbers.revision) {
-            tracing::warn!(error = %error, "the store's witness file cannot be written");
+        if let Err(error) = revision_file.record(numbers.revision) {
+            tracing::warn!(error = %error, "cannot write the store's revision file");
         }
     }
 }
 
-fn refuse(op: Op, error: StorageError) {
+fn reject(op: Op, error: StorageError) {
     match op {
         Op::Put(_, _, reply) | Op::Delete(_, _, reply) => drop(reply.send(Err(error))),
-        Op::Compact(_, reply) | Op::Flush(reply) | Op::Rest(reply) | Op::Reopen(reply) => {
-            drop(reply.send(Err(error)))
-        }
+        Op::Compact(_, reply)
+        | Op::Flush(reply)
+        | Op::FlushAndLowerCeiling(reply)
+        | Op::Reopen(reply) => drop(reply.send(Err(error))),
         Op::Expire(_, reply) => drop(reply.send(Err(error))),
     }
 }

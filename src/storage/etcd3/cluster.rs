@@ -1,14 +1,13 @@
-//! The members of an etcd cluster and which of them to ask: one is preferred until it fails, then
-//! the next. It decides about time limits, back-off and repetition of calls; what a call says it
-//! does not know.
+//! The members of an etcd cluster: prefers one member until it fails, then the next. Applies
+//! timeouts, back-off and retries to calls.
 //!
 //! # Invariants
 //!
-//! 1. A call that may change something is made at most once, unless no connection came about or the
-//!    caller knows otherwise.
-//! 2. Every call ends within its limit.
-//! 3. A member that failed is not dialled again before its back-off is over, however many calls
-//!    wait.
+//! 1. A call that may change something is sent at most once, unless no connection was established
+//!   or the caller allows repetition.
+//! 2. Every call ends within its timeout.
+//! 3. A failed member is not dialled again before its back-off has elapsed, regardless of the
+//!   number of waiting calls.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -22,32 +21,32 @@ use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use super::failure::Failure;
-use super::version::Truthfulness;
+use super::version::ProgressSupport;
 use super::watch_pool::WatchPool;
 
-/// The largest answer that is taken in. A list page aims far below it (see `list`); it bounds what
-/// one message can make this process allocate.
-pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Maximum size of a response. List pages are far smaller (see `list`); the limit bounds the memory
+/// that one message can allocate.
+pub(super) const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// The first wait after a failure; each further one doubles it.
+/// The first delay after a failure; each further one doubles it.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
 
-/// The longest wait. A restarted member is found again within this.
+/// The longest delay, which bounds the time to detect a restarted member.
 const BACKOFF_MAX: Duration = Duration::from_secs(3);
 
-/// How long a member may take to tell its version.
+/// Timeout of a request for a member's version.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether a call may be repeated when its outcome is unknown.
+/// Whether a call may be repeated if its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It changes nothing: ask again, the next member first.
+    /// The call changes nothing: repeat it, at the next member first.
     Freely,
-    /// It may have happened: only when it was surely never sent.
+    /// The call may have been executed: repeat it only if it was certainly not sent.
     IfUnsent,
 }
 
-/// The clients of one member, all over one connection that is made on first use.
+/// The clients of one member, which share a connection that is established on first use.
 #[derive(Clone)]
 pub(super) struct Calls {
     pub(super) kv: KvClient,
@@ -62,31 +61,31 @@ impl Calls {
         Ok(Self {
             kv: client
                 .kv_client()
-                .max_decoding_message_size(ANSWER_BYTES_MAX),
+                .max_decoding_message_size(RESPONSE_BYTES_MAX),
             lease: client.lease_client(),
             maintenance: client.maintenance_client(),
         })
     }
 }
 
-/// How a member did lately.
+/// The recent health of a member.
 #[derive(Debug, Default)]
 struct Health {
     failures: u32,
-    /// Not to be asked before this.
+    /// The end of the back-off.
     retry_at: Option<Instant>,
-    /// What it said last, for the message when nobody answers.
+    /// The last error, for the message if no member is available.
     reason: String,
 }
 
-/// One endpoint.
+/// A member of the cluster.
 pub(super) struct Member {
     endpoint: Endpoint,
     calls: Mutex<Calls>,
     pub(super) watches: WatchPool,
     health: Mutex<Health>,
-    /// Of its answers to progress requests.
-    pub(super) truthfulness: Arc<Truthfulness>,
+    /// Whether its progress responses are correct.
+    pub(super) progress_support: Arc<ProgressSupport>,
 }
 
 impl Member {
@@ -96,16 +95,16 @@ impl Member {
             watches: WatchPool::new(endpoint.clone()),
             endpoint,
             health: Mutex::default(),
-            truthfulness: Arc::default(),
+            progress_support: Arc::default(),
         })
     }
 
-    /// The endpoint's URL.
+    /// Returns the endpoint's URL.
     pub(super) fn name(&self) -> String {
         self.endpoint.uri().to_string()
     }
 
-    /// Clients for a call.
+    /// Returns clients for a call.
     pub(super) fn calls(&self) -> Calls {
         self.calls.lock().clone()
     }
@@ -122,10 +121,10 @@ impl Member {
     }
 
     fn failed(&self, reason: &str) {
-        self.truthfulness.failed();
+        self.progress_support.failed();
         let mut health = self.health.lock();
         let now = Instant::now();
-        // Calls that were under way together fail together; they are one failure.
+        // Concurrent calls fail together and count as one failure.
         if health.retry_at.is_some_and(|at| at > now) {
             return;
         }
@@ -144,7 +143,7 @@ impl Member {
         );
     }
 
-    /// Gives up the connection: what is asked next opens another one.
+    /// Drops the connection; the next call opens another one.
     async fn renew(&self) {
         match Calls::over(&self.endpoint).await {
             Ok(calls) => *self.calls.lock() = calls,
@@ -152,24 +151,24 @@ impl Member {
         }
     }
 
-    /// Asks for the version, on which it depends whether progress answers are true.
-    async fn ask_version(&self) -> Result<(), String> {
-        let failures = self.truthfulness.failures();
+    /// Requests the version, which determines whether progress responses are correct.
+    async fn request_version(&self) -> Result<(), String> {
+        let failures = self.progress_support.failures();
         let deadline = Instant::now() + STATUS_TIMEOUT;
         let mut maintenance = self.calls().maintenance;
         let status = match timeout_at(deadline, maintenance.status()).await {
             Ok(Ok(status)) => status,
             Ok(Err(error)) => return Err(reason_of(&Failure::from(error))),
-            Err(_) => return Err(format!("no answer within {STATUS_TIMEOUT:?}")),
+            Err(_) => return Err(format!("no response within {STATUS_TIMEOUT:?}")),
         };
         let version = status.version();
-        if self.truthfulness.told(version, failures) {
-            let truthful = self.truthfulness.is_expected();
+        if self.progress_support.set_version(version, failures) {
+            let truthful = self.progress_support.is_expected();
             tracing::info!(
                 endpoint = self.name(),
                 version,
                 truthful,
-                "etcd progress answers"
+                "etcd version determined"
             );
         }
         Ok(())
@@ -180,12 +179,13 @@ impl Member {
 pub(super) struct Cluster {
     members: Vec<Member>,
     preferred: AtomicUsize,
-    /// Told when a member should be asked for its version; the back end's `maintain` waits for it.
-    version_wanted: Notify,
+    /// Notified when a member's version should be requested; the back end's `maintain` waits for
+    /// it.
+    version_requested: Notify,
 }
 
 impl Cluster {
-    /// The cluster of these endpoints. Nothing is dialled yet.
+    /// Returns the cluster of these endpoints without connecting.
     pub(super) async fn new(endpoints: Vec<Endpoint>) -> Result<Self, Failure> {
         let mut members = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
@@ -194,49 +194,50 @@ impl Cluster {
         Ok(Self {
             members,
             preferred: AtomicUsize::new(0),
-            version_wanted: Notify::new(),
+            version_requested: Notify::new(),
         })
     }
 
-    /// Asks every member for its version, and prefers the first that answers.
+    /// Requests every member's version and prefers the first that responds.
     ///
     /// # Errors
-    /// `endpoint: reason` of each when none answers.
-    pub(super) async fn meet(&self) -> Result<(), Vec<String>> {
-        let answers = self.ask_versions().await;
+    /// Returns `endpoint: reason` of each member if none responds.
+    pub(super) async fn connect(&self) -> Result<(), Vec<String>> {
+        let answers = self.request_versions().await;
         let Some(first) = answers.iter().position(Result::is_ok) else {
             return Err(answers.into_iter().filter_map(Result::err).collect());
         };
         self.preferred.store(first, Ordering::Relaxed);
         for reason in answers.into_iter().filter_map(Result::err) {
-            tracing::warn!(reason, "etcd member does not answer");
+            tracing::warn!(reason, "etcd member does not respond");
         }
         Ok(())
     }
 
-    /// Asks every member for its version; `endpoint: reason` of those that do not tell it.
-    pub(super) async fn ask_versions(&self) -> Vec<Result<(), String>> {
-        let asked = self.members.iter().map(Member::ask_version);
-        let answers = futures_util::future::join_all(asked).await;
+    /// Requests every member's version; returns `endpoint: reason` of those that fail.
+    pub(super) async fn request_versions(&self) -> Vec<Result<(), String>> {
+        let requests = self.members.iter().map(Member::request_version);
+        let answers = futures_util::future::join_all(requests).await;
         let named = answers.into_iter().zip(&self.members);
         named
             .map(|(answer, member)| answer.map_err(|reason| format!("{}: {reason}", member.name())))
             .collect()
     }
 
-    /// Waits until a member has failed, or is back, so that its version should be asked.
-    pub(super) async fn version_wanted(&self) {
-        self.version_wanted.notified().await;
+    /// Waits until a member has failed or recovered, so that its version should be requested.
+    pub(super) async fn version_requested(&self) {
+        self.version_requested.notified().await;
     }
 
-    /// Whether every member has said that it answers progress requests truthfully.
-    pub(super) fn progress_is_truthful(&self) -> bool {
+    /// Returns true if every member's last known version answers progress requests correctly.
+    pub(super) fn progress_is_supported(&self) -> bool {
         self.members
             .iter()
-            .all(|member| member.truthfulness.is_expected())
+            .all(|member| member.progress_support.is_expected())
     }
 
-    /// Makes a call at the preferred member, or by `repeat` at others, for at most `limit`.
+    /// Executes a call at the preferred member, or at others as `repeat` allows, for at most
+    /// `limit`.
     pub(super) async fn call<'a, T, F, Fut>(
         &'a self,
         repeat: Repeat,
@@ -248,7 +249,7 @@ impl Cluster {
         Fut: Future<Output = Result<T, Failure>>,
     {
         let deadline = Instant::now() + limit;
-        // A call that can be repeated leaves time for the other try on a connection that hangs.
+        // A repeatable call reserves time for a second attempt, in case the connection hangs.
         let attempt_limit = match repeat {
             Repeat::Freely => limit / 2,
             Repeat::IfUnsent => limit,
@@ -264,20 +265,20 @@ impl Cluster {
                 Ok(Err(failure)) if failure.is_unavailable() => failure,
                 Ok(result) => {
                     member.succeeded();
-                    if member.truthfulness.is_stale() {
-                        self.version_wanted.notify_one();
+                    if member.progress_support.is_stale() {
+                        self.version_requested.notify_one();
                     }
                     return result;
                 }
                 Err(_) => {
-                    // A connection can be dead without a sign; the next call gets a new one.
+                    // A connection can be dead without an error; the next call opens a new one.
                     member.renew().await;
-                    Failure::Unavailable(format!("no answer within {attempt_limit:?}"))
+                    Failure::Unavailable(format!("no response within {attempt_limit:?}"))
                 }
             };
             let reason = reason_of(&failure);
             member.failed(&reason);
-            self.version_wanted.notify_one();
+            self.version_requested.notify_one();
             self.prefer_next(member);
             let text = format!("etcd {}: {reason}", member.name());
             let unsent = matches!(failure, Failure::NotSent(_));
@@ -288,13 +289,13 @@ impl Cluster {
         }
         Err(last.unwrap_or_else(|| {
             Failure::Unavailable(format!(
-                "etcd: no member to ask within {limit:?}: {}",
+                "etcd: no member available within {limit:?}: {}",
                 self.reasons()
             ))
         }))
     }
 
-    /// The preferred member, or the next whose back-off is over; waits for the first to be.
+    /// Returns the preferred member, or the next whose back-off has elapsed; waits for the first.
     async fn pick(&self, deadline: Instant) -> Option<&Member> {
         loop {
             let now = Instant::now();
@@ -316,7 +317,7 @@ impl Cluster {
         }
     }
 
-    /// Prefers the member after one that failed, unless somebody has moved on already.
+    /// Prefers the member after one that failed, unless another call has done so.
     fn prefer_next(&self, failed: &Member) {
         let Some(index) = self.members.iter().position(|m| std::ptr::eq(m, failed)) else {
             return;
@@ -356,11 +357,10 @@ fn reason_of(failure: &Failure) -> String {
     }
 }
 
-/// A factor in [1, 1.5): servers that lost etcd together do not come back together. It is seeded by
-/// the process and needs no repeatability: nothing but the moment of a retry depends on it.
+/// Returns a random factor in [1, 1.5), so that servers do not reconnect to etcd simultaneously.
 fn jitter() -> f64 {
     let random = RandomState::new().hash_one(0_u8) >> 11;
-    // 53 random bits are what a double holds exactly.
+    // 53 random bits fit exactly into a double.
     1.0 + 0.5 * (random as f64 / (1_u64 << 53) as f64)
 }
 
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_moves_to_the_next_member() {
+    async fn read_moves_to_the_next_member() {
         let cluster = cluster(2).await;
         let started = Instant::now();
         let answered = cluster
@@ -393,13 +393,13 @@ mod tests {
             .await;
         assert_eq!(answered.unwrap(), "http://127.0.0.1:2/");
         assert_eq!(cluster.preferred.load(Ordering::Relaxed), 1);
-        // An acknowledged write was once held back until the member had told its version, too.
+        // An acknowledged write was delayed until the member had also returned its version.
         assert!(started.elapsed().is_zero(), "{:?}", started.elapsed());
-        cluster.version_wanted().await;
+        cluster.version_requested().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_of_unknown_outcome_is_made_once() {
+    async fn write_with_unknown_outcome_is_not_repeated() {
         let cluster = cluster(2).await;
         let made = AtomicUsize::new(0);
         let lost = cluster
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_was_never_sent_is_repeated_within_its_limit() {
+    async fn unsent_write_is_repeated_within_its_limit() {
         let cluster = cluster(1).await;
         let made = AtomicUsize::new(0);
         let started = Instant::now();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_member_rests() {
+    async fn failed_member_is_not_called_during_its_backoff() {
         let cluster = cluster(1).await;
         cluster.members[0].failed("gone");
         let first = cluster.members[0].ready_at().unwrap();

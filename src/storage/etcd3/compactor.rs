@@ -1,6 +1,8 @@
-//! The Compactor: all API servers on one etcd, ours or Kubernetes', agree through one key on who
-//! compacts in each interval, and history lives one to two intervals (§2.4). It decides when;
-//! `Etcd3::compact` does it.
+//! The compactor: all API servers of an etcd, including kube-apiserver, compete through one key on
+//! which of them compacts in each interval, so that history is one to two intervals long. The
+//! protocol is upstream's
+//! ([compact.go](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)).
+//! `Etcd3::compact` compacts.
 
 use std::time::Duration;
 
@@ -17,26 +19,27 @@ use super::keys::revision;
 use crate::api::ResourceVersion;
 use crate::storage::{Storage as _, StorageError};
 
-/// The key of the agreement: Kubernetes' name, outside of every prefix.
+/// The key that servers compete through: upstream's name, outside of every prefix.
 const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// How long what was agreed on is taken for the present: each cache asks every now and then, and one
-/// answer does for all that ask together.
-const AGREED_FRESH: Duration = Duration::from_secs(5);
+/// How long a read of the key is considered current: every cache reads it periodically, and all
+/// share one request.
+const CACHE_TTL: Duration = Duration::from_secs(5);
 
-/// What the servers agreed on last, as this one knows it.
+/// The compacted revision according to the key, cached.
 #[derive(Debug, Default)]
-pub(super) struct Agreed {
-    /// And since when. An async lock, held while etcd is asked: those who wait are to share it.
+pub(super) struct CompactedRevision {
+    /// The last read and its time. An async lock, held during a request, which waiting callers
+    /// share.
     last: Mutex<Option<(ResourceVersion, Instant)>>,
 }
 
-impl Agreed {
-    /// The compacted revision: the text under the key, zero before the first round.
+impl CompactedRevision {
+    /// Returns the compacted revision: the value of the key, zero before the first round.
     pub(super) async fn get(&self, etcd: &Etcd3) -> Result<ResourceVersion, StorageError> {
         let mut last = self.last.lock().await;
         if let Some((revision, since)) = *last
-            && since.elapsed() < AGREED_FRESH
+            && since.elapsed() < CACHE_TTL
         {
             return Ok(revision);
         }
@@ -60,20 +63,20 @@ fn parse(value: &[u8]) -> Option<ResourceVersion> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// What one server remembers between rounds.
+/// The state that one server retains between rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Compactor {
-    /// The key's version as this server knows it: how many rounds there were.
+    /// The version of the key: the number of rounds.
     rounds: i64,
-    /// The store's revision at the last round, zero before the first.
+    /// The store's revision at the last round; zero before the first.
     remembered: ResourceVersion,
 }
 
 impl Compactor {
-    /// Takes part in one round and, as its winner, compacts.
+    /// Takes part in one round and compacts if it wins.
     pub(super) async fn round(&mut self, etcd: &Etcd3) -> Result<(), StorageError> {
         let won = self
-            .agree(etcd)
+            .compete(etcd)
             .await
             .map_err(Failure::into_storage_error)?;
         if let Some(at) = won {
@@ -83,12 +86,12 @@ impl Compactor {
         Ok(())
     }
 
-    /// The revision that history now begins at by this server's doing: none when another was first,
-    /// nor in its first round.
-    async fn agree(&mut self, etcd: &Etcd3) -> Result<Option<ResourceVersion>, Failure> {
+    /// Returns the revision to compact at if this server wins the round; `None` if another server
+    /// wins, and in its first round.
+    async fn compete(&mut self, etcd: &Etcd3) -> Result<Option<ResourceVersion>, Failure> {
         let known = self.rounds;
         let text = self.remembered.to_string();
-        // Not repeated: after an unknown outcome the next round finds out who won.
+        // Not repeated: after an unknown outcome the next round reads the result.
         let answer = etcd
             .cluster
             .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
@@ -116,13 +119,13 @@ impl Compactor {
                 Some(PbTxnOpResponse::ResponseRange(range)) => range.kvs.into_iter().next(),
                 _ => None,
             });
-        // The key can have been deleted by hand: then the rounds start over.
+        // If the key was deleted manually, the rounds start over.
         self.rounds = found.map_or(0, |kv| kv.version);
         Ok(None)
     }
 }
 
-/// Takes part in a round each `interval`, for ever. A round that fails is left to the next one.
+/// Takes part in a round every `interval`, forever. Logs a failed round and continues.
 pub(super) async fn run(etcd: &Etcd3, interval: Duration) {
     let mut compactor = Compactor::default();
     loop {

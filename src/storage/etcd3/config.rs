@@ -1,5 +1,4 @@
-//! How to reach etcd: the configuration as given, and the same checked into endpoints that can be
-//! dialled. It opens no connection.
+//! The configuration of the etcd client, and its validation into endpoints. It opens no connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,47 +11,48 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use super::keys::Layout;
 use crate::metrics::Histogram;
 
-/// How long a TCP connection and its TLS handshake may take.
+/// Timeout of a TCP connection with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A quiet connection with an open stream is asked for a sign of life after this long. etcd counts
-/// pings that come less than 5 s apart as abuse and hangs up, so there is a second to spare; for the
-/// same reason a connection without streams is not pinged. What it hides, the next call finds out.
+/// Interval of keepalive pings on an idle connection with open streams. etcd closes connections
+/// with pings less than 5 s apart. Connections without streams are not pinged for the same reason;
+/// the next call detects their failure.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(6);
 
-/// A connection that owes a sign of life for this long is dead.
+/// A connection without a ping response for this long is dead.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What one HTTP/2 stream may have in flight towards us.
+/// The flow-control window of one HTTP/2 stream.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
-/// The streams of one connection that may stand unread, all windows full, before they stop each
-/// other. A connection carries at most this many watches (see `cluster`).
+/// The number of streams of a connection that may be unread, with full windows, before they block
+/// each other. A connection carries at most this many watches (see `cluster`).
 pub(super) const STREAMS_PER_CONNECTION: u32 = 64;
 
-/// The connection's window holds the windows of all its streams: one watch whose reader is behind
-/// cannot starve the others.
+/// The connection's window is the sum of its streams' windows, so that a slow watch cannot block
+/// the others.
 const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_PER_CONNECTION;
 
-// etcd and gRPC servers commonly grant 100 streams to a connection; one more would wait unseen.
+// etcd and gRPC servers commonly allow 100 streams per connection; further streams would block.
 const _: () = assert!(STREAMS_PER_CONNECTION < 100);
 
-/// How to reach etcd and what part of it is ours.
+/// The connection to etcd and the key prefix.
 #[derive(Debug, Clone)]
 pub struct Etcd3Config {
     /// `--etcd-servers`: URLs (`http://`, `https://`) or `host:port`.
     pub endpoints: Vec<String>,
-    /// `--etcd-prefix`: the root of all keys.
+    /// `--etcd-prefix`: the prefix of all keys.
     pub prefix: String,
-    /// `--etcd-cafile`: PEM certificates that sign the servers'.
+    /// `--etcd-cafile`: PEM certificates of the CAs of the servers' certificates.
     pub ca_file: Option<PathBuf>,
     /// `--etcd-certfile`: this client's PEM certificate chain.
     pub cert_file: Option<PathBuf>,
-    /// `--etcd-keyfile`: the private key for it.
+    /// `--etcd-keyfile`: the private key of that certificate.
     pub key_file: Option<PathBuf>,
-    /// `--etcd-compaction-interval`: history lives one to two of these; zero never compacts.
+    /// `--etcd-compaction-interval`: history is one to two intervals long; zero disables
+    /// compaction.
     pub compaction_interval: Duration,
-    /// Told of each lease that is replaced: how many keys it has.
+    /// Observes the number of keys of each lease that is replaced.
     pub lease_keys: Arc<Histogram>,
 }
 
@@ -70,60 +70,60 @@ impl Default for Etcd3Config {
     }
 }
 
-/// Why etcd cannot be used as configured.
+/// The configuration is invalid or etcd is unreachable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// `--etcd-servers` is empty.
-    #[error("no etcd endpoint given: --etcd-servers needs at least one URL")]
+    #[error("no etcd endpoint address: --etcd-servers needs at least one URL")]
     NoEndpoints,
-    /// An endpoint that cannot be dialled as written.
+    /// An endpoint is invalid.
     #[error("etcd endpoint {endpoint:?} cannot be used: {reason}")]
     Endpoint {
-        /// As given.
+        /// The configured value.
         endpoint: String,
-        /// What is wrong with it, and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// A certificate or key file that cannot be used.
+    /// A certificate or key file is unusable.
     #[error("{flag} {path:?} cannot be used: {reason}")]
     File {
-        /// The flag that names it.
+        /// The flag of the file.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A certificate without a key, or the reverse.
+    /// A certificate without a key, or a key without a certificate.
     #[error("--etcd-certfile and --etcd-keyfile belong together: {missing} is missing")]
     HalfIdentity {
         /// The flag that is missing.
         missing: &'static str,
     },
-    /// `--etcd-prefix` is no path.
+    /// `--etcd-prefix` is not a path.
     #[error("--etcd-prefix {prefix:?} cannot be used: {reason}")]
     Prefix {
-        /// As given.
+        /// The configured value.
         prefix: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// No endpoint answered.
+    /// No endpoint responded.
     #[error("no etcd endpoint answered: {}", .failures.join("; "))]
     Unreachable {
-        /// `endpoint: reason` for each.
+        /// `endpoint: reason` of each endpoint.
         failures: Vec<String>,
     },
 }
 
-/// The configuration, checked.
+/// The validated configuration.
 pub(super) struct Checked {
     pub(super) layout: Layout,
     pub(super) endpoints: Vec<Endpoint>,
 }
 
 impl Etcd3Config {
-    /// Reads the files and checks every value.
+    /// Reads the files and validates every value.
     pub(super) fn check(&self) -> Result<Checked, ConnectError> {
         let layout = Layout::new(&self.prefix).map_err(|error| ConnectError::Prefix {
             prefix: self.prefix.clone(),
@@ -172,22 +172,20 @@ impl Etcd3Config {
     }
 }
 
-/// The endpoint for a URL, or for `host:port` with the scheme that the TLS files imply.
-fn dialable(given: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint, String> {
-    let url = match (given.contains("://"), tls) {
-        (true, _) => given.to_owned(),
-        (false, Some(_)) => format!("https://{given}"),
-        (false, None) => format!("http://{given}"),
+/// Returns the endpoint of a URL, or of `host:port` with the scheme that the TLS files imply.
+fn dialable(address: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint, String> {
+    let url = match (address.contains("://"), tls) {
+        (true, _) => address.to_owned(),
+        (false, Some(_)) => format!("https://{address}"),
+        (false, None) => format!("http://{address}"),
     };
     let endpoint = Endpoint::from_shared(url).map_err(|error| format!("not a URL: {error}"))?;
     if endpoint.uri().host().is_none_or(str::is_empty) {
-        return Err("it names no host".into());
+        return Err("it has no host".into());
     }
     let path = endpoint.uri().path();
     if !path.is_empty() && path != "/" {
-        return Err(format!(
-            "the path {path:?} has no meaning to etcd; leave it out"
-        ));
+        return Err(format!("the path {path:?} is not allowed; remove it"));
     }
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -198,14 +196,15 @@ fn dialable(given: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint, Stri
     match (endpoint.uri().scheme_str(), tls) {
         (Some("http"), None) => Ok(endpoint),
         (Some("http"), Some(_)) => {
-            Err("certificate files are given but the URL is http://; make it https://".into())
+            Err("certificate files are address but the URL is http://; make it https://".into())
         }
         (Some("https"), Some(tls)) => endpoint
             .tls_config(tls.clone())
             .map_err(|error| error.to_string()),
-        (Some("https"), None) => {
-            Err("https:// needs --etcd-cafile: the certificates that etcd's are checked by".into())
-        }
+        (Some("https"), None) => Err(
+            "https:// requires --etcd-cafile, the CA certificates of etcd's server certificate"
+                .into(),
+        ),
         (scheme, _) => Err(format!(
             "the scheme {:?} is not http or https",
             scheme.unwrap_or_default()
@@ -222,24 +221,31 @@ fn unusable(flag: &'static str, path: &Path, reason: String) -> ConnectError {
     ConnectError::File { flag, path, reason }
 }
 
-/// The file's bytes, once they are known to hold at least one certificate.
+/// Reads the file and checks that it has at least one certificate.
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
     let pem = read(flag, path)?;
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match parsed {
-        Ok(found) if found.is_empty() => {
-            Err(unusable(flag, path, "it holds no PEM certificate".into()))
-        }
+        Ok(found) if found.is_empty() => Err(unusable(
+            flag,
+            path,
+            "it contains no PEM certificate".into(),
+        )),
         Ok(_) => Ok(pem),
         Err(error) => Err(unusable(flag, path, error.to_string())),
     }
 }
 
-/// The file's bytes, once they are known to hold a private key.
+/// Reads the file and checks that it has a private key.
 fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
     let pem = read(flag, path)?;
-    PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|error| unusable(flag, path, format!("it holds no PEM private key: {error}")))?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
+        unusable(
+            flag,
+            path,
+            format!("it contains no PEM private key: {error}"),
+        )
+    })?;
     Ok(pem)
 }
 
@@ -247,7 +253,7 @@ fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError>
 mod tests {
     use super::*;
 
-    fn refusal(config: Etcd3Config) -> String {
+    fn error_of(config: Etcd3Config) -> String {
         match config.check() {
             Ok(_) => panic!("accepted"),
             Err(error) => error.to_string(),
@@ -262,36 +268,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_address_is_plain_http() {
+    fn address_without_scheme_is_http() {
         let checked = with_endpoint("127.0.0.1:2379").check().unwrap();
         assert_eq!(checked.endpoints[0].uri().scheme_str(), Some("http"));
     }
 
     #[test]
-    fn bad_values_are_named() {
-        assert!(refusal(Etcd3Config::default()).contains("--etcd-servers"));
+    fn invalid_values_are_reported() {
+        assert!(error_of(Etcd3Config::default()).contains("--etcd-servers"));
         for (endpoint, words) in [
             ("ftp://h:1", "\"ftp\""),
             ("http://h:1/v3", "\"/v3\""),
             ("https://h:1", "--etcd-cafile"),
             ("http://", "http://"),
         ] {
-            let refusal = refusal(with_endpoint(endpoint));
+            let error_of = error_of(with_endpoint(endpoint));
             assert!(
-                refusal.contains(words) && refusal.contains(endpoint),
-                "{refusal}"
+                error_of.contains(words) && error_of.contains(endpoint),
+                "{error_of}"
             );
         }
-        let refusal = refusal(Etcd3Config {
+        let error_of = error_of(Etcd3Config {
             prefix: "/a/../b".into(),
             ..with_endpoint("h:1")
         });
-        assert!(refusal.contains("/a/../b"), "{refusal}");
+        assert!(error_of.contains("/a/../b"), "{error_of}");
     }
 
     #[test]
-    fn bad_files_are_named() {
-        let missing = refusal(Etcd3Config {
+    fn invalid_files_are_reported() {
+        let missing = error_of(Etcd3Config {
             ca_file: Some("/nowhere/ca.pem".into()),
             ..with_endpoint("https://h:1")
         });
@@ -299,14 +305,14 @@ mod tests {
             missing.contains("--etcd-cafile \"/nowhere/ca.pem\""),
             "{missing}"
         );
-        let half = refusal(Etcd3Config {
+        let half = error_of(Etcd3Config {
             cert_file: Some("/nowhere/cert.pem".into()),
             ..with_endpoint("https://h:1")
         });
         assert!(half.contains("--etcd-keyfile is missing"), "{half}");
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "not a certificate").unwrap();
-        let empty = refusal(Etcd3Config {
+        let empty = error_of(Etcd3Config {
             ca_file: Some(text.path().into()),
             ..with_endpoint("https://h:1")
         });

@@ -1,6 +1,5 @@
-//! What went wrong in a call to etcd, read from a gRPC status. Codes do not suffice: `OutOfRange` is
-//! a compacted revision, a future one, or a message over the client's own limit, so the text
-//! decides. It knows no retry policy; `cluster` asks it whether a request can have been made.
+//! Classifies errors of etcd calls by gRPC status. The message decides where the code is ambiguous:
+//! `OutOfRange` is a compacted revision, a future one, or a message over the client's limit.
 
 use std::error::Error as _;
 
@@ -9,36 +8,37 @@ use tonic::{Code, Status};
 
 use crate::storage::StorageError;
 
-/// Why a call failed, as far as anybody acts on it.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The revision asked for is compacted.
+    /// The requested revision is compacted.
     Compacted,
-    /// The revision asked for does not exist yet.
+    /// The requested revision is in the future.
     Future,
-    /// The answer is larger than what this client accepts; `bytes` is its size, if it was told.
+    /// The response exceeds this client's limit; `bytes` is its size, if known.
     AnswerTooLarge { bytes: Option<usize> },
-    /// The request is larger than what the server accepts.
+    /// The request exceeds the server's limit.
     RequestTooLarge(String),
-    /// The lease of a put is gone; the put was not made.
+    /// The lease of a put does not exist; the put was not executed.
     LeaseNotFound,
-    /// No connection came about, so the server has not seen the request.
+    /// No connection was established, so the server has not received the request.
     NotSent(String),
-    /// Contact was lost or refused; the request may have been carried out.
+    /// The connection was lost or rejected; the request may have been executed.
     Unavailable(String),
     /// The server reports that its data is damaged.
     Corrupt(String),
-    /// Any other refusal: no permission, no space, an alarm.
+    /// Any other error: no permission, no space, an alarm.
     Refused(String),
 }
 
 impl Failure {
-    /// Whether another member, or the same one later, may do better.
+    /// Returns true if a retry, at this or another member, may succeed.
     pub(super) fn is_unavailable(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::Unavailable(_))
     }
 
-    /// The contract's error where no operation gives the failure a meaning of its own.
+    /// Converts the failure into the storage error of operations that do not handle it
+    /// specifically.
     pub(super) fn into_storage_error(self) -> StorageError {
         match self {
             Self::NotSent(text) | Self::Unavailable(text) => StorageError::Unavailable(text),
@@ -48,9 +48,9 @@ impl Failure {
             Self::Future => StorageError::Failed("etcd: future revision".into()),
             Self::LeaseNotFound => StorageError::Failed("etcd: lease not found".into()),
             Self::AnswerTooLarge { bytes } => StorageError::Failed(format!(
-                "etcd's answer of {} bytes is over the limit of {} bytes",
+                "etcd's response of {} bytes exceeds the limit of {} bytes",
                 bytes.map_or("unknown".into(), |bytes| bytes.to_string()),
-                super::cluster::ANSWER_BYTES_MAX,
+                super::cluster::RESPONSE_BYTES_MAX,
             )),
         }
     }
@@ -70,7 +70,7 @@ impl From<Error> for Failure {
 
 fn from_status(status: &Status) -> Failure {
     let message = status.message();
-    if let Some(failure) = from_words(message) {
+    if let Some(failure) = from_message(message) {
         return failure;
     }
     match status.code() {
@@ -79,7 +79,7 @@ fn from_status(status: &Status) -> Failure {
         {
             Failure::NotSent(with_causes(status))
         }
-        // Unknown is what tonic makes of a connection that broke under a request.
+        // tonic reports a connection that broke during a request as Unknown.
         Code::Unavailable
         | Code::Unknown
         | Code::Cancelled
@@ -94,8 +94,8 @@ fn from_status(status: &Status) -> Failure {
     }
 }
 
-/// Failures that etcd, or gRPC under it, tells apart only in words.
-fn from_words(message: &str) -> Option<Failure> {
+/// Classifies errors that etcd or gRPC distinguish only by message.
+fn from_message(message: &str) -> Option<Failure> {
     if message.contains("required revision has been compacted") {
         return Some(Failure::Compacted);
     }
@@ -112,7 +112,7 @@ fn from_words(message: &str) -> Option<Failure> {
             .and_then(|number| number.parse().ok());
         return Some(Failure::AnswerTooLarge { bytes });
     }
-    // etcd's own limit, and that of the gRPC server in front of it.
+    // The limits of etcd and of its gRPC server.
     if message.contains("request is too large")
         || message.contains("received message larger than max")
     {
@@ -121,7 +121,7 @@ fn from_words(message: &str) -> Option<Failure> {
     None
 }
 
-/// Whether the connection itself failed to come about.
+/// Returns true if the connection was not established.
 fn was_not_sent(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -133,7 +133,7 @@ fn was_not_sent(status: &Status) -> bool {
     false
 }
 
-/// The error and what is below it, without saying the same twice.
+/// Formats the error with its sources, without duplicates.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) => status.message().to_owned(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_code_is_three_things() {
+    fn out_of_range_is_classified_by_message() {
         let compacted = "etcdserver: mvcc: required revision has been compacted";
         assert_eq!(failure(Code::OutOfRange, compacted), Failure::Compacted);
         let future = "etcdserver: mvcc: required revision is a future revision";
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failed_connection_was_surely_not_sent() {
+    fn only_connect_errors_are_not_sent() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let status = Status::from_error(Box::new(tonic::ConnectError(refused.into())));
         let failure = Failure::from(Error::GRpcStatus(status));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_not_retried() {
+    fn rejections_are_not_retried() {
         let failure = failure(
             Code::ResourceExhausted,
             "etcdserver: mvcc: database space exceeded",

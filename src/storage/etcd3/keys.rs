@@ -1,5 +1,4 @@
-//! Where a `StorageKey` lives in etcd and what comes back from there: Kubernetes' layout under one
-//! root. It looks at keys only; a value is bytes, whatever encoding another API server gave them.
+//! Maps `StorageKey`s to etcd keys and back: Kubernetes' layout under one root. Values are opaque.
 
 use bytes::Bytes;
 use etcd_client::proto::PbKeyValue;
@@ -7,14 +6,14 @@ use etcd_client::proto::PbKeyValue;
 use crate::api::{InvalidKey, ResourceVersion, StorageKey};
 use crate::storage::{KeyValue, StorageError};
 
-/// The root that every key of this API server is under: `/registry`, or empty for none.
+/// The prefix of every key of this API server: `/registry`, or empty.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     root: String,
 }
 
 impl Layout {
-    /// The layout under `--etcd-prefix`, with or without a slash at either end.
+    /// Returns the layout for `--etcd-prefix`, with or without slashes at its ends.
     pub(super) fn new(prefix: &str) -> Result<Self, InvalidKey> {
         let path = prefix.trim_matches('/');
         let root = if path.is_empty() {
@@ -25,7 +24,7 @@ impl Layout {
         Ok(Self { root })
     }
 
-    /// A key that no object has: reading it tells the store's revision and nothing else.
+    /// Returns a key that no object has; a read of it returns only the store's revision.
     pub(super) fn probe(&self) -> Vec<u8> {
         if self.root.is_empty() {
             b"/".to_vec()
@@ -34,13 +33,13 @@ impl Layout {
         }
     }
 
-    /// The etcd key of `key`.
+    /// Returns the etcd key of `key`.
     pub(super) fn key(&self, key: &StorageKey) -> Vec<u8> {
         format!("{}{key}", self.root).into_bytes()
     }
 
-    /// The etcd range of what lies under `prefix` from `start` (relative to it) on: begin and
-    /// exclusive end.
+    /// Returns the etcd range of the keys under `prefix` from `start` (relative to it) on: the
+    /// first key and the exclusive end.
     pub(super) fn range(&self, prefix: &StorageKey, start: &str) -> (Vec<u8>, Vec<u8>) {
         let whole = self.key(prefix);
         let end = prefix_end(&whole);
@@ -49,7 +48,7 @@ impl Layout {
         (begin, end)
     }
 
-    /// The key that the etcd key `raw` stands for.
+    /// Returns the storage key of the etcd key `raw`.
     pub(super) fn storage_key(&self, raw: &[u8]) -> Result<StorageKey, StorageError> {
         std::str::from_utf8(raw)
             .ok()
@@ -57,11 +56,13 @@ impl Layout {
             .and_then(|text| StorageKey::new(text).ok())
             .ok_or_else(|| {
                 let shown = String::from_utf8_lossy(raw);
-                StorageError::Corrupt(format!("etcd holds the key {shown:?}, which names nothing"))
+                StorageError::Corrupt(format!(
+                    "etcd holds the key {shown:?}, which is not a storage key"
+                ))
             })
     }
 
-    /// The value of the contract for one of etcd's.
+    /// Converts an etcd key-value.
     pub(super) fn key_value(&self, kv: PbKeyValue) -> Result<KeyValue, StorageError> {
         Ok(KeyValue {
             key: self.storage_key(&kv.key)?,
@@ -72,17 +73,17 @@ impl Layout {
     }
 }
 
-/// An etcd revision, which is signed on the wire but never negative.
+/// Converts an etcd revision, which is signed but never negative.
 pub(super) fn revision(raw: i64) -> ResourceVersion {
     ResourceVersion::new(u64::try_from(raw).unwrap_or(0))
 }
 
-/// The revision for a request. What does not fit is as far in the future as etcd can say.
+/// Converts a revision for a request. Larger values become etcd's maximum.
 pub(super) fn raw_revision(revision: ResourceVersion) -> i64 {
     i64::try_from(revision.get()).unwrap_or(i64::MAX)
 }
 
-/// The first key after all that begin with `prefix`.
+/// Returns the first key after all keys with the prefix `prefix`.
 fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -91,7 +92,7 @@ fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Only 0xff bytes: in etcd's words, all keys from there on.
+    // Only 0xff bytes: an empty end means all following keys.
     vec![0]
 }
 
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_is_normalised() {
+    fn prefix_is_normalized() {
         for prefix in [
             "/registry",
             "registry",
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_before_a_longer_name() {
+    fn range_ends_before_a_longer_name() {
         let layout = Layout::new("/registry").unwrap();
         let (begin, end) = layout.range(&key("/pods/foo/"), "b");
         assert_eq!(begin, b"/registry/pods/foo/b");
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_names_nothing_is_reported_with_its_text() {
+    fn invalid_etcd_keys_are_reported() {
         let layout = Layout::new("/registry").unwrap();
         assert_eq!(
             layout.storage_key(b"/registry/pods/a").unwrap(),

@@ -1,5 +1,6 @@
-//! Leases for keys with a TTL, shared between keys that expire at nearly the same time: a burst of
-//! events costs one lease, not one each (§2.5). It grants and hands out; expiry is etcd's work.
+//! Leases for keys with a TTL. Keys that expire at nearly the same time share a lease, as in
+//! upstream's [lease
+//! manager](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/lease_manager.go).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +12,16 @@ use super::cluster::{Cluster, Repeat};
 use super::failure::Failure;
 use crate::metrics::Histogram;
 
-/// A key may live longer than asked by this part of its TTL, so that keys can share a lease.
+/// A key may outlive its TTL by this percentage, so that keys can share a lease.
 const SLACK_PERCENT: u32 = 5;
 
-/// A key never lives longer than asked by more than this.
+/// A key outlives its TTL by at most this time.
 const SLACK_MAX: Duration = Duration::from_secs(60);
 
-/// Keys on one lease. etcd deletes all of them in one transaction when it expires.
+/// Maximum number of keys per lease. etcd deletes all of them in one transaction on expiry.
 const KEYS_PER_LEASE: u32 = 1000;
 
-/// How long granting one may take.
+/// Timeout of a grant.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lease granted last.
@@ -32,19 +33,19 @@ struct Granted {
 }
 
 impl Granted {
-    /// Whether a key that is to live for `ttl` may be attached.
+    /// Returns true if a key with this `ttl` may be attached.
     fn fits(&self, ttl: Duration, now: Instant) -> bool {
         let due = now + ttl;
         due <= self.expires && self.expires <= due + slack(ttl) && self.keys < KEYS_PER_LEASE
     }
 }
 
-/// Hands out leases.
+/// Grants and shares leases.
 #[derive(Debug)]
 pub(super) struct Leases {
-    /// How many keys each had when the next one took its place.
+    /// Observes the number of keys of each replaced lease.
     keys: Arc<Histogram>,
-    /// An async lock, held while one is granted: those who wait are to share it.
+    /// An async lock, held during a grant, which waiting callers share.
     last: Mutex<Option<Granted>>,
 }
 
@@ -56,7 +57,7 @@ impl Leases {
         }
     }
 
-    /// A lease under which a key lives for `ttl`, or a little longer.
+    /// Returns a lease under which a key lives for `ttl`, or slightly longer.
     pub(super) async fn get(&self, cluster: &Cluster, ttl: Duration) -> Result<i64, Failure> {
         let mut last = self.last.lock().await;
         if let Some(granted) = last.as_mut()
@@ -65,19 +66,19 @@ impl Leases {
             granted.keys += 1;
             return Ok(granted.id);
         }
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let seconds = whole_seconds(ttl + slack(ttl));
-        // Repeating is safe: a lease that nobody attaches a key to expires and changes nothing.
+        // A repeated grant is safe: a lease without keys expires without effect.
         let answer = cluster
             .call(Repeat::Freely, GRANT_TIMEOUT, |member| {
                 let mut lease = member.calls().lease;
                 async move { Ok(lease.grant(seconds, None).await?) }
             })
             .await?;
-        // etcd has a smallest TTL of its own and may grant more than was asked.
+        // etcd has a minimum TTL and may grant more than requested.
         let lifetime = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
         let id = answer.id();
-        let expires = asked + lifetime;
+        let expires = requested_at + lifetime;
         let replaced = last.replace(Granted {
             id,
             expires,
@@ -89,7 +90,7 @@ impl Leases {
         Ok(id)
     }
 
-    /// Forgets `id`, which etcd does not know any more.
+    /// Drops the lease `id`, which etcd no longer has.
     pub(super) async fn forget(&self, id: i64) {
         let mut last = self.last.lock().await;
         if last.is_some_and(|granted| granted.id == id) {
@@ -102,7 +103,7 @@ fn slack(ttl: Duration) -> Duration {
     (ttl * SLACK_PERCENT / 100).min(SLACK_MAX)
 }
 
-/// etcd counts TTLs in seconds; a key must not go early.
+/// Rounds a TTL up to etcd's unit, so that no key expires early.
 fn whole_seconds(ttl: Duration) -> i64 {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     i64::try_from(seconds.max(1)).unwrap_or(i64::MAX)
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slack_is_bounded() {
+    fn slack_is_bounded() {
         assert_eq!(slack(Duration::from_secs(3600)), Duration::from_secs(60));
         assert_eq!(slack(Duration::from_secs(100)), Duration::from_secs(5));
         assert_eq!(whole_seconds(Duration::from_millis(1500)), 2);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_shared_only_within_the_slack() {
+    async fn lease_is_shared_only_within_the_slack() {
         let now = Instant::now();
         let ttl = Duration::from_secs(3600);
         let granted = Granted {
@@ -133,11 +134,11 @@ mod tests {
         assert!(granted.fits(ttl, now + Duration::from_secs(60)));
         assert!(
             !granted.fits(ttl, now + Duration::from_secs(61)),
-            "it would go early"
+            "the key would expire early"
         );
         assert!(
             !granted.fits(Duration::from_secs(600), now),
-            "it would stay too long"
+            "the key would expire late"
         );
         let full = Granted {
             keys: KEYS_PER_LEASE,

@@ -1,46 +1,45 @@
-//! Lists: as many pages as it takes, all of one revision. The size of a page follows the size of
-//! what comes back, so that no answer is ever too large to take in. It knows no cache and no limit
-//! but the caller's.
+//! Lists of several pages at one revision. The page size adapts to the size of values, so that no
+//! response exceeds the limit.
 
 use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse};
 
 use super::Etcd3;
-use super::cluster::{ANSWER_BYTES_MAX, Member, Repeat};
+use super::cluster::{Member, RESPONSE_BYTES_MAX, Repeat};
 use super::failure::Failure;
 use super::keys::{raw_revision, revision};
 use crate::api::ResourceVersion;
 use crate::storage::{ListPage, ListRequest, StorageError};
 
-/// Keys of one page at most (§2.2).
+/// Maximum number of keys per page.
 const PAGE_KEYS_MAX: usize = 10_000;
 
-/// Keys of the first page, whose values' size is not known yet.
+/// The number of keys of the first page, when the size of values is unknown.
 const PAGE_KEYS_FIRST: usize = 500;
 
-/// What a page aims at: large enough that round trips do not count, and a small part of the limit,
+/// Target size of a page: large enough that round trips do not dominate, and far below the limit
 /// because values differ in size.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// How long one page may take.
+/// Timeout of one page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-const _: () = assert!(PAGE_BYTES * 4 <= ANSWER_BYTES_MAX);
+const _: () = assert!(PAGE_BYTES * 4 <= RESPONSE_BYTES_MAX);
 
-/// How many keys to ask for next.
+/// The number of keys of the next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageSize(usize);
 
 impl PageSize {
-    /// After a page of `keys` keys with `bytes` bytes.
+    /// Returns the size after a page of `keys` keys with `bytes` bytes.
     fn after(keys: usize, bytes: usize) -> Self {
         let each = (bytes / keys.max(1)).max(1);
         Self((PAGE_BYTES / each).clamp(1, PAGE_KEYS_MAX))
     }
 
-    /// After an answer of `bytes` bytes (if known) to a request for `keys` keys was too large;
-    /// `None` when a single key is.
+    /// Returns the size after a response of `bytes` bytes (if known) for `keys` keys exceeded the
+    /// limit; `None` if a single key does.
     fn shrunk(keys: usize, bytes: Option<usize>) -> Option<Self> {
         if keys <= 1 {
             return None;
@@ -58,16 +57,16 @@ impl Etcd3 {
         let mut items = Vec::new();
         let mut total = None;
         loop {
-            let wanted = match request.limit {
+            let count = match request.limit {
                 0 => size.0,
                 limit => size.0.min(limit - items.len()),
             };
-            let page = self.page(begin.clone(), end.clone(), pinned, wanted).await;
+            let page = self.page(begin.clone(), end.clone(), pinned, count).await;
             let mut page = match page {
                 Ok(page) => page,
                 Err(failure) => {
                     if let Failure::AnswerTooLarge { bytes } = failure
-                        && let Some(smaller) = PageSize::shrunk(wanted, bytes)
+                        && let Some(smaller) = PageSize::shrunk(count, bytes)
                     {
                         size = smaller;
                         continue;
@@ -77,7 +76,7 @@ impl Etcd3 {
                         .await);
                 }
             };
-            // The first page fixes the revision of all others.
+            // The first page determines the revision of all others.
             let header = page
                 .header()
                 .map_or(0, etcd_client::ResponseHeader::revision);
@@ -134,14 +133,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_the_size_of_values() {
+    fn page_size_follows_value_size() {
         assert_eq!(PageSize::after(500, 500 * 100), PageSize(PAGE_KEYS_MAX));
         assert_eq!(PageSize::after(500, 500 << 13), PageSize(1024));
         assert_eq!(PageSize::after(3, 3 << 30), PageSize(1));
     }
 
     #[test]
-    fn a_page_that_was_too_large_shrinks_until_it_is_one_key() {
+    fn oversized_page_shrinks_to_one_key() {
         let bytes = Some(80 << 20);
         assert_eq!(PageSize::shrunk(1000, bytes), Some(PageSize(100)));
         assert_eq!(PageSize::shrunk(10, None), Some(PageSize(5)));

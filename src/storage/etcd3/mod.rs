@@ -1,20 +1,20 @@
-//! The `etcd` back end: `Storage` over a real etcd, with Kubernetes' key layout, leases and compaction,
-//! so that any number of servers share one etcd. Values are bytes here; those above write and read
-//! JSON only, so what a kube-apiserver stored as protobuf (all but custom resources) cannot be read.
-//! Everything that says "etcd" is in this folder.
+//! The `etcd` back end: `Storage` over etcd with Kubernetes' key layout, leases and compaction, so
+//! that several servers can share one etcd. Values are bytes; this server writes and reads JSON
+//! only, so it cannot read what a kube-apiserver stored as protobuf (everything but custom
+//! resources). Only this directory depends on etcd.
 //!
 //! # Parts
 //!
-//! `config` is checked into endpoints; `cluster` says which member is asked, how long and how often;
-//! `failure` reads what went wrong; `keys` maps keys; `list`, `watch`, `lease` and `compactor` are
-//! the operations with a life of their own.
+//! `config` validates the endpoints; `cluster` chooses the member for a call, with timeouts and
+//! retries; `failure` classifies errors; `keys` maps keys; `list`, `watch`, `lease` and `compactor`
+//! implement the larger operations.
 //!
 //! # Invariants
 //!
-//! 1. A write whose outcome is unknown is reported as such and never made a second time.
-//! 2. A revision is never cut in two by a batch, and a batch never vouches for more than etcd did.
-//! 3. No answer, however large the data, exceeds `ANSWER_BYTES_MAX`: lists are paged by bytes,
-//!    watches are fragmented.
+//! 1. A write with an unknown outcome is reported as such and never repeated.
+//! 2. A batch never splits a revision and never reports more progress than etcd did.
+//! 3. No response exceeds `RESPONSE_BYTES_MAX`, whatever the size of the data: lists are paged by
+//!   bytes and watch responses are fragmented.
 
 mod cluster;
 mod compactor;
@@ -45,53 +45,52 @@ use crate::storage::{
     Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };
 
-/// How long a read of one key may take.
+/// Timeout of a read of one key.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a write may take before its outcome counts as unknown. etcd itself gives up on a
-/// proposal after 7 s with its default election timeout.
+/// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
+/// drops a proposal after 7 s.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often members are asked for their versions again, besides after each failure: an upgrade of
-/// a member that nobody is talking to shows in no call.
+/// The interval of version requests to members, besides the requests after failures: calls do not
+/// reveal the upgrade of an idle member.
 const VERSIONS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The shortest time between two such rounds, however often members fail.
+/// The minimum time between two such rounds.
 const VERSIONS_PAUSE: Duration = Duration::from_secs(1);
 
-/// The etcd back end. See the module.
+/// The etcd back end. See the module documentation.
 #[derive(Debug)]
 pub struct Etcd3 {
     cluster: Cluster,
     layout: Layout,
     leases: Leases,
-    agreed: compactor::Agreed,
+    agreed: compactor::CompactedRevision,
     compaction_interval: Duration,
 }
 
 impl Etcd3 {
-    /// Connects: checks the configuration and asks every member for its version. One that answers
-    /// is enough.
+    /// Validates the configuration and requests every member's version; one response is sufficient.
     ///
     /// # Errors
-    /// [`ConnectError`], which names the endpoint or the file.
+    /// Returns [`ConnectError`] with the endpoint or file.
     pub async fn connect(config: Etcd3Config) -> Result<Arc<Self>, ConnectError> {
         let checked = config.check()?;
         let unreachable = |failures| ConnectError::Unreachable { failures };
         let cluster = Cluster::new(checked.endpoints)
             .await
             .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
-        cluster.meet().await.map_err(unreachable)?;
+        cluster.connect().await.map_err(unreachable)?;
         Ok(Arc::new(Self {
             cluster,
             layout: checked.layout,
             leases: Leases::new(config.lease_keys),
-            agreed: compactor::Agreed::default(),
+            agreed: compactor::CompactedRevision::default(),
             compaction_interval: config.compaction_interval,
         }))
     }
 
-    /// The store's revision, by a linearizable read of a key that does not exist.
+    /// Returns the store's revision by a linearizable read of a key that does not exist.
     async fn probe(&self) -> Result<ResourceVersion, Failure> {
         let key = self.layout.probe();
         let (_, at) = self.read(key).await?;
@@ -132,7 +131,7 @@ impl Etcd3 {
         Ok(Outcome::Refused(found.transpose()?))
     }
 
-    /// The answer to a condition that no key meets: revision zero is no key's.
+    /// Returns the outcome of a condition that no key meets: no key has revision zero.
     async fn refused(&self, key: &StorageKey) -> Result<Outcome, StorageError> {
         Ok(Outcome::Refused(self.get(key).await?.0))
     }
@@ -203,7 +202,7 @@ impl Storage for Etcd3 {
             .as_ref()
             .is_err_and(|failure| *failure == Failure::LeaseNotFound)
         {
-            // It was revoked, or etcd was restored from a backup. The put was not made.
+            // It was revoked, or etcd was restored from a backup. The put was not executed.
             self.leases.forget(lease).await;
             let lease = self
                 .leases
@@ -262,7 +261,7 @@ impl Storage for Etcd3 {
             })
             .await;
         match compacted {
-            // Compacted before, by this call's first try or by another server: as asked.
+            // Compacted already, by a previous attempt or another server.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(Failure::Future) => {
                 let current = self.current_revision().await?;
@@ -273,7 +272,7 @@ impl Storage for Etcd3 {
         }
     }
 
-    /// Of whichever member answers: they hold the same.
+    /// Returns the size that any member reports; all have the same data.
     async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
         let status = self
             .cluster
@@ -291,26 +290,27 @@ impl Storage for Etcd3 {
     }
 
     fn progress_supported(&self) -> bool {
-        self.cluster.progress_is_truthful()
+        self.cluster.progress_is_supported()
     }
 
     async fn maintain(&self, cancel: CancellationToken) {
         let versions = async {
             loop {
-                // A wish that came before we waited for it is kept; either way all are asked.
+                // A notification sent before this wait is not lost; all members are asked in any
+                // case.
                 tokio::select! {
                     biased;
-                    () = self.cluster.version_wanted() => {}
+                    () = self.cluster.version_requested() => {}
                     () = tokio::time::sleep(VERSIONS_INTERVAL) => {}
                 }
                 for reason in self
                     .cluster
-                    .ask_versions()
+                    .request_versions()
                     .await
                     .into_iter()
                     .filter_map(Result::err)
                 {
-                    tracing::warn!(reason, "etcd member does not answer");
+                    tracing::warn!(reason, "etcd member does not respond");
                 }
                 tokio::time::sleep(VERSIONS_PAUSE).await;
             }
@@ -322,7 +322,7 @@ impl Storage for Etcd3 {
                 compactor::run(self, self.compaction_interval).await
             }
         };
-        // Stopping goes first; the other two never end and do not depend on each other.
+        // Cancellation first; the other two never end and are independent.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
@@ -346,7 +346,7 @@ fn header_revision(header: Option<&ResponseHeader>) -> ResourceVersion {
     revision(header.map_or(0, ResponseHeader::revision))
 }
 
-/// What the `else` branch of a transaction read, if it read anything.
+/// Returns the first key-value that the `else` branch of a transaction read, if any.
 fn first_read(answer: PbTxnResponse) -> Option<etcd_client::proto::PbKeyValue> {
     answer
         .responses

@@ -1,85 +1,86 @@
-//! What an etcd version implies: whether its answers to progress requests are true; and what is known
-//! of that about one member. It asks nobody.
+//! Determines from a member's etcd version whether its progress responses are correct.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What a member last said of itself. Shared by the cluster, which asks, and the watches on the
-/// member, which look at it whenever it matters: it can change while they are open.
+/// The last state progress support of a member. The cluster updates it, and open watches of the
+/// member read it.
 #[derive(Debug)]
-pub(super) struct Truthfulness {
-    /// `UNKNOWN`, `TRUTHFUL` or `UNTRUTHFUL`. Silence changes nothing: a member that is away for a
-    /// while must not turn the others' caches off.
-    answer: AtomicU8,
+pub(super) struct ProgressSupport {
+    /// `UNKNOWN`, `SUPPORTED` or `UNSUPPORTED`. A failed request does not change it: an unavailable
+    /// member must not disable the caches of the others.
+    state: AtomicU8,
     failures: AtomicU64,
-    /// The failures there had been when the answer was asked for. Another number says that the
-    /// member failed since, and may be another one now.
-    answered_at: AtomicU64,
+    /// The failure count at the time of the last version request. If it differs, the member has
+    /// failed since and may run another version.
+    checked_at: AtomicU64,
 }
 
 const UNKNOWN: u8 = 0;
-const TRUTHFUL: u8 = 1;
-const UNTRUTHFUL: u8 = 2;
+const SUPPORTED: u8 = 1;
+const UNSUPPORTED: u8 = 2;
 
-impl Default for Truthfulness {
-    /// Of a member that was never asked.
+impl Default for ProgressSupport {
+    /// Returns the state of a member before the first request.
     fn default() -> Self {
         Self {
-            answer: AtomicU8::new(UNKNOWN),
+            state: AtomicU8::new(UNKNOWN),
             failures: AtomicU64::new(1),
-            answered_at: AtomicU64::new(0),
+            checked_at: AtomicU64::new(0),
         }
     }
 }
 
-impl Truthfulness {
-    /// The member failed: what it said is to be asked again.
+impl ProgressSupport {
+    /// Records a failure: the version must be requested again.
     pub(super) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it has failed; to be read before it is asked.
+    /// Returns the failure count; read it before requesting the version.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// It called itself `version` when asked after so many `failures`. Returns whether that is news.
-    pub(super) fn told(&self, version: &str, failures: u64) -> bool {
-        let answer = match progress_is_truthful(version) {
-            true => TRUTHFUL,
-            false => UNTRUTHFUL,
+    /// Records the member's `version`, requested at this failure count. Returns true if the support
+    /// has changed.
+    pub(super) fn set_version(&self, version: &str, failures: u64) -> bool {
+        let state = match supports_progress(version) {
+            true => SUPPORTED,
+            false => UNSUPPORTED,
         };
-        let news = self.answer.swap(answer, Ordering::Relaxed) != answer;
-        self.answered_at.store(failures, Ordering::Relaxed);
-        news
+        let changed = self.state.swap(state, Ordering::Relaxed) != state;
+        self.checked_at.store(failures, Ordering::Relaxed);
+        changed
     }
 
-    /// Whether it was not asked since it failed last.
+    /// Returns true if the version was not requested since the last failure.
     pub(super) fn is_stale(&self) -> bool {
-        self.answered_at.load(Ordering::Relaxed) != self.failures()
+        self.checked_at.load(Ordering::Relaxed) != self.failures()
     }
 
-    /// Whether, by all that it said, its answers are true: what one may count on.
+    /// Returns true if the last state version answers progress requests correctly.
     pub(super) fn is_expected(&self) -> bool {
-        self.answer.load(Ordering::Relaxed) == TRUTHFUL
+        self.state.load(Ordering::Relaxed) == SUPPORTED
     }
 
-    /// Whether an answer that it gives now is true.
+    /// Returns true if a response that arrives now is correct.
     pub(super) fn is_certain(&self) -> bool {
         self.is_expected() && !self.is_stale()
     }
 }
 
-/// Whether an etcd that calls itself `version` answers progress requests truthfully: 3.4.31 or later
-/// in 3.4, else 3.5.13 or later. Before that an answer can overtake the events that it vouches for.
-/// What cannot be read counts as untruthful.
-pub(super) fn progress_is_truthful(version: &str) -> bool {
+/// Returns true if etcd `version` answers progress requests correctly: 3.4.31 or later in 3.4, else
+/// 3.5.13 or later. Earlier versions can respond before they have sent the events. An unparsable
+/// version returns false. The same rule as upstream's [feature support
+/// checker](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/feature/feature_support_checker.go).
+pub(super) fn supports_progress(version: &str) -> bool {
     parse(version).is_some_and(|version| match version {
         (3, 4, patch) => patch >= 31,
         version => version >= (3, 5, 13),
     })
 }
 
-/// Major, minor and patch; what follows the patch's digits (`-rc.1`) is left out.
+/// Returns major, minor and patch; ignores a suffix of the patch (`-rc.1`).
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.trim_start_matches('v').splitn(3, '.');
     let major = parts.next()?.parse().ok()?;
@@ -96,22 +97,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_keeps_the_last_answer_and_a_failure_asks_for_another() {
-        let member = Truthfulness::default();
-        let known = || (member.is_expected(), member.is_certain());
-        assert_eq!(known(), (false, false), "unknown");
-        assert!(member.told("3.5.16", member.failures()));
-        assert_eq!(known(), (true, true));
+    fn failed_request_keeps_the_state_and_failure_requires_another() {
+        let member = ProgressSupport::default();
+        let state = || (member.is_expected(), member.is_certain());
+        assert_eq!(state(), (false, false), "unknown");
+        assert!(member.set_version("3.5.16", member.failures()));
+        assert_eq!(state(), (true, true));
         member.failed();
-        assert_eq!(known(), (true, false), "it may have been replaced");
+        assert_eq!(state(), (true, false), "it may run another version");
         let before = member.failures();
         member.failed();
-        assert!(!member.told("3.5.16", before));
-        assert_eq!(known(), (true, false), "it failed while it was asked");
-        member.told("3.5.16", member.failures());
-        assert_eq!(known(), (true, true));
-        assert!(member.told("3.5.12", member.failures()));
-        assert_eq!(known(), (false, false), "downgraded");
+        assert!(!member.set_version("3.5.16", before));
+        assert_eq!(state(), (true, false), "it failed during the request");
+        member.set_version("3.5.16", member.failures());
+        assert_eq!(state(), (true, true));
+        assert!(member.set_version("3.5.12", member.failures()));
+        assert_eq!(state(), (false, false), "downgraded");
     }
 
     #[test]
@@ -126,12 +127,12 @@ mod tests {
             "v3.7.2",
             "4.0.0",
         ] {
-            assert!(progress_is_truthful(good), "{good}");
+            assert!(supports_progress(good), "{good}");
         }
         for bad in [
             "3.4.23", "3.4.30", "3.5.0", "3.5.12", "3.3.99", "2.9.9", "", "unknown", "3.5",
         ] {
-            assert!(!progress_is_truthful(bad), "{bad}");
+            assert!(!supports_progress(bad), "{bad}");
         }
     }
 }

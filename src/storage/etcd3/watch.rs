@@ -1,13 +1,13 @@
-//! One watch: etcd's responses made into batches that never cut a revision in two. It resumes
-//! nothing: when the stream breaks, the batches end with an error and the Reflector starts over
-//! from the revision it has.
+//! One watch: converts etcd's responses into batches that never split a revision. It does not
+//! reconnect: when the stream breaks, it returns an error and the Reflector starts again from its
+//! revision.
 //!
 //! # States
 //!
 //! ```text
 //! open --response--> open      created, fragments, events, progress
 //! open --canceled, error, end of stream--> ended    (one error item, then none)
-//! dropped: the gRPC stream is reset, and etcd forgets the watch
+//! dropped: the gRPC stream is reset, and etcd removes the watch
 //! ```
 
 use std::sync::Arc;
@@ -24,33 +24,33 @@ use super::READ_TIMEOUT;
 use super::cluster::{Member, Repeat};
 use super::failure::Failure;
 use super::keys::{Layout, raw_revision, revision};
-use super::version::Truthfulness;
-use super::watch_pool::Seat;
+use super::version::ProgressSupport;
+use super::watch_pool::StreamPermit;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::storage::{ProgressRequester, StorageBatch, StorageError, StorageEvent, StorageWatch};
 
-/// How long etcd may take to confirm a new watch.
+/// Timeout of the creation of a watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// etcd drops a progress request while the watch is catching up, which it does in steps of 100 ms:
-/// an unanswered request is repeated after this, then after twice as long, and so on.
+/// etcd drops a progress request while the watch catches up, which it does in steps of 100 ms: an
+/// unanswered request is repeated after this delay, which doubles each time.
 const PROGRESS_REPEAT_MIN: Duration = Duration::from_millis(25);
 
-/// The longest wait before a progress request is repeated. An idle etcd answers none (since 3.5.22 and
-/// 3.6.2) before it has made a revision that the watch would deliver, and that can be long.
+/// The longest delay before a repetition. Since 3.5.22 and 3.6.2 an idle etcd does not respond
+/// until it has made a revision that the watch would deliver, which can take long.
 const PROGRESS_REPEAT_MAX: Duration = Duration::from_secs(10);
 
-/// The watch id of an answer to a progress request: it speaks for the whole stream.
+/// The watch id of a progress response for the whole stream.
 const STREAM_WATCH_ID: i64 = -1;
 
-/// A watch that etcd has confirmed.
+/// A watch that etcd has created.
 struct Opened {
     requests: WatchRequestSender,
     responses: WatchResponseStream,
     watch_id: i64,
-    truthfulness: Arc<Truthfulness>,
-    /// Held, not read: it keeps the watch counted on its connection.
-    _seat: Seat,
+    progress_support: Arc<ProgressSupport>,
+    /// Counts the watch on its connection until it is dropped.
+    _permit: StreamPermit,
 }
 
 impl Etcd3 {
@@ -80,13 +80,13 @@ impl Etcd3 {
             Err(Failure::Compacted) => return Err(self.compacted_error(after).await),
             Err(failure) => return Err(failure.into_storage_error()),
         };
-        self.refuse_unless_history(after).await?;
+        self.check_history(after).await?;
         let progress = ProgressRequester::default();
         let watch = Watch {
             batches: Batches {
                 layout: self.layout.clone(),
                 watch_id: opened.watch_id,
-                truthfulness: opened.truthfulness.clone(),
+                progress_support: opened.progress_support.clone(),
                 delivered: after,
                 requested: after,
                 tail: Vec::new(),
@@ -107,10 +107,10 @@ impl Etcd3 {
         })
     }
 
-    /// Refuses a watch after a revision that is not in history. etcd itself lets a watch start at
-    /// the compacted revision, although a deletion made at it can be gone; and it waits for a
-    /// revision in the future, which is one that it has lost: nobody watches after what never was.
-    async fn refuse_unless_history(&self, after: ResourceVersion) -> Result<(), StorageError> {
+    /// Returns an error for a watch from a revision that is not in history. etcd accepts a watch
+    /// from the compacted revision, although deletions at it may be lost, and waits for a future
+    /// revision, which this store must have lost: a client cannot have seen it otherwise.
+    async fn check_history(&self, after: ResourceVersion) -> Result<(), StorageError> {
         let at = after.max(ResourceVersion::new(1));
         let options = GetOptions::new().with_revision(raw_revision(at));
         let key = self.layout.probe();
@@ -128,7 +128,7 @@ impl Etcd3 {
         }
     }
 
-    /// The error of a read at revision `requested`.
+    /// Returns the error of a read at revision `requested`.
     pub(super) async fn revision_error(
         &self,
         failure: Failure,
@@ -144,12 +144,12 @@ impl Etcd3 {
         }
     }
 
-    /// The error for a revision that etcd says is compacted. Only a watch is told where history
-    /// begins, so one is opened for the purpose.
+    /// Returns the error for a compacted revision. etcd reports the compacted revision only to
+    /// watches, so this opens one.
     async fn compacted_error(&self, requested: ResourceVersion) -> StorageError {
         let options = WatchOptions::new().with_start_revision(raw_revision(requested).max(1));
         let key = self.layout.probe();
-        let told = self
+        let compacted = self
             .cluster
             .call(Repeat::Freely, READ_TIMEOUT, |member| {
                 let (key, options) = (key.clone(), options.clone());
@@ -162,20 +162,20 @@ impl Etcd3 {
                 }
             })
             .await;
-        if let Err(failure) = &told {
-            tracing::debug!(?failure, "etcd does not tell the compacted revision");
+        if let Err(failure) = &compacted {
+            tracing::debug!(?failure, "cannot read the compacted revision");
         }
         StorageError::Compacted {
             requested,
-            // What is certain without an answer: it is later than what was asked.
-            compacted: revision(told.unwrap_or(0)).max(requested.next()),
+            // A lower bound: the compacted revision is later than the requested one.
+            compacted: revision(compacted.unwrap_or(0)).max(requested.next()),
         }
     }
 }
 
-/// Opens a watch at a member and waits until etcd has confirmed it.
+/// Opens a watch at a member and waits until etcd has created it.
 async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Opened, Failure> {
-    let (mut client, seat) = member.watches.client().await?;
+    let (mut client, permit) = member.watches.client().await?;
     let (requests, mut responses) = client.watch(key, Some(options)).await?.split();
     let Some(response) = responses.message().await? else {
         return Err(Failure::Unavailable("etcd closed a new watch".into()));
@@ -187,12 +187,12 @@ async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Op
         requests,
         responses,
         watch_id: response.watch_id(),
-        truthfulness: member.truthfulness.clone(),
-        _seat: seat,
+        progress_support: member.progress_support.clone(),
+        _permit: permit,
     })
 }
 
-/// Why etcd canceled a watch.
+/// Classifies the reason why etcd canceled a watch.
 fn canceled(response: &PbWatchResponse) -> Failure {
     let reason = &response.cancel_reason;
     if response.compact_revision > 0 {
@@ -200,7 +200,7 @@ fn canceled(response: &PbWatchResponse) -> Failure {
     } else if reason.contains("permission denied") {
         Failure::Refused(format!("etcd canceled the watch: {reason}"))
     } else {
-        // No leader, a member that stops, an internal trouble: another try may succeed.
+        // No leader, a stopping member, an internal error: a retry may succeed.
         Failure::Unavailable(format!("etcd canceled the watch: {reason}"))
     }
 }
@@ -212,29 +212,29 @@ struct Watch {
     request: Request,
 }
 
-/// The progress request that waits for an answer, if one does.
+/// The current progress request, if any.
 #[derive(Debug, Default)]
 struct Request {
     /// When to repeat it.
     due: Option<Instant>,
-    /// How long the last wait was to be.
+    /// The length of the last delay.
     wait: Duration,
 }
 
 impl Request {
-    /// Somebody asks, whether others wait or not.
+    /// Starts a request, whether or not another is waiting.
     fn begin(&mut self) {
         self.wait = PROGRESS_REPEAT_MIN;
         self.due = Some(Instant::now() + self.wait);
     }
 
-    /// It is repeated.
+    /// Schedules the next repetition.
     fn repeat(&mut self) {
         self.wait = (self.wait * 2).min(PROGRESS_REPEAT_MAX);
         self.due = Some(Instant::now() + self.wait);
     }
 
-    /// It was answered.
+    /// Ends the request after a response.
     fn end(&mut self) {
         self.due = None;
     }
@@ -244,19 +244,19 @@ impl Watch {
     async fn next(&mut self) -> Result<StorageBatch, StorageError> {
         loop {
             let due = self.request.due;
-            // What has arrived goes first: it may be the progress that is about to be asked for.
-            // All three can be dropped half-way without losing anything.
+            // Received responses first, since they may contain the progress that would be
+            // requested. All three branches are cancel safe.
             let response = tokio::select! {
                 biased;
                 response = self.opened.responses.message() => response,
                 () = self.progress.requested() => {
                     self.request.begin();
-                    self.ask_progress().await?;
+                    self.send_progress_request().await?;
                     continue;
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.request.repeat();
-                    self.ask_progress().await?;
+                    self.send_progress_request().await?;
                     continue;
                 }
             };
@@ -265,7 +265,7 @@ impl Watch {
                 .ok_or_else(|| StorageError::Unavailable("etcd closed the watch".into()))?;
             let answer = response.0.watch_id == STREAM_WATCH_ID;
             if let Some(batch) = self.batches.take(response.0)? {
-                // An answer that says nothing is none: the request stands, and is repeated.
+                // A response without progress does not answer the request, which is repeated.
                 if answer {
                     self.request.end();
                 }
@@ -274,9 +274,10 @@ impl Watch {
         }
     }
 
-    /// Asks, unless the answer would not be believed: then a repetition asks once it would be.
-    async fn ask_progress(&mut self) -> Result<(), StorageError> {
-        if !self.batches.truthfulness.is_certain() {
+    /// Sends a progress request, unless the response could not be trusted; a repetition sends it
+    /// once it can.
+    async fn send_progress_request(&mut self) -> Result<(), StorageError> {
+        if !self.batches.progress_support.is_certain() {
             return Ok(());
         }
         self.opened
@@ -287,22 +288,22 @@ impl Watch {
     }
 }
 
-/// What was delivered of one watch, and what its responses add to that.
+/// The delivered state of a watch, and the events not delivered yet.
 struct Batches {
     layout: Layout,
     watch_id: i64,
-    /// Whether the member's answers to progress requests can be believed.
-    truthfulness: Arc<Truthfulness>,
-    /// What the caller asked for, for its error.
+    /// Whether the member's progress responses are correct.
+    progress_support: Arc<ProgressSupport>,
+    /// The revision that the caller requested, for its error.
     requested: ResourceVersion,
-    /// Nothing at or below this is delivered again.
+    /// The last delivered revision; earlier events are skipped.
     delivered: ResourceVersion,
-    /// Events of the revision that a fragment ended in; the next one may hold more of it.
+    /// Events of the last revision of a fragment; the next fragment may contain more of them.
     tail: Vec<StorageEvent>,
 }
 
 impl Batches {
-    /// What one response has to say, if it completes anything.
+    /// Returns the batch that a response completes, if any.
     fn take(&mut self, response: PbWatchResponse) -> Result<Option<StorageBatch>, StorageError> {
         if response.canceled {
             return Err(match canceled(&response) {
@@ -322,7 +323,7 @@ impl Batches {
         let mut events = std::mem::take(&mut self.tail);
         for event in response.events {
             let event = self.event(event)?;
-            // A revision that was delivered was delivered whole.
+            // Revisions are delivered whole.
             if event.revision > self.delivered {
                 events.push(event);
             }
@@ -330,7 +331,7 @@ impl Batches {
         if response.fragment {
             self.tail = split_last_revision(&mut events);
         }
-        // Not the header's revision: while a watch catches up, that is ahead of the events.
+        // Not the header's revision: it is ahead of the events while the watch catches up.
         let Some(last) = events.last() else {
             return Ok(None);
         };
@@ -347,10 +348,10 @@ impl Batches {
             return None;
         }
         let revision = revision(response.header.as_ref()?.revision);
-        // Between fragments nothing can be vouched for. A member that is behind the one that told
-        // where to begin speaks of the past: etcd before 3.5.22 and 3.6.2 answers all the same.
+        // No progress between fragments. A member that lags behind the one that returned the start
+        // revision reports an earlier revision: etcd before 3.5.22 and 3.6.2 responds nevertheless.
         let vouched = self.tail.is_empty() && revision >= self.delivered;
-        if !vouched || (whole_stream && !self.truthfulness.is_certain()) {
+        if !vouched || (whole_stream && !self.progress_support.is_certain()) {
             return None;
         }
         self.delivered = revision;
@@ -368,7 +369,7 @@ impl Batches {
         let previous = event.prev_kv.map(|kv| Bytes::from(kv.value));
         if previous.is_none() && !created {
             return Err(StorageError::Failed(format!(
-                "etcd sent the change of {key} at revision {} without the value before it",
+                "etcd sent the change of {key} at revision {} without the previous value",
                 kv.mod_revision
             )));
         }
@@ -381,7 +382,7 @@ impl Batches {
     }
 }
 
-/// Takes the events of the last revision off the end.
+/// Removes and returns the events of the last revision.
 fn split_last_revision(events: &mut Vec<StorageEvent>) -> Vec<StorageEvent> {
     let Some(last) = events.last().map(|event| event.revision) else {
         return Vec::new();

@@ -1,7 +1,6 @@
-//! Connections for watches. A watch has a gRPC stream of its own, because an answer to a progress
-//! request speaks for a whole stream: on a shared one, a watch that is catching up would keep the
-//! answers from all the others. Streams share connections, a bounded number on each. It opens no
-//! watch itself.
+//! Connections for watches. Each watch has its own gRPC stream, because a progress response covers
+//! a whole stream: on a shared one, a watch that catches up would block the responses of the
+//! others. Streams share connections, up to a limit per connection.
 
 use std::sync::Arc;
 
@@ -9,26 +8,26 @@ use etcd_client::{Channel, Client, ConnectOptions, WatchClient};
 use parking_lot::Mutex;
 use tonic::transport::Endpoint;
 
-use super::cluster::ANSWER_BYTES_MAX;
+use super::cluster::RESPONSE_BYTES_MAX;
 use super::config::STREAMS_PER_CONNECTION;
 use super::failure::Failure;
 
-/// A place on a connection; dropping it frees it.
+/// A stream on a connection; dropping it releases the slot.
 #[derive(Debug, Clone)]
-pub(super) struct Seat(#[allow(dead_code, reason = "it is counted, not read")] Arc<()>);
+pub(super) struct StreamPermit(#[allow(dead_code, reason = "counted, not read")] Arc<()>);
 
 struct Connection {
     client: WatchClient,
-    seats: Arc<()>,
+    permits: Arc<()>,
 }
 
 impl Connection {
-    fn taken(&self) -> usize {
-        Arc::strong_count(&self.seats) - 1
+    fn in_use(&self) -> usize {
+        Arc::strong_count(&self.permits) - 1
     }
 }
 
-/// One member's connections for watches, made as they are needed.
+/// The connections of one member for watches, opened on demand.
 pub(super) struct WatchPool {
     endpoint: Endpoint,
     connections: Mutex<Vec<Connection>>,
@@ -42,33 +41,41 @@ impl WatchPool {
         }
     }
 
-    /// A client for one watch, on a connection that has room.
-    pub(super) async fn client(&self) -> Result<(WatchClient, Seat), Failure> {
-        if let Some(found) = self.with_room() {
+    /// Returns a client for one watch, on a connection with a free stream.
+    pub(super) async fn client(&self) -> Result<(WatchClient, StreamPermit), Failure> {
+        if let Some(found) = self.find_free() {
             return Ok(found);
         }
         let channel = Channel::Tonic(self.endpoint.connect_lazy());
-        // A member that is cut off from the others would be silent for ever instead of failing.
+        // Without this option a partitioned member stays silent instead of failing.
         let options = ConnectOptions::new().with_require_leader(true);
         let client = Client::from_channel(channel, Some(options)).await?;
         let connection = Connection {
             client: client
                 .watch_client()
-                .max_decoding_message_size(ANSWER_BYTES_MAX),
-            seats: Arc::default(),
+                .max_decoding_message_size(RESPONSE_BYTES_MAX),
+            permits: Arc::default(),
         };
-        let taken = (connection.client.clone(), Seat(connection.seats.clone()));
+        let in_use = (
+            connection.client.clone(),
+            StreamPermit(connection.permits.clone()),
+        );
         self.connections.lock().push(connection);
-        Ok(taken)
+        Ok(in_use)
     }
 
-    fn with_room(&self) -> Option<(WatchClient, Seat)> {
+    fn find_free(&self) -> Option<(WatchClient, StreamPermit)> {
         let mut connections = self.connections.lock();
-        connections.retain(|connection| connection.taken() > 0);
+        connections.retain(|connection| connection.in_use() > 0);
         connections
             .iter()
-            .find(|connection| connection.taken() < STREAMS_PER_CONNECTION as usize)
-            .map(|connection| (connection.client.clone(), Seat(connection.seats.clone())))
+            .find(|connection| connection.in_use() < STREAMS_PER_CONNECTION as usize)
+            .map(|connection| {
+                (
+                    connection.client.clone(),
+                    StreamPermit(connection.permits.clone()),
+                )
+            })
     }
 }
 
@@ -77,15 +84,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_full_connection_gets_a_neighbour_and_an_empty_one_is_closed() {
+    async fn full_connection_opens_another_and_empty_one_closes() {
         let pool = WatchPool::new(Endpoint::from_static("http://127.0.0.1:1"));
-        let mut seats = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..=STREAMS_PER_CONNECTION {
-            seats.push(pool.client().await.unwrap().1);
+            permits.push(pool.client().await.unwrap().1);
         }
         assert_eq!(pool.connections.lock().len(), 2);
-        seats.truncate(1);
-        seats.push(pool.client().await.unwrap().1);
+        permits.truncate(1);
+        permits.push(pool.client().await.unwrap().1);
         assert_eq!(pool.connections.lock().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Which certificates are believed, beside webpki's verdict.
+//! Tests of the chains that Go accepts and webpki rejects.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn root() -> Ca {
     testing::root(testing::authority("root"))
 }
 
-/// A leaf of version 1 that `ca` signed.
+/// Returns a version 1 leaf signed by `ca`.
 fn old(ca: &Ca) -> CertificateDer<'static> {
     let leaf = testing::leaf(&testing::named("jane"), ca);
     testing::version_1(&leaf, ca.issuer.key())
@@ -59,20 +59,20 @@ fn refused(why: &str, verified: Result<(), CertificateError>) {
 
 const CANNOT_SIGN: &str = "parent certificate cannot sign this kind of certificate";
 
-/// webpki refuses each of these.
+/// webpki rejects each of these.
 #[test]
-fn certificates_that_only_go_accepts() {
+fn certificates_accepted_by_go_only() {
     let ca = root();
     let trusted = anchors(&[&ca.der]);
     assert_eq!(check(&old(&ca), &[], &trusted), Ok(()));
-    // A CA at the end of the chain, signed by another, by itself, and trusted itself.
+    // A CA at the end of the chain: signed by another CA, by itself, and trusted itself.
     let other = testing::intermediate(testing::authority("other"), &ca);
     assert_eq!(check(&other.der, &[], &trusted), Ok(()));
     assert_eq!(check(&ca.der, &[], &trusted), Ok(()));
-    // A leaf that is trusted itself, and not its CA.
+    // A leaf that is trusted although its CA is not.
     let leaf = testing::leaf(&testing::named("leaf"), &ca);
     assert_eq!(check(&leaf, &[], &anchors(&[&leaf])), Ok(()));
-    // Version 1 below an intermediate, and below a root of version 1.
+    // Version 1 below an intermediate, and below a version 1 root.
     let middle = testing::intermediate(testing::authority("middle"), &ca);
     assert_eq!(check(&old(&middle), &[&middle.der], &trusted), Ok(()));
     let old_root = testing::version_1(&ca.der, ca.issuer.key());
@@ -80,35 +80,35 @@ fn certificates_that_only_go_accepts() {
 }
 
 #[test]
-fn a_chain_needs_signatures_up_to_an_anchor() {
+fn chain_needs_signatures_up_to_an_anchor() {
     let (ca, stranger) = (root(), root());
     let trusted = anchors(&[&ca.der]);
     let unknown = Err(CertificateError::UnknownIssuer);
-    // Of the same name, but another key.
+    // An anchor with the same name and another key.
     assert_eq!(check(&old(&stranger), &[], &trusted), unknown);
     assert_eq!(check(&old(&stranger), &[&stranger.der], &trusted), unknown);
-    // Not even when the anchor of that name is sent too, or nothing is trusted.
+    // Also if the anchor with that name is sent, or there are no anchors.
     assert_eq!(check(&old(&stranger), &[&ca.der], &trusted), unknown);
     assert_eq!(check(&old(&ca), &[&ca.der], &Anchors::default()), unknown);
-    // An intermediate whose own issuer is missing.
+    // The issuer of the intermediate is missing.
     let middle = testing::intermediate(testing::authority("middle"), &ca);
     assert_eq!(check(&old(&middle), &[], &trusted), unknown);
-    // One changed bit.
+    // A flipped bit.
     let mut changed = old(&ca).to_vec();
     let last = changed.len() - 1;
     changed[last] ^= 1;
     assert_eq!(check(&changed.into(), &[], &trusted), unknown);
-    // A leaf that is not byte for byte the trusted one.
+    // A leaf that differs from the trusted one.
     let leaf = testing::leaf(&testing::named("leaf"), &stranger);
     let twin = testing::leaf(&testing::named("leaf"), &stranger);
     assert_eq!(check(&twin, &[], &anchors(&[&leaf])), unknown);
 }
 
 #[test]
-fn an_issuer_must_be_allowed_to_sign() {
+fn issuer_must_be_allowed_to_sign() {
     let ca = root();
     let trusted = anchors(&[&ca.der]);
-    // A leaf of the CA signs a certificate for somebody else.
+    // A leaf of the CA signs another certificate.
     let forger = testing::intermediate(testing::named("forger"), &ca);
     let unknown = Err(CertificateError::UnknownIssuer);
     assert_eq!(check(&old(&forger), &[&forger.der], &trusted), unknown);
@@ -116,7 +116,7 @@ fn an_issuer_must_be_allowed_to_sign() {
         CANNOT_SIGN,
         check(&old(&forger), &[], &anchors(&[&forger.der])),
     );
-    // The same of version 1, which cannot say that it is a CA.
+    // A version 1 certificate, which has no basic constraints.
     let old_forger = testing::version_1(&forger.der, ca.issuer.key());
     assert_eq!(check(&old(&forger), &[&old_forger], &trusted), unknown);
     let mut params = testing::authority("no signer");
@@ -146,7 +146,7 @@ fn an_issuer_must_be_allowed_to_sign() {
 }
 
 #[test]
-fn every_certificate_of_a_chain_must_be_valid_now() {
+fn all_certificates_of_a_chain_must_be_valid() {
     let dated = |mut params: CertificateParams, from: i32, until: i32| {
         params.not_before = rcgen::date_time_ymd(from, 1, 1);
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -168,7 +168,7 @@ fn every_certificate_of_a_chain_must_be_valid_now() {
     ] {
         assert_eq!(at(now, &leaf, &[&middle.der], &trusted), expected, "{now}");
     }
-    // Also one that is trusted itself.
+    // Also a leaf that is trusted itself.
     let trusted = anchors(&[&leaf]);
     assert_eq!(
         at(year(2038), &leaf, &[], &trusted),
@@ -177,7 +177,7 @@ fn every_certificate_of_a_chain_must_be_valid_now() {
 }
 
 #[test]
-fn purposes_bind_the_whole_chain() {
+fn purpose_applies_to_the_whole_chain() {
     let purposed = |mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose| {
         params.extended_key_usages = vec![purpose];
         params
@@ -201,7 +201,7 @@ fn purposes_bind_the_whole_chain() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn unknown_critical_extensions_are_rejected() {
     let ca = root();
     let trusted = anchors(&[&ca.der]);
     let mut params = testing::authority("leaf");
@@ -221,9 +221,9 @@ fn what_is_not_understood_is_refused() {
     assert_eq!(check(&long.into(), &[], &trusted), bad);
 }
 
-/// A crowd of intermediates of one name costs a bounded number of signatures.
+/// Many intermediates with one name cost a bounded number of signature checks.
 #[test]
-fn the_search_is_bounded() {
+fn search_is_bounded() {
     let ca = root();
     let crowd: Vec<Ca> = (0..12)
         .map(|_| testing::root(testing::authority("crowd")))

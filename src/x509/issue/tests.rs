@@ -1,4 +1,4 @@
-//! What is signed is what was asked for, and verifies.
+//! Tests that signed certificates equal their requests and are valid.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn request(subject: &[(DnType, &str)], names: &[&str]) -> CertificateRequest {
 }
 
 #[test]
-fn a_certificate_is_as_requested() {
+fn certificate_equals_its_request() {
     let ca = testing::root(testing::authority("root"));
     let authority = CertificateAuthority::new(ca.der.clone(), ca.issuer);
     let subject = [
@@ -101,7 +101,7 @@ fn usages_are_bits_and_object_identifiers() {
 }
 
 #[test]
-fn a_request_must_be_signed_by_its_key() {
+fn request_must_be_signed_by_its_key() {
     let pem = "-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n";
     assert!(CertificateRequest::from_pem(pem.as_bytes()).is_err());
     let error = CertificateRequest::from_pem(b"junk").unwrap_err();

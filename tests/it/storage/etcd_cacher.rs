@@ -34,7 +34,7 @@ fn cache(storage: &Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
         columns: Arc::new(ColumnSet::default()),
         triggers: vec![],
         metrics: Metrics::new().resource("", "things"),
-        reading: None,
+        transform: None,
     };
     let config = CacherConfig::default();
     Cacher::start(resource, storage.clone(), tasks, config)

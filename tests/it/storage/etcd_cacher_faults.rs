@@ -28,7 +28,7 @@ fn cacher(storage: Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
         columns: Arc::new(ColumnSet::new(Vec::new())),
         triggers: Vec::new(),
         metrics: Metrics::new().resource("", "pods"),
-        reading: None,
+        transform: None,
     };
     Cacher::start(resource, storage, tasks, CacherConfig::default())
 }

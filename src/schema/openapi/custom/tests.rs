@@ -1,4 +1,4 @@
-//! What is published of a definition's schema, and what is not, case by case as upstream's builder does it.
+//! Tests of published schemas, with the cases of upstream's builder.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::*;
 
 const META: &str = "#/meta";
 
-fn published(given: Value, dialect: Dialect) -> Value {
-    let resource = Served {
+fn published(input: Value, dialect: Dialect) -> Value {
+    let resource = ResourceDescription {
         group: "bar.k8s.io".to_owned(),
         version: "v1".to_owned(),
         kind: "Foo".to_owned(),
@@ -15,62 +15,66 @@ fn published(given: Value, dialect: Dialect) -> Value {
         namespaced: true,
         verbs: Vec::new(),
         parts: Vec::new(),
-        schema: Some(Arc::new(given.clone())),
+        schema: Some(Arc::new(input.clone())),
         selectable: vec!["spec.color".to_owned()],
     };
-    let mut told = schema(&resource, &given, dialect, META);
-    let kinds = told["x-kubernetes-group-version-kind"].take();
+    let mut schema_of = schema(&resource, &input, dialect, META);
+    let kinds = schema_of["x-kubernetes-group-version-kind"].take();
     let expected = json!([{"group": "bar.k8s.io", "kind": "Foo", "version": "v1"}]);
     assert_eq!(kinds, expected);
-    let selectable = told["x-kubernetes-selectable-fields"].take();
+    let selectable = schema_of["x-kubernetes-selectable-fields"].take();
     assert_eq!(selectable, json!([{"fieldPath": "spec.color"}]));
     for name in ["group-version-kind", "selectable-fields"] {
-        let told = told.as_object_mut().unwrap();
-        told.remove(&format!("x-kubernetes-{name}"));
+        let schema_of = schema_of.as_object_mut().unwrap();
+        schema_of.remove(&format!("x-kubernetes-{name}"));
     }
-    told
+    schema_of
 }
 
-/// What is published of a member `x`.
-fn member(given: Value, dialect: Dialect) -> Value {
-    let schema = json!({"type": "object", "properties": {"x": given}});
+/// Returns the published schema of a member `x`.
+fn member(input: Value, dialect: Dialect) -> Value {
+    let schema = json!({"type": "object", "properties": {"x": input}});
     published(schema, dialect)["properties"]["x"].clone()
 }
 
-fn check(given: Value, v2: Value, v3: Value) {
-    assert_eq!(member(given.clone(), Dialect::V2), v2, "v2 of {given}");
-    assert_eq!(member(given.clone(), Dialect::V3), v3, "v3 of {given}");
+fn check(input: Value, v2: Value, v3: Value) {
+    assert_eq!(member(input.clone(), Dialect::V2), v2, "v2 of {input}");
+    assert_eq!(member(input.clone(), Dialect::V3), v3, "v3 of {input}");
 }
 
-/// Older kubectl refuses each member that the document does not have, so it must have none when objects may have
-/// more.
+/// Older kubectl rejects each member that is not in the document, so a document of objects with
+/// unknown fields has no members.
 #[test]
-fn a_root_that_preserves_unknown_fields_has_no_members_in_v2() {
-    let given = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+fn root_with_preserved_unknown_fields_has_no_members_in_v2() {
+    let input = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
         "properties": {"spec": {"type": "object"}}});
     assert_eq!(
-        published(given.clone(), Dialect::V2),
+        published(input.clone(), Dialect::V2),
         json!({"type": "object"})
     );
-    let told = published(given, Dialect::V3);
-    assert_eq!(told["x-kubernetes-preserve-unknown-fields"], true);
-    assert_eq!(told["properties"]["spec"], json!({"type": "object"}));
-    assert_eq!(told["properties"]["metadata"]["$ref"], META);
+    let schema_of = published(input, Dialect::V3);
+    assert_eq!(schema_of["x-kubernetes-preserve-unknown-fields"], true);
+    assert_eq!(schema_of["properties"]["spec"], json!({"type": "object"}));
+    assert_eq!(schema_of["properties"]["metadata"]["$ref"], META);
     for dialect in [Dialect::V2, Dialect::V3] {
-        let told = published(Value::Null, dialect);
+        let schema_of = published(Value::Null, dialect);
         assert_eq!(
-            told,
+            schema_of,
             json!({"type": "object"}),
             "a definition without a schema"
         );
-        let told = published(json!({"type": "object"}), dialect);
-        let members: Vec<&String> = told["properties"].as_object().unwrap().keys().collect();
+        let schema_of = published(json!({"type": "object"}), dialect);
+        let members: Vec<&String> = schema_of["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .collect();
         assert_eq!(members, ["apiVersion", "kind", "metadata"]);
     }
 }
 
 #[test]
-fn what_preserves_unknown_fields_is_anything_in_v2() {
+fn preserved_unknown_fields_are_untyped_in_v2() {
     let flag = "x-kubernetes-preserve-unknown-fields";
     let object = json!({"type": "object", flag: true, "description": "d",
         "properties": {"a": {"type": "string"}}, "required": ["a"]});
@@ -86,7 +90,7 @@ fn what_preserves_unknown_fields_is_anything_in_v2() {
 }
 
 #[test]
-fn what_can_be_null_is_anything_in_v2_and_never_required() {
+fn nullable_members_are_untyped_and_optional_in_v2() {
     let text = json!({"type": "string", "nullable": true, "maxLength": 3});
     check(text.clone(), json!({"maxLength": 3}), text.clone());
     let object = json!({"type": "object", "nullable": true,
@@ -103,16 +107,16 @@ fn what_can_be_null_is_anything_in_v2_and_never_required() {
 }
 
 #[test]
-fn v2_has_no_junctors() {
-    let given = json!({"type": "integer", "allOf": [{"minimum": 1}], "anyOf": [{"minimum": 2}],
+fn v2_has_no_combinators() {
+    let input = json!({"type": "integer", "allOf": [{"minimum": 1}], "anyOf": [{"minimum": 2}],
         "oneOf": [{"minimum": 3}], "not": {"minimum": 4}, "maximum": 9, "example": 5});
-    let mut unreduced = given.clone();
+    let mut unreduced = input.clone();
     unreduced.as_object_mut().unwrap().remove("example");
-    check(given, json!({"type": "integer", "maximum": 9}), unreduced);
+    check(input, json!({"type": "integer", "maximum": 9}), unreduced);
 }
 
 #[test]
-fn an_int_or_string_is_either_in_v3() {
+fn int_or_string_is_any_of_in_v3() {
     let flag = "x-kubernetes-int-or-string";
     let forms = json!([{"type": "integer"}, {"type": "string"}]);
     let plain = json!({flag: true});
@@ -135,33 +139,33 @@ fn an_int_or_string_is_either_in_v3() {
 }
 
 #[test]
-fn an_embedded_resource_has_a_type_and_metadata() {
+fn embedded_resource_has_type_and_metadata() {
     let flag = "x-kubernetes-embedded-resource";
-    let given = json!({"type": "object", flag: true, "required": ["spec"],
+    let input = json!({"type": "object", flag: true, "required": ["spec"],
         "properties": {"spec": {"type": "object"}}});
     for dialect in [Dialect::V2, Dialect::V3] {
-        let told = member(given.clone(), dialect);
-        assert_eq!(told["required"], json!(["spec", "kind", "apiVersion"]));
-        assert_eq!(told["properties"]["kind"]["type"], "string");
-        assert_eq!(told["properties"]["apiVersion"]["type"], "string");
-        assert_eq!(told["properties"]["metadata"]["$ref"], META);
-        assert_eq!(told["properties"]["spec"], json!({"type": "object"}));
+        let schema_of = member(input.clone(), dialect);
+        assert_eq!(schema_of["required"], json!(["spec", "kind", "apiVersion"]));
+        assert_eq!(schema_of["properties"]["kind"]["type"], "string");
+        assert_eq!(schema_of["properties"]["apiVersion"]["type"], "string");
+        assert_eq!(schema_of["properties"]["metadata"]["$ref"], META);
+        assert_eq!(schema_of["properties"]["spec"], json!({"type": "object"}));
     }
-    // To older kubectl all other members would be unknown.
+    // Older kubectl would consider all other members unknown.
     let preserve = "x-kubernetes-preserve-unknown-fields";
     let open = json!({"type": "object", flag: true, preserve: true});
-    let told = member(open.clone(), Dialect::V2);
-    assert_eq!(told, json!({flag: true, preserve: true}));
-    let told = member(open, Dialect::V3);
-    assert_eq!(told["required"], json!(["kind", "apiVersion"]));
+    let schema_of = member(open.clone(), Dialect::V2);
+    assert_eq!(schema_of, json!({flag: true, preserve: true}));
+    let schema_of = member(open, Dialect::V3);
+    assert_eq!(schema_of["required"], json!(["kind", "apiVersion"]));
 }
 
 #[test]
-fn every_level_is_published_so() {
+fn all_levels_are_published() {
     let int_or_string = json!({"x-kubernetes-int-or-string": true});
-    let given = json!({"type": "array", "items": {"type": "object",
+    let input = json!({"type": "array", "items": {"type": "object",
         "additionalProperties": {"type": "object", "properties": {"p": int_or_string}}}});
-    let told = member(given, Dialect::V3);
-    let inner = &told["items"]["additionalProperties"]["properties"]["p"];
+    let schema_of = member(input, Dialect::V3);
+    let inner = &schema_of["items"]["additionalProperties"]["properties"]["p"];
     assert_eq!(inner["anyOf"][0]["type"], "integer");
 }

@@ -1,4 +1,4 @@
-//! Tests of the hub alone: who is woken, what is taken, and when the log is asked.
+//! Tests of the hub: which watches it wakes, what they read, and when they read the log.
 
 use futures_util::FutureExt as _;
 
@@ -32,7 +32,7 @@ fn prefixes_are_the_parents_and_the_key() {
 }
 
 #[test]
-fn only_the_concerned_are_woken_and_once() {
+fn matching_watches_are_woken_once() {
     let hub = Hub::new(1);
     let woken = |wake: &Arc<Notify>| wake.notified().now_or_never().is_some();
     let watches: Vec<_> = ["/pods/", "/pods/foo/", "/pods/foobar/", "/pods/foo/a"]
@@ -50,10 +50,10 @@ fn only_the_concerned_are_woken_and_once() {
         .collect();
     assert_eq!(all, ["/pods/", "/pods/foo/"]);
     hub.publish(vec![event("/pods/foo/d", 4, 1)]);
-    assert!(!woken(&watches[0].2), "it has not come for the first yet");
+    assert!(!woken(&watches[0].2), "it has not read the first yet");
 
-    let (taken, to) = revisions(hub.step(watches[0].1, &key("/pods/"), 1));
-    assert_eq!((taken, to), (vec![2, 3, 4], 4));
+    let (events, to) = revisions(hub.step(watches[0].1, &key("/pods/"), 1));
+    assert_eq!((events, to), (vec![2, 3, 4], 4));
     let idle = hub.step(watches[0].1, &key("/pods/"), 4);
     assert!(matches!(idle, Step::Idle { at: 4 }), "{idle:?}");
     let idle = hub.step(watches[2].1, &key("/pods/foobar/"), 1);
@@ -62,11 +62,11 @@ fn only_the_concerned_are_woken_and_once() {
     for (prefix, id, _) in &watches {
         hub.remove(*id, &key(prefix));
     }
-    assert!(hub.0.lock().by_prefix.is_empty(), "nothing is left behind");
+    assert!(hub.0.lock().by_prefix.is_empty(), "no slots remain");
 }
 
 #[test]
-fn an_idle_watch_does_not_go_back_to_the_log() {
+fn idle_watch_does_not_read_the_log() {
     let hub = Hub::new(1);
     let wake = Arc::new(Notify::new());
     let id = hub.add(&key("/idle/"), 1, wake);
@@ -74,15 +74,15 @@ fn an_idle_watch_does_not_go_back_to_the_log() {
     let many = 2 + TAIL_EVENTS_MAX as u64;
     hub.publish((2..=many).map(noise).collect());
     hub.publish(vec![event("/idle/a", many + 1, 1)]);
-    // The position of the watch is older than the tail, but what it lacks is not.
-    let (taken, to) = revisions(hub.step(id, &key("/idle/"), 1));
-    assert_eq!((taken, to), (vec![many + 1], many + 1));
+    // The position of the watch is older than the tail, but the tail has all its events.
+    let (events, to) = revisions(hub.step(id, &key("/idle/"), 1));
+    assert_eq!((events, to), (vec![many + 1], many + 1));
 }
 
 #[test]
-fn a_late_watch_reads_the_log_and_joins_the_tail() {
+fn late_watch_reads_the_log_then_the_tail() {
     let hub = Hub::new(1);
-    // For whom the tail is kept.
+    // A watch for which the hub retains the tail.
     hub.add(&key("/pods/"), 1, Arc::new(Notify::new()));
     let each = TAIL_BYTES_MAX / 4;
     hub.publish(
@@ -96,19 +96,20 @@ fn a_late_watch_reads_the_log_and_joins_the_tail() {
     let step = hub.step(id, &key("/pods/"), 1);
     assert!(matches!(step, Step::ReadLog { from: 2, to: 9 }), "{step:?}");
     hub.advance(id, 9 - held);
-    let (taken, to) = revisions(hub.step(id, &key("/pods/"), 9 - held));
-    assert_eq!((taken.len() as u64, to), (held, 9));
+    let (events, to) = revisions(hub.step(id, &key("/pods/"), 9 - held));
+    assert_eq!((events.len() as u64, to), (held, 9));
 }
 
-/// Kept to its limits for nobody, the tail was 8 MiB of values in a store that was only filled.
+/// The tail filled up to its limit without readers: 8 MiB of values in a store that was only
+/// written.
 #[test]
-fn what_everybody_has_taken_is_let_go() {
+fn delivered_events_are_dropped() {
     let hub = Hub::new(1);
     let held = || {
         let state = hub.0.lock();
         (state.tail.len(), state.tail_bytes > 0)
     };
-    hub.publish(vec![event("/nobody/a", 2, 64)]);
+    hub.publish(vec![event("/unwatched/a", 2, 64)]);
     assert_eq!(held(), (0, false));
 
     let [fast, slow] = ["/pods/", "/pods/ns/"].map(key);
@@ -117,25 +118,25 @@ fn what_everybody_has_taken_is_let_go() {
     hub.publish((3..=6).map(|at| event("/pods/ns/a", at, 64)).collect());
     assert_eq!(revisions(hub.step(fast_id, &fast, 2)).1, 6);
     hub.publish(vec![event("/pods/ns/a", 7, 64)]);
-    assert_eq!(held(), (5, true), "one has not come yet");
+    assert_eq!(held(), (5, true), "the slow one has not read");
 
-    let (taken, _) = revisions(hub.step(slow_id, &slow, 2));
-    assert_eq!(taken, [3, 4, 5, 6, 7]);
+    let (events, _) = revisions(hub.step(slow_id, &slow, 2));
+    assert_eq!(events, [3, 4, 5, 6, 7]);
     hub.publish(vec![event("/pods/ns/a", 8, 64)]);
     assert_eq!(held(), (2, true), "the fast one lacks 7 and 8");
-    let (taken, _) = revisions(hub.step(fast_id, &fast, 6));
-    assert_eq!(taken, [7, 8]);
+    let (events, _) = revisions(hub.step(fast_id, &fast, 6));
+    assert_eq!(events, [7, 8]);
 }
 
-/// What is committed can be read, and watched from, a moment before it is published.
+/// Committed changes can be read, and watched from, before they are published.
 #[test]
-fn a_watch_opened_before_a_publication_takes_nothing_of_it() {
+fn watch_from_an_unpublished_revision_skips_its_publication() {
     let hub = Hub::new(1);
     let id = hub.add(&key("/pods/"), 3, Arc::new(Notify::new()));
     hub.publish(vec![event("/pods/a", 2, 1), event("/pods/a", 3, 1)]);
-    let (taken, _) = revisions(hub.step(id, &key("/pods/"), 3));
-    assert_eq!(taken, Vec::<u64>::new());
+    let (events, _) = revisions(hub.step(id, &key("/pods/"), 3));
+    assert_eq!(events, Vec::<u64>::new());
     hub.publish(vec![event("/pods/a", 4, 1)]);
-    let (taken, to) = revisions(hub.step(id, &key("/pods/"), 3));
-    assert_eq!((taken, to), (vec![4], 4));
+    let (events, to) = revisions(hub.step(id, &key("/pods/"), 3));
+    assert_eq!((events, to), (vec![4], 4));
 }

@@ -1,5 +1,4 @@
-//! What responses add up to, and when progress is believed and asked for. Whole watches are tested
-//! against a real etcd.
+//! Tests of batches and progress requests. Complete watches are tested against etcd.
 
 use etcd_client::proto::PbResponseHeader;
 
@@ -15,7 +14,7 @@ fn event(revision: u64) -> StorageEvent {
 }
 
 #[test]
-fn a_fragment_keeps_back_the_revision_it_ends_in() {
+fn last_revision_of_a_fragment_is_held_back() {
     let revisions = |events: &[StorageEvent]| -> Vec<u64> {
         events.iter().map(|event| event.revision.get()).collect()
     };
@@ -31,12 +30,12 @@ fn a_fragment_keeps_back_the_revision_it_ends_in() {
 }
 
 fn batches_after(delivered: u64) -> Batches {
-    let truthfulness = Arc::new(Truthfulness::default());
-    truthfulness.told("3.6.0", truthfulness.failures());
+    let progress_support = Arc::new(ProgressSupport::default());
+    progress_support.set_version("3.6.0", progress_support.failures());
     Batches {
         layout: Layout::new("/registry").unwrap(),
         watch_id: 0,
-        truthfulness,
+        progress_support,
         requested: ResourceVersion::new(delivered),
         delivered: ResourceVersion::new(delivered),
         tail: Vec::new(),
@@ -54,41 +53,41 @@ fn progress(watch_id: i64, revision: i64) -> PbWatchResponse {
     }
 }
 
-/// A watch that begins after what one member told can be opened at another that is behind, and
-/// the answer to a progress request came with that one's revision: the Reflector went down.
+/// A watch from a revision of one member opened at another that lagged behind, whose progress
+/// response had an earlier revision: the Reflector's revision decreased.
 #[test]
-fn progress_never_goes_back() {
+fn progress_never_decreases() {
     let mut batches = batches_after(7);
-    let mut told = |watch_id, revision| {
+    let mut progress_of = |watch_id, revision| {
         let batch = batches.take(progress(watch_id, revision)).unwrap();
         batch.map(|batch| batch.revision.get())
     };
-    assert_eq!(told(STREAM_WATCH_ID, 5), None, "of the past");
-    assert_eq!(told(0, 6), None, "of the past");
-    assert_eq!(told(STREAM_WATCH_ID, 7), Some(7));
-    assert_eq!(told(1, 8), None, "another watch's");
-    assert_eq!(told(0, 9), Some(9));
-    assert_eq!(told(STREAM_WATCH_ID, 8), None, "of the past");
+    assert_eq!(progress_of(STREAM_WATCH_ID, 5), None, "earlier revision");
+    assert_eq!(progress_of(0, 6), None, "earlier revision");
+    assert_eq!(progress_of(STREAM_WATCH_ID, 7), Some(7));
+    assert_eq!(progress_of(1, 8), None, "another watch's");
+    assert_eq!(progress_of(0, 9), Some(9));
+    assert_eq!(progress_of(STREAM_WATCH_ID, 8), None, "earlier revision");
 }
 
-/// A watch that was opened while a member was unknown was deaf to progress until its stream broke:
+/// A watch opened while a member's version was unknown ignored progress until its stream broke:
 /// each consistent read of a quiet resource took seconds.
 #[test]
-fn progress_is_believed_as_soon_as_it_can_be() {
+fn progress_is_used_once_support_is_known() {
     let mut batches = batches_after(7);
-    let truthfulness = Arc::new(Truthfulness::default());
-    batches.truthfulness = truthfulness.clone();
-    let mut told = |watch_id| batches.take(progress(watch_id, 9)).unwrap().is_some();
-    assert!(!told(STREAM_WATCH_ID), "the member is unknown");
-    truthfulness.told("3.5.16", truthfulness.failures());
-    assert!(told(STREAM_WATCH_ID));
-    truthfulness.failed();
-    assert!(!told(STREAM_WATCH_ID), "it may be an older one now");
-    assert!(told(0), "of its own accord etcd never lied");
+    let progress_support = Arc::new(ProgressSupport::default());
+    batches.progress_support = progress_support.clone();
+    let mut progress_of = |watch_id| batches.take(progress(watch_id, 9)).unwrap().is_some();
+    assert!(!progress_of(STREAM_WATCH_ID), "the member is unknown");
+    progress_support.set_version("3.5.16", progress_support.failures());
+    assert!(progress_of(STREAM_WATCH_ID));
+    progress_support.failed();
+    assert!(!progress_of(STREAM_WATCH_ID), "it may run an older version");
+    assert!(progress_of(0), "unsolicited progress is always correct");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_not_answered_is_repeated_less_and_less() {
+async fn unanswered_request_backs_off() {
     let mut request = Request::default();
     let started = Instant::now();
     request.begin();
@@ -110,7 +109,7 @@ async fn a_request_that_is_not_answered_is_repeated_less_and_less() {
 }
 
 #[test]
-fn a_cancellation_says_why() {
+fn cancellation_reports_the_reason() {
     let response = |compact_revision, cancel_reason: &str| PbWatchResponse {
         canceled: true,
         compact_revision,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fastrand::Rng;
 use watchet::api::ResourceVersion;
-use watchet::storage::embedded::{DATA_FILE, OpenError, WITNESS_FILE};
+use watchet::storage::embedded::{DATA_FILE, OpenError, REVISION_FILE};
 use watchet::storage::{Expect, Put, Storage, StorageError};
 
 use super::super::model::{Model, step};
@@ -43,7 +43,7 @@ impl Sample {
         }
         Self {
             data: std::fs::read(data).unwrap(),
-            witness: std::fs::read(directory.path().join(WITNESS_FILE)).unwrap(),
+            witness: std::fs::read(directory.path().join(REVISION_FILE)).unwrap(),
             model,
         }
     }
@@ -54,7 +54,7 @@ impl Sample {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(DATA_FILE);
         std::fs::write(&path, data).unwrap();
-        std::fs::write(directory.path().join(WITNESS_FILE), &self.witness).unwrap();
+        std::fs::write(directory.path().join(REVISION_FILE), &self.witness).unwrap();
         let store: Arc<dyn Storage> = match open(directory.path()) {
             Ok(store) => store,
             Err(error) => {
@@ -178,7 +178,7 @@ async fn missing_and_older_files_are_refused() {
     let error = open(directory.path()).unwrap_err();
     assert_refused(&error, &data, "older");
     assert!(error.to_string().contains(&last.to_string()), "{error}");
-    assert!(error.to_string().contains(WITNESS_FILE), "{error}");
+    assert!(error.to_string().contains(REVISION_FILE), "{error}");
 
     std::fs::remove_file(&data).unwrap();
     assert_refused(&open(directory.path()).unwrap_err(), &data, "missing");
@@ -186,7 +186,7 @@ async fn missing_and_older_files_are_refused() {
 
     // As the message says: on purpose it can be done.
     std::fs::write(&data, &older).unwrap();
-    std::fs::remove_file(file(directory.path(), WITNESS_FILE)).unwrap();
+    std::fs::remove_file(file(directory.path(), REVISION_FILE)).unwrap();
     let store = reopen(directory.path());
     assert!(store.current_revision().await.unwrap() < last);
 }

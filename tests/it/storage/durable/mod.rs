@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use watchet::storage::Storage;
 use watchet::storage::embedded::{
-    DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, WITNESS_FILE,
+    DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, REVISION_FILE,
 };
 
 /// Opens a store that only compacts by hand.
@@ -53,7 +53,7 @@ struct Crashed(tempfile::TempDir);
 impl Crashed {
     fn copy(directory: &Path) -> Self {
         let copy = tempfile::tempdir().expect("a temporary directory");
-        for file in [DATA_FILE, WITNESS_FILE] {
+        for file in [DATA_FILE, REVISION_FILE] {
             std::fs::copy(directory.join(file), copy.path().join(file)).expect("a readable file");
         }
         Self(copy)

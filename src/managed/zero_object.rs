@@ -1,6 +1,6 @@
-//! What an object of a built-in kind has before anybody writes it. Upstream's are Go structs, and a
-//! struct that is in another by value is there from the start: nobody adds it, so nobody manages it as
-//! such. Objects of custom resources begin with nothing.
+//! The zero value of objects of built-in kinds. Upstream's types are Go structs, and a struct
+//! embedded by value always exists, so no manager owns it as an added field. Custom resources have
+//! no such fields.
 
 use serde_json::{Map, Value};
 
@@ -8,10 +8,10 @@ use crate::schema::{Fields, Shape};
 
 use super::typed::Type;
 
-/// In every object of a kind that has them.
+/// Members of every object whose kind has them.
 const EVERYWHERE: &[&str] = &["metadata", "spec", "status"];
 
-/// Others, by the type that has them.
+/// Further struct members, by type.
 const BY_VALUE: &[(&str, &str)] = &[
     ("apps.v1.DaemonSetSpec", "template"),
     ("apps.v1.DaemonSetSpec", "updateStrategy"),
@@ -32,21 +32,21 @@ const BY_VALUE: &[(&str, &str)] = &[
     ("networking.v1.IngressStatus", "loadBalancer"),
 ];
 
-/// A list that Go writes as null when it is empty.
+/// A list that Go encodes as null if it is empty.
 const NULL: (&str, &str) = ("core.v1.PodSpec", "containers");
 
-/// A text that Go writes also when it is empty.
+/// A string that Go encodes even if it is empty.
 const TEXT: (&str, &str) = ("apps.v1.StatefulSetSpec", "serviceName");
 
-/// An object of this type as it is before it is written.
-pub(super) fn blank(ty: Type) -> Value {
+/// Returns the zero value of this type.
+pub(super) fn zero_object(ty: Type) -> Value {
     let mut object = Map::new();
-    if let Type::Known(known) = ty
+    if let Type::Schema(type_ref) = ty
         && let Shape::Object {
             fields,
             atomic: false,
             ..
-        } = known.shape()
+        } = type_ref.shape()
         && !fields.type_name().is_empty()
     {
         fill(fields, &mut object);
@@ -62,7 +62,7 @@ fn fill(fields: Fields, object: &mut Map<String, Value>) {
         if let Some(field) = fields.get(name)
             && let Shape::Object { atomic: false, .. } = field.shape()
         {
-            object.insert((*name).to_owned(), blank(Type::Known(field)));
+            object.insert((*name).to_owned(), zero_object(Type::Schema(field)));
         }
     }
     if fields.type_name() == NULL.0 {

@@ -1,5 +1,4 @@
-//! Values that their type cannot hold, in the words of Go's decoders. Which are valid beyond their type is
-//! told by validation.
+//! Type errors: values that their type cannot represent, with the messages of Go's decoders.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,13 +7,13 @@ use serde_json::Value;
 use crate::schema::quantity::{QUANTITY_FORM, Quantity};
 use crate::schema::types::{Scalar, Shape, TypeRef};
 
-/// How Go's decoder calls a value that it cannot use; of a number it says which it is only when it
-/// wanted another one.
-pub(super) fn describe(value: &Value, wanted_integer: bool) -> String {
+/// Returns the name of a value in Go's error messages; includes a number's value only if another
+/// kind of number was expected.
+pub(super) fn describe(value: &Value, expected_integer: bool) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(number) if wanted_integer => format!("number {number}"),
+        Value::Number(number) if expected_integer => format!("number {number}"),
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),
@@ -22,7 +21,7 @@ pub(super) fn describe(value: &Value, wanted_integer: bool) -> String {
     }
 }
 
-/// How Go calls a type. Strings that have a type of their own there are strings here.
+/// Returns Go's name of a type. Strings with a named Go type are strings here.
 pub(super) fn go_type(of: TypeRef<'_>) -> String {
     match of.shape() {
         Shape::Any => "interface {}".to_owned(),
@@ -42,7 +41,7 @@ pub(super) fn go_type(of: TypeRef<'_>) -> String {
         Shape::List { item, .. } => format!("[]{}", go_type(item)),
         Shape::Map { value, .. } => format!("map[string]{}", go_type(value)),
         Shape::Object { fields, .. } => {
-            // `core.v1.PodSpec`: a package is called as its version.
+            // `core.v1.PodSpec`: Go's package name is the version.
             let name = fields.type_name();
             name.split_once('.')
                 .map_or(name, |(_, name)| name)
@@ -51,10 +50,10 @@ pub(super) fn go_type(of: TypeRef<'_>) -> String {
     }
 }
 
-/// Why `value` is not of this type, if it is not; the inner one is what the type's own decoder says,
-/// where it has one.
+/// Returns `Some` if `value` does not have this type; the inner value is the message of the type's
+/// own decoder, if it has one.
 pub(super) fn problem(scalar: Scalar, value: &Value) -> Option<Option<String>> {
-    let not = |wanted| Some(Some(not_a(value, wanted)));
+    let not = |expected| Some(Some(not_a(value, expected)));
     match (scalar, value) {
         (Scalar::String, Value::String(_))
         | (Scalar::Bool, Value::Bool(_))
@@ -92,9 +91,9 @@ pub(super) fn problem(scalar: Scalar, value: &Value) -> Option<Option<String>> {
     }
 }
 
-fn not_a(value: &Value, wanted: &str) -> String {
-    let given = describe(value, wanted == "int32");
-    format!("json: cannot unmarshal {given} into Go value of type {wanted}")
+fn not_a(value: &Value, expected: &str) -> String {
+    let description = describe(value, expected == "int32");
+    format!("json: cannot unmarshal {description} into Go value of type {expected}")
 }
 
 fn bad_time(text: &str, layout: &str) -> Option<Option<String>> {

@@ -1,28 +1,27 @@
-//! Path elements: one step from a value to a part of it, as managed fields name it (KEP-555). It
-//! knows texts and JSON values; which step leads to which part is told by `typed`.
+//! Path elements: one step of a field path, as `fieldsV1` encodes it (KEP-555).
 
 use std::fmt;
 
 use serde_json::{Number, Value};
 
-/// One step down: `f:name` into a field, `k:{"name":"a"}` to the item of a list with these keys,
-/// `v:"a"` to a member of a set, `i:0` to the item at an index. It is its text on the wire, in a
-/// canonical form, so that equal steps have equal texts.
+/// A path element: `f:name` is a field, `k:{"name":"a"}` the list item with these keys, `v:"a"` a
+/// member of a set, `i:0` the item at an index. Stored as its text in `fieldsV1` in canonical form,
+/// so that equal elements have equal texts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Element(Box<str>);
+pub(super) struct PathElement(Box<str>);
 
-/// A text that is no path element, or what is no set of fields.
+/// An invalid path element or field set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Malformed(pub(super) String);
 
-impl Element {
-    /// The field, or the key of a map, of this name.
+impl PathElement {
+    /// Returns the element of a field or map key.
     pub(super) fn field(name: &str) -> Self {
         Self(format!("f:{name}").into())
     }
 
-    /// The item of a list whose keys have these values. The names must be sorted.
+    /// Returns the element of a list item by its keys. The names must be sorted.
     pub(super) fn key<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) -> Self {
         let mut text = "k:{".to_owned();
         for (at, (name, value)) in keys.enumerate() {
@@ -37,18 +36,18 @@ impl Element {
         Self(text.into())
     }
 
-    /// The member of a set that has this value.
+    /// Returns the element of a set member.
     pub(super) fn value(value: &Value) -> Self {
         let mut text = "v:".to_owned();
         push_canonical(&mut text, value);
         Self(text.into())
     }
 
-    /// Reads a path element from its text on the wire; `None` is one of a sort that is not known, which
-    /// a newer version may have written and upstream drops.
+    /// Parses a path element. Returns `None` for an unknown prefix, which a newer version may have
+    /// written and upstream drops as well.
     ///
     /// # Errors
-    /// A text without a sort, or whose content is not what its sort says.
+    /// Returns an error for a text without a prefix or with invalid content.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, Malformed> {
         let malformed = |why: &dyn fmt::Display| Malformed(format!("{text:?}: {why}"));
         let Some((sort, content)) = text.split_at_checked(2) else {
@@ -77,26 +76,26 @@ impl Element {
         }
     }
 
-    /// Its text on the wire.
+    /// Returns the text in `fieldsV1`.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name, if it leads into a field.
+    /// Returns the name if this is a field.
     pub(super) fn field_name(&self) -> Option<&str> {
         self.0.strip_prefix("f:")
     }
 }
 
-/// As people read it in conflicts: `.spec`, `[name="a"]`, `[="a"]`, `[0]`.
-impl fmt::Display for Element {
+/// Formats the element as in conflicts: `.spec`, `[name="a"]`, `[="a"]`, `[0]`.
+impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sort, content) = self.0.split_at(2);
         match sort {
             "f:" => write!(f, ".{content}"),
             "v:" => write!(f, "[={content}]"),
             "k:" => {
-                // It was made of such a map, or parsed as one.
+                // It was created from such a map, or parsed as one.
                 let keys: serde_json::Map<String, Value> =
                     serde_json::from_str(content).unwrap_or_default();
                 f.write_str("[")?;
@@ -120,14 +119,14 @@ fn push_canonical(text: &mut String, value: &Value) {
     match value {
         Value::String(string) => push_string(text, string),
         Value::Number(number) => text.push_str(&canonical(number).to_string()),
-        // Keys and members of sets are scalars; what a client calls one is kept as it is.
+        // Keys and set members are scalars; other values of a client are kept unchanged.
         other => text.push_str(&other.to_string()),
     }
 }
 
-/// Numbers that are equal are written equally: `80.0` is `80`.
+/// Returns the canonical form of a number: `80.0` is `80`.
 pub(super) fn canonical(number: &Number) -> Number {
-    /// The integers up to here have a float of their own.
+    /// Integers up to this value are exact as floats.
     const EXACT_MAX: f64 = (1_u64 << 53) as f64;
     match number.as_f64() {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT_MAX => {
@@ -143,18 +142,18 @@ mod tests {
 
     use super::*;
 
-    /// What `wire` is read as, and how people see it.
-    fn check(wire: &str, canonical: &str, seen: &str) {
-        let element = Element::parse(wire).unwrap().unwrap();
+    /// Asserts the canonical text of `wire` and its display form.
+    fn check(wire: &str, canonical: &str, displayed: &str) {
+        let element = PathElement::parse(wire).unwrap().unwrap();
         assert_eq!(
             (element.as_str(), element.to_string().as_str()),
-            (canonical, seen)
+            (canonical, displayed)
         );
-        assert_eq!(Element::parse(canonical), Ok(Some(element)));
+        assert_eq!(PathElement::parse(canonical), Ok(Some(element)));
     }
 
     #[test]
-    fn every_sort_is_read_and_shown() {
+    fn every_prefix_is_parsed_and_displayed() {
         check("f:spec", "f:spec", ".spec");
         check("f:a:b", "f:a:b", ".a:b");
         check("f:", "f:", ".");
@@ -171,21 +170,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_what_is_read() {
+    fn created_elements_round_trip() {
         let (name, port) = (json!("a\"b"), json!(80));
-        let made = Element::key([("name", &name), ("port", &port)].into_iter());
-        assert_eq!(Element::parse(made.as_str()), Ok(Some(made)));
-        let made = Element::value(&json!(1.5));
+        let made = PathElement::key([("name", &name), ("port", &port)].into_iter());
+        assert_eq!(PathElement::parse(made.as_str()), Ok(Some(made)));
+        let made = PathElement::value(&json!(1.5));
         assert_eq!(made.as_str(), "v:1.5");
-        assert_eq!(Element::field("x").field_name(), Some("x"));
+        assert_eq!(PathElement::field("x").field_name(), Some("x"));
         assert_eq!(made.field_name(), None);
     }
 
     #[test]
-    fn unknown_sorts_are_dropped_and_others_refused() {
-        assert_eq!(Element::parse("z:what"), Ok(None));
+    fn unknown_prefixes_are_dropped_and_invalid_elements_rejected() {
+        assert_eq!(PathElement::parse("z:what"), Ok(None));
         for bad in ["", "f", "fx", "é:", "v:{", "k:[]", "k:1", "i:x", "no colon"] {
-            assert!(Element::parse(bad).is_err(), "{bad:?}");
+            assert!(PathElement::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

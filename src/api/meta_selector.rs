@@ -1,5 +1,5 @@
-//! `LabelSelector` as objects write it, with `matchLabels` and `matchExpressions`, made one of ours. It
-//! matches as the text does that lists are asked with, which is also how a `Scale` shows it.
+//! Converts `LabelSelector` of `meta.k8s.io/v1` (`matchLabels`, `matchExpressions`) into
+//! [`LabelSelector`]. Its text is also the `selector` of a `Scale`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
 
@@ -7,19 +7,20 @@ use super::LabelSelector;
 use super::label_selector::{check_key, check_value};
 
 impl LabelSelector {
-    /// The selector that `written` is, its requirements ordered by key; the empty one selects everything.
+    /// Converts `selector`; requirements are ordered by key, and the empty selector matches
+    /// everything.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
-    pub fn of_written(written: &Written) -> Result<Self, String> {
+    /// Returns the reason why the selector is invalid.
+    pub fn from_meta(selector: &Written) -> Result<Self, String> {
         let mut requirements: Vec<(&str, String)> = Vec::new();
-        for (key, value) in written.match_labels.iter().flatten() {
-            // Anything else could be more than one requirement, or another, once it is text.
+        for (key, value) in selector.match_labels.iter().flatten() {
+            // Other characters could turn one requirement into several once it is text.
             check_key(key)?;
             check_value(value)?;
             requirements.push((key, format!("{key}={value}")));
         }
-        for expression in written.match_expressions.iter().flatten() {
+        for expression in selector.match_expressions.iter().flatten() {
             let key = expression.key.as_str();
             let mut values = expression.values.clone().unwrap_or_default();
             values.sort_unstable();
@@ -64,18 +65,18 @@ mod tests {
 
     use super::*;
 
-    fn check(written: Value, text: Result<&str, &str>) {
-        let written: Written = serde_json::from_value(written).unwrap();
-        let told = LabelSelector::of_written(&written).map(|selector| selector.to_string());
-        match (told, text) {
-            (Ok(told), Ok(text)) => assert_eq!(told, text),
-            (Err(told), Err(text)) => assert!(told.contains(text), "{told}"),
-            (told, text) => panic!("{told:?} instead of {text:?}"),
+    fn check(selector: Value, text: Result<&str, &str>) {
+        let selector: Written = serde_json::from_value(selector).unwrap();
+        let result = LabelSelector::from_meta(&selector).map(|selector| selector.to_string());
+        match (result, text) {
+            (Ok(result), Ok(text)) => assert_eq!(result, text),
+            (Err(result), Err(text)) => assert!(result.contains(text), "{result}"),
+            (result, text) => panic!("{result:?} instead of {text:?}"),
         }
     }
 
     #[test]
-    fn what_objects_write_is_what_lists_are_asked_with() {
+    fn conversion_of_meta_selectors() {
         check(json!({}), Ok(""));
         check(json!({"matchLabels": {"b": "1", "a": ""}}), Ok("a=,b=1"));
         let expression = |operator: &str, values: &[&str]| {
@@ -98,9 +99,9 @@ mod tests {
         check(json!({"matchLabels": {"a b": ""}}), Err(""));
     }
 
-    /// Found by reading: a selector became text, and the text another selector.
+    /// A value with grammar characters must not become another selector.
     #[test]
-    fn what_is_no_label_is_no_selector() {
+    fn invalid_labels_are_rejected() {
         for (key, value) in [
             ("a", "b,c!=d"),
             ("a", "b,c"),

@@ -1,31 +1,31 @@
-//! Sets of fields: which parts of an object somebody manages, and their form on the wire, FieldsV1.
-//! What the parts mean is not known here.
+//! Field sets and their encoding, FieldsV1.
 //!
 //! # Invariants
 //!
-//! 1. The nodes of a set are in the order of their elements, each element once.
-//! 2. A node is a member of the set, or a member is below it: an empty set has no nodes.
+//! 1. The nodes of a set are sorted by element and unique.
+//! 2. A node is a member or has a member below it; an empty set has no nodes.
 
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, Malformed};
+use super::path_element::{Malformed, PathElement};
 
-/// A set of paths, as a tree. That a path is in it says nothing of those below and above.
+/// A set of field paths as a tree. Membership of a path does not imply that of its parents or
+/// children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Set {
+pub(super) struct FieldSet {
     nodes: Vec<Node>,
 }
 
-/// What a set has at one step and below it.
+/// The members of a set at and below one path element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    pub(super) element: Element,
-    /// Whether the path that ends here is in the set.
+    pub(super) element: PathElement,
+    /// True if the path that ends here is a member.
     pub(super) member: bool,
-    /// The paths that go on from here.
-    pub(super) below: Set,
+    /// The paths below.
+    pub(super) below: FieldSet,
 }
 
 impl Node {
@@ -34,10 +34,10 @@ impl Node {
     }
 }
 
-/// On the wire this says that the field itself is a member, where others are below it.
+/// The key in FieldsV1 for a field that is a member and has members below it.
 const SELF: &str = ".";
 
-impl Set {
+impl FieldSet {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -50,20 +50,20 @@ impl Set {
         self.nodes
     }
 
-    /// The set of these nodes, in any order. Of an element that is there twice the last counts.
+    /// Returns the set of these nodes, in any order. The last of equal elements counts.
     pub(super) fn of_nodes(mut nodes: Vec<Node>) -> Self {
         nodes.retain(|node| !node.is_empty());
         if !nodes.is_sorted_by(|a, b| a.element < b.element) {
             nodes.sort_by(|a, b| b.element.cmp(&a.element));
             nodes.reverse();
-            // The sort is stable and was reversed: of equals the last is first.
+            // The sort is stable and the order was reversed: the last of equal elements is first.
             nodes.dedup_by(|later, earlier| later.element == earlier.element);
         }
         Self { nodes }
     }
 
-    /// Adds what is at the next element, which must be greater than all before it.
-    pub(super) fn push(&mut self, element: Element, member: bool, below: Set) {
+    /// Adds the next element, which must be greater than all before it.
+    pub(super) fn push(&mut self, element: PathElement, member: bool, below: FieldSet) {
         debug_assert!(self.nodes.last().is_none_or(|last| last.element < element));
         let node = Node {
             element,
@@ -75,8 +75,8 @@ impl Set {
         }
     }
 
-    /// What is at this element.
-    pub(super) fn get(&self, element: &Element) -> Option<&Node> {
+    /// Returns the node of this element.
+    pub(super) fn get(&self, element: &PathElement) -> Option<&Node> {
         let at = self
             .nodes
             .binary_search_by(|node| node.element.cmp(element))
@@ -84,7 +84,7 @@ impl Set {
         Some(&self.nodes[at])
     }
 
-    /// Keeps the nodes, and of their members and what is below them, what `keep` leaves.
+    /// Retains the members that `keep` leaves.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Node)) {
         self.nodes.retain_mut(|node| {
             keep(node);
@@ -92,7 +92,7 @@ impl Set {
         });
     }
 
-    /// What is in either.
+    /// Returns the union.
     pub(super) fn union(self, other: Self) -> Self {
         if self.is_empty() {
             return other;
@@ -101,23 +101,23 @@ impl Set {
             return self;
         }
         let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
-        let mut theirs = other.nodes.into_iter().peekable();
+        let mut other_nodes = other.nodes.into_iter().peekable();
         for mut ours in self.nodes {
-            while let Some(node) = theirs.next_if(|node| node.element < ours.element) {
+            while let Some(node) = other_nodes.next_if(|node| node.element < ours.element) {
                 nodes.push(node);
             }
-            if let Some(same) = theirs.next_if(|node| node.element == ours.element) {
+            if let Some(same) = other_nodes.next_if(|node| node.element == ours.element) {
                 ours.member |= same.member;
                 ours.below = ours.below.union(same.below);
             }
             nodes.push(ours);
         }
-        nodes.extend(theirs);
+        nodes.extend(other_nodes);
         Self { nodes }
     }
 
-    /// What is in any of `sets`. Halves are put together, and not one after the other to all before it,
-    /// which would be moved each time.
+    /// Returns the union of `sets`. Merges pairwise, which is faster than adding one set after the
+    /// other.
     pub(super) fn of_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             let mut left = sets.into_iter();
@@ -130,50 +130,53 @@ impl Set {
         sets.pop().unwrap_or_default()
     }
 
-    /// What is in both.
+    /// Returns the intersection.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::default();
-        self.zip(other, |ours, theirs| {
-            if let Some(theirs) = theirs {
+        self.zip(other, |ours, other_nodes| {
+            if let Some(other_nodes) = other_nodes {
                 both.push(
                     ours.element.clone(),
-                    ours.member && theirs.member,
-                    ours.below.intersection(&theirs.below),
+                    ours.member && other_nodes.member,
+                    ours.below.intersection(&other_nodes.below),
                 );
             }
         });
         both
     }
 
-    /// What is in this and not in the other.
+    /// Returns the members of `self` that `other` does not have.
     pub(super) fn difference(&self, other: &Self) -> Self {
         let mut left = Self::default();
-        self.zip(other, |ours, theirs| match theirs {
+        self.zip(other, |ours, other_nodes| match other_nodes {
             None => left.nodes.push(ours.clone()),
-            Some(theirs) => left.push(
+            Some(other_nodes) => left.push(
                 ours.element.clone(),
-                ours.member && !theirs.member,
-                ours.below.difference(&theirs.below),
+                ours.member && !other_nodes.member,
+                ours.below.difference(&other_nodes.below),
             ),
         });
         left
     }
 
-    /// Calls `with` for each of our nodes, and the other's at the same element.
+    /// Calls `with` for each node and the node of `other` at the same element.
     fn zip(&self, other: &Self, mut with: impl FnMut(&Node, Option<&Node>)) {
-        // Thousands of managers can have a field each, of an object of thousands.
+        // An object may have thousands of managers with one field each.
         if self.nodes.len() < other.nodes.len() / 16 {
             for ours in &self.nodes {
                 with(ours, other.get(&ours.element));
             }
             return;
         }
-        let mut theirs = other.nodes.iter().peekable();
+        let mut other_nodes = other.nodes.iter().peekable();
         for ours in &self.nodes {
             let same = loop {
-                match theirs.peek().map(|node| node.element.cmp(&ours.element)) {
-                    Some(Ordering::Less) => drop(theirs.next()),
-                    Some(Ordering::Equal) => break theirs.next(),
+                match other_nodes
+                    .peek()
+                    .map(|node| node.element.cmp(&ours.element))
+                {
+                    Some(Ordering::Less) => drop(other_nodes.next()),
+                    Some(Ordering::Equal) => break other_nodes.next(),
                     _ => break None,
                 }
             };
@@ -181,7 +184,7 @@ impl Set {
         }
     }
 
-    /// The texts of its paths, as people read them: at each level the members first.
+    /// Returns the display form of its paths; at each level members are first.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.add_paths("", &mut found);
@@ -198,10 +201,10 @@ impl Set {
         }
     }
 
-    /// Reads FieldsV1.
+    /// Decodes FieldsV1.
     ///
     /// # Errors
-    /// What is no map of maps, or has a key that is no path element.
+    /// Returns an error if `fields` is not a map of maps with valid path elements.
     pub(super) fn parse(fields: &Value) -> Result<Self, Malformed> {
         let Value::Object(fields) = fields else {
             return Err(Malformed(format!(
@@ -213,7 +216,7 @@ impl Set {
             if key == SELF {
                 continue;
             }
-            if let Some(element) = Element::parse(key)? {
+            if let Some(element) = PathElement::parse(key)? {
                 let below = Self::parse(value)?;
                 let member = below.is_empty() || value.get(SELF).is_some();
                 nodes.push(Node {
@@ -226,7 +229,7 @@ impl Set {
         Ok(Self::of_nodes(nodes))
     }
 
-    /// FieldsV1.
+    /// Encodes FieldsV1.
     pub(super) fn to_wire(&self) -> Value {
         Value::Object(self.to_map())
     }
@@ -242,28 +245,28 @@ impl Set {
         self.nodes.iter().map(entry).collect()
     }
 
-    /// Whether a member of this set is one of `wire`, FieldsV1 whose keys are canonical; it need not be
-    /// read for that.
-    pub(super) fn meets(&self, wire: &Value) -> bool {
+    /// Returns true if the set shares a member with `wire`, canonical FieldsV1, which need not be
+    /// decoded for that.
+    pub(super) fn intersects(&self, wire: &Value) -> bool {
         let Some(fields) = wire.as_object() else {
             return false;
         };
-        let meets = |node: &Node, there: &Value| {
+        let intersects = |node: &Node, there: &Value| {
             let own = there.as_object().is_none_or(Map::is_empty);
             let own = own || there.get(SELF).is_some();
-            (node.member && own) || node.below.meets(there)
+            (node.member && own) || node.below.intersects(there)
         };
-        // As in `zip`: what is large is not walked for what is small.
+        // As in `zip`: the larger set is not scanned for a smaller one.
         if fields.len() < self.nodes.len() / 16 {
             let at = |key: &str| self.nodes.binary_search_by(|n| n.element.as_str().cmp(key));
             return fields
                 .iter()
-                .any(|(key, there)| at(key).is_ok_and(|at| meets(&self.nodes[at], there)));
+                .any(|(key, there)| at(key).is_ok_and(|at| intersects(&self.nodes[at], there)));
         }
         let mut nodes = self.nodes.iter();
         nodes.any(|node| {
             let there = fields.get(node.element.as_str());
-            there.is_some_and(|there| meets(node, there))
+            there.is_some_and(|there| intersects(node, there))
         })
     }
 }
