@@ -49,7 +49,7 @@ pub(crate) enum HttpError {
     /// 429
     #[error("too many requests are in progress, please try again later")]
     TooManyRequests,
-    /// 429: the watch would end at once because the server is draining.
+    /// 429: the watch would end immediately because the server is draining.
     #[error("the server is shutting down, please try again later")]
     ShuttingDown,
     /// 504

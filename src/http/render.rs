@@ -145,7 +145,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// Appends `object` alone in this form; `columns` tells whether a Table includes its column
+    /// Appends `object` alone in this form; `columns` says whether a Table includes its column
     /// definitions.
     ///
     /// # Errors

@@ -2,6 +2,8 @@
 //! rooms that nobody decided on, a file that does not say what it is, one that is too long, a task
 //! or a queue without an owner. It understands tokens, not Rust: names hidden by macros escape it.
 
+mod retired_words;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

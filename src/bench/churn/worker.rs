@@ -1,4 +1,4 @@
-//! A worker of a churn: a connection that changes its own objects and reads them. Nobody else
+//! A worker of a churn: a connection that changes its own objects and reads them. No other worker
 //! writes these objects, so the worker knows what every consistent read must return.
 
 use std::collections::HashMap;

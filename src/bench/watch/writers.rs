@@ -39,7 +39,7 @@ pub(super) struct Changes {
 
 /// Connected writers.
 pub(super) struct Writers {
-    go: oneshot::Sender<Pace>,
+    start: oneshot::Sender<Pace>,
     /// The results.
     written: JoinHandle<Result<WriterResult, BenchError>>,
 }
@@ -57,7 +57,7 @@ impl Writers {
         tasks: &Tasks,
     ) -> Result<Self, BenchError> {
         let (connected, ready) = oneshot::channel();
-        let (go, begin) = oneshot::channel();
+        let (start, begin) = oneshot::channel();
         let written = tasks.spawn_blocking("writers", move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -82,7 +82,7 @@ impl Writers {
             })
         });
         match ready.await {
-            Ok(()) => Ok(Self { go, written }),
+            Ok(()) => Ok(Self { start, written }),
             // The writers ended before they were connected; their result has the error.
             Err(_) => Err(written
                 .await?
@@ -93,7 +93,7 @@ impl Writers {
     /// Starts the writes at this pace and returns the task with their results.
     pub(super) fn write(self, pace: Pace) -> JoinHandle<Result<WriterResult, BenchError>> {
         // If the writers have ended, the task returns why.
-        let _sent = self.go.send(pace);
+        let _sent = self.start.send(pace);
         self.written
     }
 }

@@ -159,7 +159,7 @@ impl Log {
 
     fn after(&self, version: ResourceVersion) -> Vec<&str> {
         let later = self.events.iter().filter(|(at, _)| *at > version);
-        later.map(|(_, describe)| &**describe).collect()
+        later.map(|(_, event)| &**event).collect()
     }
 }
 

@@ -145,8 +145,8 @@ async fn in_flight_and_aborted_requests_are_counted() {
     let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
     let headers = ["content-type: application/json"];
     let create = server.send(request(&format!("POST {CONFIG_MAPS}"), &headers, body));
-    let given_up = tokio::time::timeout(Duration::from_millis(50), create).await;
-    assert!(given_up.is_err());
+    let cancelled = tokio::time::timeout(Duration::from_millis(50), create).await;
+    assert!(cancelled.is_err());
     let actual = server.scrape().await;
     let aborted = ["verb=\"POST\"", "resource=\"configmaps\""];
     assert_eq!(actual.sum("apiserver_request_aborts_total", &aborted), 1.0);

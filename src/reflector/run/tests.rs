@@ -236,9 +236,9 @@ async fn calls_in_a_minute(replies: Vec<Reply>) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn failing_source_is_not_called_in_a_tight_loop() {
-    let mut ends_at_once = vec![listing(5)];
-    ends_at_once.extend((0..1000).map(|_| Reply::Watch(vec![])));
-    let (lists, watches) = calls_in_a_minute(ends_at_once).await;
+    let mut ends_immediately = vec![listing(5)];
+    ends_immediately.extend((0..1000).map(|_| Reply::Watch(vec![])));
+    let (lists, watches) = calls_in_a_minute(ends_immediately).await;
     assert_eq!(lists, 1);
     assert!((2..10).contains(&watches), "{watches} watches in a minute");
 

@@ -63,7 +63,7 @@ pub(super) fn versions(
     let all = definition.spec.versions.iter();
     let kinds = all.clone().map(|version| {
         let schema = version.schema.open_api.clone().unwrap_or_default();
-        let types = Types::of_schema(&schema, builtins);
+        let types = Types::from_schema(&schema, builtins);
         (version.name.clone(), KindType::custom(Arc::new(types)))
     });
     let kinds = kinds.collect();
