@@ -44,6 +44,7 @@ func TestInformers(t *testing.T) {
 		{"Dynamic", dynamicInformer},
 		{"Metadata", metadataInformer},
 		{"CustomResource", customResourceInformer},
+		{"TypedCustomResource", typedInformer},
 		{"LabelSelector", labelSelectorInformer},
 		{"FieldSelector", fieldSelectorInformer},
 		{"Transform", transformInformer},
