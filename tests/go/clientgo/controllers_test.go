@@ -31,6 +31,7 @@ func TestControllers(t *testing.T) {
 		{"WorkQueue", workQueueController},
 		{"LeaderElection", leaderElection},
 		{"LeaderElectionRelease", leaderElectionRelease},
+		{"LeaderIsKilled", leaderIsKilled},
 		{"EventRecorder", eventRecorder},
 		{"EventsV1Recorder", eventsV1Recorder},
 	})
@@ -175,21 +176,26 @@ func workQueueController(t *testing.T, c *cluster) {
 	})
 }
 
-// candidate takes part in an election until its context is done. It reports its name each time it is elected.
-func (c *cluster) candidate(t *testing.T, ctx context.Context, name string, releases bool, elected chan<- string) <-chan struct{} {
-	config := leaderelection.LeaderElectionConfig{
+// electionConfig returns the configuration of a candidate for the lease named leader.
+func electionConfig(client kubernetes.Interface, namespace, identity string, callbacks leaderelection.LeaderCallbacks) leaderelection.LeaderElectionConfig {
+	return leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: c.namespace, Name: "leader"},
-			Client:     c.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: name},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: "leader"},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration: 2 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
-		ReleaseOnCancel: releases,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { elected <- name },
-			OnStoppedLeading: func() {},
-		},
+		Callbacks: callbacks,
 	}
+}
+
+// candidate takes part in an election until its context is done. It reports its name each time it is elected.
+func (c *cluster) candidate(t *testing.T, ctx context.Context, name string, releases bool, elected chan<- string) <-chan struct{} {
+	config := electionConfig(c.client, c.namespace, name, leaderelection.LeaderCallbacks{
+		OnStartedLeading: func(context.Context) { elected <- name },
+		OnStoppedLeading: func() {},
+	})
+	config.ReleaseOnCancel = releases
 	elector, err := leaderelection.NewLeaderElector(config)
 	must(t, err)
 	done := make(chan struct{})

@@ -24,8 +24,16 @@ import (
 	"watchet/tests/testserver"
 )
 
-// TestMain runs more parallel tests than there are CPUs, because most of them wait most of the time.
+// TestMain runs more parallel tests than there are CPUs, because most of them wait most of the time. In a process that
+// a test has started as a candidate of an election it runs that instead.
 func TestMain(m *testing.M) {
+	if os.Getenv(candidateVariable) != "" {
+		if err := candidateMain(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
