@@ -89,6 +89,15 @@ func startObservers(t *testing.T, c *cluster, link *link) []*observer {
 	return observers
 }
 
+// checkNeverRelisted fails the test unless the informer asked for the state once and saw changes in order.
+func (o *observer) checkNeverRelisted(t *testing.T) {
+	t.Helper()
+	if relists := o.relists.Load(); relists != 1 {
+		t.Errorf("the informer %s asked for the state %d times", o.name, relists)
+	}
+	checkOrder(t, o.seen)
+}
+
 // awaitConvergence waits until each informer's store is equal to a list.
 func awaitConvergence(t *testing.T, c *cluster, observers []*observer) {
 	t.Helper()
@@ -187,10 +196,7 @@ func TestRestart(t *testing.T) {
 			awaitKinds(t, c, observer.seen, "kept", "added", "updated", "updated")
 			awaitKinds(t, c, observer.seen, "meanwhile", "added")
 			awaitKinds(t, c, observer.seen, "deleted", "added", "deleted")
-			if relists := observer.relists.Load(); relists != 1 {
-				t.Errorf("the informer %s asked for the state %d times", observer.name, relists)
-			}
-			checkOrder(t, observer.seen)
+			observer.checkNeverRelisted(t)
 		}
 	})
 }
@@ -277,17 +283,9 @@ func TestCompaction(t *testing.T) {
 		page, err := objects.List(c.ctx, metav1.ListOptions{Limit: 1, LabelSelector: "value"})
 		must(t, err)
 		observers := startObservers(t, c, &link{})
-		value := 0
 		// The cache asks what storage has forgotten every 15 s.
-		awaitEvery(c.ctx, t, 50*time.Millisecond, "the first version expires", func() error {
-			value++
-			c.setConfigMap(t, "a", strconv.Itoa(value))
-			_, err := objects.List(c.ctx, metav1.ListOptions{
-				ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-			if apierrors.IsResourceExpired(err) {
-				return nil
-			}
-			return fmt.Errorf("the list at version %s returns %v", first.ResourceVersion, err)
+		writes := awaitExpiry(t, c, first.ResourceVersion, listAt, func(writes int) {
+			c.setConfigMap(t, "a", strconv.Itoa(writes))
 		})
 		_, err = objects.List(c.ctx, metav1.ListOptions{Limit: 1, LabelSelector: "value", Continue: page.Continue})
 		mustBe(t, "ResourceExpired", apierrors.IsResourceExpired, err)
@@ -300,15 +298,12 @@ func TestCompaction(t *testing.T) {
 		awaitConvergence(t, c, observers)
 		for _, observer := range observers {
 			await(c.ctx, t, "all updates", func() error {
-				if got := len(observer.seen.kinds("a")); got != value+1 {
-					return fmt.Errorf("the informer %s saw %d of %d changes", observer.name, got, value+1)
+				if got := len(observer.seen.kinds("a")); got != writes+1 {
+					return fmt.Errorf("the informer %s saw %d of %d changes", observer.name, got, writes+1)
 				}
 				return nil
 			})
-			if relists := observer.relists.Load(); relists != 1 {
-				t.Errorf("the informer %s asked for the state %d times", observer.name, relists)
-			}
-			checkOrder(t, observer.seen)
+			observer.checkNeverRelisted(t)
 		}
 	})
 }
@@ -325,16 +320,8 @@ func TestCompactionAndRestart(t *testing.T) {
 			// has read its history, and answers watches from it: only the one after it cannot.
 			server.Stop()
 			server.Relaunch()
-			writes := 0
-			awaitEvery(c.ctx, t, 50*time.Millisecond, "the version expires in storage", func() error {
-				writes++
+			awaitExpiry(t, c, version, listAt, func(writes int) {
 				c.createConfigMap(t, fmt.Sprintf("later-%d", writes), "1")
-				_, err := c.client.CoreV1().ConfigMaps(c.namespace).List(c.ctx, metav1.ListOptions{
-					ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-				if apierrors.IsResourceExpired(err) {
-					return nil
-				}
-				return fmt.Errorf("the list at version %s returns %v", version, err)
 			})
 			server.Stop()
 			server.Relaunch()
@@ -350,17 +337,11 @@ func TestExpiry(t *testing.T) {
 		t.Parallel()
 		server := testserver.Start(t, backend, "--watch-history-window=1s")
 		missChanges(t, server, backend, func(c *cluster, version string) {
-			writes := 0
 			// A cache remembers at least a hundred changes, however old they are.
-			awaitEvery(c.ctx, t, 50*time.Millisecond, "the version expires", func() error {
-				for range 20 {
-					writes++
-					c.createConfigMap(t, fmt.Sprintf("later-%d", writes), "1")
+			awaitExpiry(t, c, version, firstError, func(writes int) {
+				for i := range 20 {
+					c.createConfigMap(t, fmt.Sprintf("later-%d-%d", writes, i), "1")
 				}
-				if err := firstError(t, c, version); !apierrors.IsResourceExpired(err) {
-					return fmt.Errorf("a watch from version %s returns %v after %d writes", version, err, writes)
-				}
-				return nil
 			})
 		})
 	})
@@ -397,6 +378,30 @@ func missChanges(t *testing.T, server *testserver.Server, backend testserver.Bac
 			t.Errorf("the informer %s asked for the state %d times", observer.name, relists)
 		}
 	}
+}
+
+// awaitExpiry writes until a read at a version returns that it has expired, and returns how often. Each call of write
+// has the number of calls so far, itself included.
+func awaitExpiry(t *testing.T, c *cluster, version string, read func(*testing.T, *cluster, string) error, write func(writes int)) int {
+	t.Helper()
+	writes := 0
+	awaitEvery(c.ctx, t, 50*time.Millisecond, "the version "+version+" expires", func() error {
+		writes++
+		write(writes)
+		if err := read(t, c, version); !apierrors.IsResourceExpired(err) {
+			return fmt.Errorf("the read returns %v after %d writes", err, writes)
+		}
+		return nil
+	})
+	return writes
+}
+
+// listAt returns the error of a list at exactly a version.
+func listAt(t *testing.T, c *cluster, version string) error {
+	t.Helper()
+	_, err := c.client.CoreV1().ConfigMaps(c.namespace).List(c.ctx, metav1.ListOptions{
+		ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	return err
 }
 
 // firstError watches from a version and returns the error that ends the watch, or nil after another event.
