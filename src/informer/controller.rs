@@ -1,6 +1,5 @@
-//! `Controller`: a Reflector that fills a queue and a loop that empties it, which start and stop
-//! together. What is done with what comes out of the queue is its user's business; what an informer does
-//! is [`process_deltas`].
+//! `Controller`: a Reflector that fills a queue and a loop that processes it, which start and stop
+//! together. [`process_deltas`] is what an informer does with the deltas.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,50 +20,50 @@ use crate::reflector::{
     Backoff, ChangeBatch, ListerWatcher, Reflector, ReflectorStore, SourceError,
 };
 
-/// Is told when a source cannot be listed or watched. The Reflector goes on in any case.
+/// Called when a source cannot be listed or watched. The Reflector retries in any case.
 pub type WatchErrorHandler = Arc<dyn Fn(&SourceError) + Send + Sync>;
 
-/// What a [`Controller`] is made of.
+/// The parts of a [`Controller`].
 pub struct Config<T: KubeObject, L, P> {
-    /// Where the Reflector puts what happens.
+    /// The queue that the Reflector fills.
     pub queue: Arc<DeltaFifo<T>>,
-    /// Where objects come from.
+    /// The source of objects.
     pub lister_watcher: L,
-    /// What is done with what happened to one object, as in [`DeltaFifo::pop`]; it is also told whether
-    /// that object was in the first list.
+    /// Processes the deltas of one object, as in [`DeltaFifo::pop`]; the flag is true if the object
+    /// was in the first list.
     pub process: P,
-    /// When what is known is processed anew, by a `Sync` delta for each object.
+    /// When to queue a `Sync` delta for each known object.
     pub resync: Resync,
-    /// Told of failures of the source; without one they are logged.
+    /// Called on failures of the source; without one they are logged.
     pub watch_error_handler: Option<WatchErrorHandler>,
-    /// How long the Reflector waits after a failure.
+    /// The pauses of the Reflector after failures.
     pub backoff: Backoff,
 }
 
-/// When a queue is asked to tell again of all objects that it knows.
+/// When a queue resyncs all known objects.
 pub struct Resync {
     period: watch::Receiver<Duration>,
     should_resync: Box<dyn FnMut() -> bool + Send>,
 }
 
 impl Resync {
-    /// Never.
+    /// Never resyncs.
     pub fn never() -> Self {
         Self::every(Duration::ZERO)
     }
 
-    /// Each `period`; never, if it is zero.
+    /// Resyncs each `period`; never, if it is zero.
     pub fn every(period: Duration) -> Self {
         Self::following(watch::Sender::new(period).subscribe(), || true)
     }
 
-    /// Only if `should_resync` says so at that time.
+    /// Resyncs only if `should_resync` returns true at that time.
     pub fn only_if(mut self, should_resync: impl FnMut() -> bool + Send + 'static) -> Self {
         self.should_resync = Box::new(should_resync);
         self
     }
 
-    /// By a period that can change.
+    /// Resyncs with a period that can change.
     pub(super) fn following(
         period: watch::Receiver<Duration>,
         should_resync: impl FnMut() -> bool + Send + 'static,
@@ -75,7 +74,7 @@ impl Resync {
         }
     }
 
-    /// Waits until the next one is due, a period after `last`. Cancel safe.
+    /// Waits until the next resync is due, a period after `last`. Cancel safe.
     async fn due(&mut self, last: Instant) {
         loop {
             let period = *self.period.borrow_and_update();
@@ -87,11 +86,11 @@ impl Resync {
             };
             let changed = async {
                 if self.period.changed().await.is_err() {
-                    // Nobody can change it any more.
+                    // The sender was dropped: the period cannot change any more.
                     std::future::pending().await
                 }
             };
-            // Biased: a period that has just changed counts.
+            // Biased: a period that has just changed takes effect.
             tokio::select! {
                 biased;
                 () = changed => {}
@@ -110,36 +109,36 @@ impl fmt::Debug for Resync {
     }
 }
 
-/// Keeps a queue filled from a source and empties it into `process`.
+/// Fills a queue from a source and passes its deltas to `process`.
 #[must_use = "it does nothing until it is run"]
 pub struct Controller<T: KubeObject, L, P> {
     config: Config<T, L, P>,
-    seen: Arc<Seen>,
+    seen: Arc<Observed>,
 }
 
-/// What a controller tells of itself.
+/// The observable progress of a controller.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     progress: Progress,
     last_sync_resource_version: Mutex<Option<ResourceVersion>>,
 }
 
-/// Tells how far a running controller is.
+/// The state of a controller, also while it runs.
 #[derive(Debug, Clone)]
-pub struct ControllerState(Arc<Seen>);
+pub struct ControllerState(Arc<Observed>);
 
 impl ControllerState {
-    /// Whether everything that the first list had was processed.
+    /// Returns true if everything in the first list was processed.
     pub fn has_synced(&self) -> bool {
         self.0.progress.has_synced()
     }
 
-    /// The same, to be waited for.
+    /// Returns the same as a future to wait for.
     pub fn synced(&self) -> InformerSynced {
-        self.0.progress.told()
+        self.0.progress.subscribe()
     }
 
-    /// How far the queue has been filled: the version of the last list, change or bookmark.
+    /// Returns the version of the last list, change or bookmark that was queued.
     pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
         *self.0.last_sync_resource_version.lock()
     }
@@ -151,7 +150,7 @@ where
     L: ListerWatcher<Object = T>,
     P: FnMut(&Deltas<T>, bool) -> Result<(), Requeue> + Send,
 {
-    /// A controller that does nothing until it is run.
+    /// Creates a controller; it does nothing until it is run.
     pub fn new(config: Config<T, L, P>) -> Self {
         Self {
             config,
@@ -159,12 +158,12 @@ where
         }
     }
 
-    /// To see how far it is, also while it runs.
+    /// Returns the observable state.
     pub fn state(&self) -> ControllerState {
         ControllerState(self.seen.clone())
     }
 
-    /// Runs until `stop`. What is in the queue then is left there, and the queue is closed.
+    /// Runs until `stop`. The queue is closed then; deltas in it are not processed.
     pub async fn run(self, stop: CancellationToken) {
         let Self { config, seen } = self;
         let Config {
@@ -175,14 +174,14 @@ where
             watch_error_handler,
             backoff,
         } = config;
-        let store = Told {
+        let store = ProgressStore {
             queue: queue.clone(),
             seen: seen.clone(),
             watch_error_handler,
         };
         let reflector = Reflector::new(lister_watcher, store, backoff).run(stop.clone());
-        // Biased: stopping comes first. Then, what has happened is processed before more is fetched, so
-        // that the queue stays short; that loop gives way by itself.
+        // Biased: stopping comes first; then deltas are processed before more are fetched, so that
+        // the queue stays short (the loop yields by itself).
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -198,12 +197,12 @@ where
 async fn pop_loop<T: KubeObject>(
     queue: &DeltaFifo<T>,
     mut process: impl FnMut(&Deltas<T>, bool) -> Result<(), Requeue>,
-    seen: &Seen,
+    seen: &Observed,
 ) {
     loop {
         match queue.pop(&mut process).await {
             Err(PopError::Closed) => return,
-            // It may come again at once: everything else has its turn before.
+            // The key may come again immediately, so everything else gets its turn first.
             Err(PopError::Requeued) => tokio::task::yield_now().await,
             Ok(()) => {}
         }
@@ -225,26 +224,26 @@ async fn resync_loop<T: KubeObject>(queue: &DeltaFifo<T>, mut resync: Resync) {
     }
 }
 
-/// The queue as the Reflector's store, with what is told of it.
-struct Told<T: KubeObject> {
+/// The queue as the Reflector's store; also records the progress.
+struct ProgressStore<T: KubeObject> {
     queue: Arc<DeltaFifo<T>>,
-    seen: Arc<Seen>,
+    seen: Arc<Observed>,
     watch_error_handler: Option<WatchErrorHandler>,
 }
 
-impl<T: KubeObject> Told<T> {
+impl<T: KubeObject> ProgressStore<T> {
     fn reached(&self, at: ResourceVersion) {
         *self.seen.last_sync_resource_version.lock() = Some(at);
     }
 }
 
-impl<T: KubeObject> ReflectorStore for Told<T> {
+impl<T: KubeObject> ReflectorStore for ProgressStore<T> {
     type Object = T;
 
     async fn replace(&mut self, objects: Vec<Arc<T>>, at: ResourceVersion) {
         ReflectorStore::replace(&mut self.queue, objects, at).await;
         self.reached(at);
-        // A list of nothing gives the pop loop nothing to do.
+        // An empty list gives the pop loop nothing to do.
         if self.queue.has_synced() {
             self.seen.progress.sync();
         }
@@ -263,28 +262,28 @@ impl<T: KubeObject> ReflectorStore for Told<T> {
     async fn failed(&mut self, error: &SourceError) {
         match (&self.watch_error_handler, error) {
             (Some(handler), error) => handler(error),
-            // Nothing is wrong: the Reflector was away for longer than the source remembers.
+            // Not a failure: the watch was interrupted for longer than the server's history.
             (None, SourceError::Expired { .. }) => {
-                tracing::info!(%error, "the watch is over; listing again");
+                tracing::info!(%error, "watch expired, listing again");
             }
             (None, SourceError::Unavailable { .. } | SourceError::Undecodable { .. }) => {
-                tracing::warn!(%error, "failed to list or watch; trying again");
+                tracing::warn!(%error, "list or watch failed, retrying");
             }
         }
     }
 }
 
-/// What an informer does with what happened to one object: it changes `indexer`, and then says by
-/// `tell` what its handlers are told.
+/// Applies the deltas of an object to `indexer`, as an informer does, and calls `notify` for each
+/// resulting notification.
 pub fn process_deltas<T: KubeObject>(
     indexer: &ThreadSafeStore<T>,
     deltas: &Deltas<T>,
     is_in_initial_list: bool,
-    mut tell: impl FnMut(Notification<T>),
+    mut notify: impl FnMut(Notification<T>),
 ) {
     let key = deltas.key();
     for delta in deltas.iter() {
-        tell(match delta {
+        notify(match delta {
             Delta::Sync(object)
             | Delta::Replaced(object)
             | Delta::Added(object)

@@ -1,13 +1,12 @@
-//! `DeltaFifo`: the Reflector's store on the client's side. It holds what happened to each object since
-//! that was last looked at, in the order in which objects were first touched. What is done about it is
-//! the popper's business; what is known of objects otherwise, the [`ThreadSafeStore`]'s.
+//! `DeltaFifo`: the Reflector's store in a client. It holds the deltas of each object since it was
+//! last popped, in the order in which the objects were first changed.
 //!
 //! # Invariants
 //!
 //! 1. A key is in `queue` once, exactly when it is in `items`.
-//! 2. What is popped leads from what the popper was told before to the newest state; a deletion that the
-//!    source did not tell is found out by the next list.
-//! 3. It holds at most three deltas for each key that waits, and [`INTERMEDIATE_MAX`] more.
+//! 2. The deltas of a pop lead from the state of the previous pop to the newest state; a deletion
+//!    that the watch missed is detected by the next list.
+//! 3. It holds at most three deltas per queued key, and [`INTERMEDIATE_MAX`] more.
 
 mod delta;
 
@@ -25,14 +24,16 @@ use super::{KubeObject, ThreadSafeStore, key};
 use crate::api::{ObjectKey, ResourceVersion};
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
 
-/// How many deltas are kept beyond the first of each key, as long as the popper lags. Handlers act on
-/// states and not on steps, so that a slow one misses nothing that matters when the deltas of an object are
-/// told as fewer: its state until it was deleted, that deletion, its state now. A quick one sees each.
+/// The maximum number of deltas beyond the first of each key, while the consumer lags. Beyond it
+/// the deltas of an object are compressed to its last state before a deletion, the deletion, and
+/// its current state: handlers are level-triggered, so a slow one misses nothing that matters. A
+/// fast one sees every delta.
 pub const INTERMEDIATE_MAX: usize = 4_096;
 
 type Transform<T> = Box<dyn Fn(Arc<T>) -> Arc<T> + Send + Sync>;
 
-/// What happened to objects, in the order in which each was first touched since it was last popped.
+/// A queue of the changes of objects, in the order in which each object was first changed since it
+/// was last popped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -54,8 +55,8 @@ type Transform<T> = Box<dyn Fn(Arc<T>) -> Arc<T> + Send + Sync>;
 /// ```
 pub struct DeltaFifo<T> {
     state: Mutex<State<T>>,
-    /// Told to all who wait when there may be something to pop, or never more.
-    news: Notify,
+    /// Notified when there may be something to pop, or when the queue is closed.
+    notify: Notify,
     known_objects: Option<Arc<ThreadSafeStore<T>>>,
     transform: Option<Transform<T>>,
     lists_as_sync: bool,
@@ -63,50 +64,50 @@ pub struct DeltaFifo<T> {
 
 struct State<T> {
     items: HashMap<ObjectKey, Deltas<T>, RandomState>,
-    /// The keys of `items`, first touched first.
+    /// The keys of `items`, in the order of their first delta.
     queue: VecDeque<ObjectKey>,
-    /// There was a list, or a change before it.
+    /// Whether there was a list, or a change before any list.
     populated: bool,
-    /// Items of the first list that are not popped.
+    /// The number of items of the first list that are not popped yet.
     initial: usize,
-    /// Deltas beyond the first of each key.
+    /// The number of deltas beyond the first of each key.
     intermediate: usize,
     closed: bool,
-    /// Where keys are spelled, so that one that waits already takes no memory again.
-    spelled: String,
+    /// A buffer to format keys, so that looking up a queued key does not allocate.
+    key_buffer: String,
 }
 
-/// What the function says that [`DeltaFifo::pop`] calls, when it could not do its work now.
+/// The error of the function passed to [`DeltaFifo::pop`] to process the deltas again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("to be processed again")]
 pub struct Requeue;
 
-/// Why nothing was popped.
+/// Why [`DeltaFifo::pop`] returned nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PopError {
     /// The queue is closed and empty.
     #[error("DeltaFifo: manually closed")]
     Closed,
-    /// The deltas were put back.
-    #[error("the deltas were put back")]
+    /// The deltas were requeued.
+    #[error("the deltas were requeued")]
     Requeued,
 }
 
 impl<T: KubeObject> State<T> {
-    /// Spells the key of `object`.
-    fn spell(&mut self, object: &T) {
+    /// Formats the key of `object` into the buffer.
+    fn format_key(&mut self, object: &T) {
         let (namespace, name) = key::names(object);
-        self.spelled.clear();
+        self.key_buffer.clear();
         if let Some(namespace) = namespace {
-            self.spelled.push_str(namespace);
-            self.spelled.push('/');
+            self.key_buffer.push_str(namespace);
+            self.key_buffer.push('/');
         }
-        self.spelled.push_str(name);
+        self.key_buffer.push_str(name);
     }
 
-    /// Queues a delta of the object whose key is spelled.
+    /// Queues a delta of the object whose key is in the buffer.
     fn queue(&mut self, delta: Delta<T>) {
-        match self.items.get_mut(&*self.spelled) {
+        match self.items.get_mut(&*self.key_buffer) {
             Some(deltas) => {
                 let before = deltas.len();
                 deltas.push(delta);
@@ -118,7 +119,7 @@ impl<T: KubeObject> State<T> {
                 }
             }
             None => {
-                let key = ObjectKey::from(&*self.spelled);
+                let key = ObjectKey::from(&*self.key_buffer);
                 let initial = !self.populated;
                 self.initial += usize::from(initial);
                 self.queue.push_back(key.clone());
@@ -126,13 +127,13 @@ impl<T: KubeObject> State<T> {
                     .insert(key.clone(), Deltas::new(key, initial, delta));
             }
         }
-        assert_eq!(self.queue.len(), self.items.len(), "a key waits once");
+        assert_eq!(self.queue.len(), self.items.len(), "a key is queued once");
     }
 
-    /// Queues the deletion of an object that nobody told.
-    fn bury(&mut self, key: &ObjectKey, object: Arc<T>) {
-        self.spelled.clear();
-        self.spelled.push_str(key.as_str());
+    /// Queues a tombstone: the deletion of an object that the watch missed.
+    fn queue_tombstone(&mut self, key: &ObjectKey, object: Arc<T>) {
+        self.key_buffer.clear();
+        self.key_buffer.push_str(key.as_str());
         let key = key.clone();
         let tombstone = DeletedFinalStateUnknown { key, object };
         self.queue(Delta::Deleted(Deleted::Unknown(tombstone)));
@@ -140,7 +141,7 @@ impl<T: KubeObject> State<T> {
 }
 
 impl<T: KubeObject> DeltaFifo<T> {
-    /// An empty one that knows no objects but those that wait in it.
+    /// Creates an empty queue without a known store.
     pub fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -150,24 +151,24 @@ impl<T: KubeObject> DeltaFifo<T> {
                 initial: 0,
                 intermediate: 0,
                 closed: false,
-                spelled: String::new(),
+                key_buffer: String::new(),
             }),
-            news: Notify::new(),
+            notify: Notify::new(),
             known_objects: None,
             transform: None,
             lists_as_sync: false,
         }
     }
 
-    /// With the store that the popper keeps: what it holds and a list has not is found to be deleted, and
-    /// is what a resync tells again.
+    /// Sets the store that the consumer maintains: objects in it that a list does not contain are
+    /// deleted, and a resync covers its objects.
     pub fn with_known_objects(mut self, store: Arc<ThreadSafeStore<T>>) -> Self {
         self.known_objects = Some(store);
         self
     }
 
-    /// With a function that changes each object before it is queued, once: to drop what nobody reads, such
-    /// as `metadata.managedFields`. It must leave name and namespace as they are.
+    /// Sets a function that changes each object once before it is queued, e.g. to drop
+    /// `metadata.managedFields`. It must not change the name or the namespace.
     pub fn with_transform(mut self, transform: impl Fn(&mut T) + Send + Sync + 'static) -> Self
     where
         T: Clone,
@@ -179,28 +180,28 @@ impl<T: KubeObject> DeltaFifo<T> {
         self
     }
 
-    /// Tells the objects of a list as [`Delta::Sync`] and not as [`Delta::Replaced`].
+    /// Queues the objects of a list as [`Delta::Sync`] instead of [`Delta::Replaced`].
     pub fn with_lists_as_sync(mut self) -> Self {
         self.lists_as_sync = true;
         self
     }
 
-    /// The source says that an object is new.
+    /// Queues an added object.
     pub fn add(&self, object: Arc<T>) {
-        self.tell([self.delta(Change::Added(object))]);
+        self.queue_all([self.delta(Change::Added(object))]);
     }
 
-    /// The source says that an object changed.
+    /// Queues an updated object.
     pub fn update(&self, object: Arc<T>) {
-        self.tell([self.delta(Change::Modified(object))]);
+        self.queue_all([self.delta(Change::Modified(object))]);
     }
 
-    /// The source says that an object is gone. Of one that nobody knows nothing is told.
+    /// Queues a deleted object. Ignored if the object is neither queued nor known.
     pub fn delete(&self, object: Arc<T>) {
-        self.tell([self.delta(Change::Deleted(object))]);
+        self.queue_all([self.delta(Change::Deleted(object))]);
     }
 
-    /// What is queued of a change. Not to be called under the lock: what the function does may take time.
+    /// Returns the delta of a change. Must not be called under the lock: the transform may be slow.
     fn delta(&self, change: Change<T>) -> Delta<T> {
         match change {
             Change::Added(object) => Delta::Added(self.transformed(object)),
@@ -209,24 +210,25 @@ impl<T: KubeObject> DeltaFifo<T> {
         }
     }
 
-    fn tell(&self, deltas: impl IntoIterator<Item = Delta<T>>) {
+    fn queue_all(&self, deltas: impl IntoIterator<Item = Delta<T>>) {
         let mut state = self.state.lock();
         for delta in deltas {
             state.populated = true;
-            state.spell(delta.object());
-            let gone = matches!(delta, Delta::Deleted(_));
-            if !gone || self.knows(&state) {
+            state.format_key(delta.object());
+            let is_deletion = matches!(delta, Delta::Deleted(_));
+            if !is_deletion || self.has(&state) {
                 state.queue(delta);
             }
         }
         drop(state);
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    /// Whether the object whose key is spelled waits or is known.
-    fn knows(&self, state: &State<T>) -> bool {
-        let known = |store: &Arc<ThreadSafeStore<T>>| store.get_by_key(&state.spelled).is_some();
-        state.items.contains_key(&*state.spelled) || self.known_objects.as_ref().is_some_and(known)
+    /// Returns true if the object whose key is in the buffer is queued or known.
+    fn has(&self, state: &State<T>) -> bool {
+        let known = |store: &Arc<ThreadSafeStore<T>>| store.get_by_key(&state.key_buffer).is_some();
+        state.items.contains_key(&*state.key_buffer)
+            || self.known_objects.as_ref().is_some_and(known)
     }
 
     fn transformed(&self, object: Arc<T>) -> Arc<T> {
@@ -236,19 +238,19 @@ impl<T: KubeObject> DeltaFifo<T> {
         }
     }
 
-    /// The collection is now exactly `objects`: each of them is told, and the deletion of every other
-    /// that waits here or is known.
+    /// Replaces the collection by exactly `objects`: queues each of them, and the deletion of every
+    /// other object that is queued or known.
     pub fn replace(&self, objects: Vec<Arc<T>>) {
         let objects = objects.into_iter().map(|object| self.transformed(object));
-        // Before the lock: what the function does may take its time.
+        // Before the lock: the transform may be slow.
         let objects: Vec<_> = objects.collect();
         let mut state = self.state.lock();
         let waiting: Vec<ObjectKey> = state.queue.iter().cloned().collect();
         let mut listed: HashSet<ObjectKey, RandomState> = HashSet::default();
         for object in objects {
-            state.spell(&object);
+            state.format_key(&object);
             if !waiting.is_empty() {
-                listed.insert(ObjectKey::from(&*state.spelled));
+                listed.insert(ObjectKey::from(&*state.key_buffer));
             }
             state.queue(match self.lists_as_sync {
                 true => Delta::Sync(object),
@@ -257,22 +259,22 @@ impl<T: KubeObject> DeltaFifo<T> {
         }
         for key in waiting.iter().filter(|key| !listed.contains(*key)) {
             let last = state.items[key].newest().object().clone();
-            state.bury(key, last);
+            state.queue_tombstone(key, last);
         }
         if let Some(known) = &self.known_objects {
-            // What waits is in the list, or was found to be gone just now.
+            // A queued object is in the list, or its deletion was just queued.
             for (key, object) in known.list().entries() {
                 if !state.items.contains_key(key) {
-                    state.bury(key, object.clone());
+                    state.queue_tombstone(key, object.clone());
                 }
             }
         }
         state.populated = true;
         drop(state);
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    /// Tells every known object again of which nothing waits to be told.
+    /// Queues a [`Delta::Sync`] for each known object that is not queued.
     pub fn resync(&self) {
         let Some(known) = &self.known_objects else {
             return;
@@ -280,31 +282,30 @@ impl<T: KubeObject> DeltaFifo<T> {
         let mut state = self.state.lock();
         for (key, object) in known.list().entries() {
             if !state.items.contains_key(key) {
-                state.spelled.clear();
-                state.spelled.push_str(key.as_str());
+                state.key_buffer.clear();
+                state.key_buffer.push_str(key.as_str());
                 state.queue(Delta::Sync(object.clone()));
             }
         }
         drop(state);
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    /// Waits until there is something, and has `process` look at all that happened to the object that was
-    /// touched first; it is told whether that is part of the first list. Nothing is queued meanwhile, so
-    /// that `process` can keep what it knows in step with the queue; it must be quick and must not call
-    /// the queue. When it fails the deltas are put back, behind the others. When it panics they stay.
-    /// Cancel safe.
+    /// Waits for a queued object and calls `process` with its deltas and whether they are part of
+    /// the first list. The queue is locked meanwhile, so that `process` can update a store
+    /// consistently; it must be quick and must not call the queue. If it fails, the deltas are
+    /// requeued at the end. If it panics, they remain. Cancel safe.
     ///
     /// # Errors
-    /// [`PopError::Closed`] once all is popped of a queue that was closed; [`PopError::Requeued`] when
-    /// `process` failed.
+    /// [`PopError::Closed`] once the queue is closed and empty; [`PopError::Requeued`] if `process`
+    /// failed.
     pub async fn pop<R>(
         &self,
         process: impl FnOnce(&Deltas<T>, bool) -> Result<R, Requeue>,
     ) -> Result<R, PopError> {
         loop {
-            // Before the look, so that what comes after it is heard.
-            let news = self.news.notified();
+            // Registered before the check, so that no notification is missed.
+            let notify = self.notify.notified();
             {
                 let mut state = self.state.lock();
                 if !state.queue.is_empty() {
@@ -314,32 +315,32 @@ impl<T: KubeObject> DeltaFifo<T> {
                     return Err(PopError::Closed);
                 }
             }
-            news.await;
+            notify.await;
         }
     }
 
-    /// Whether all of the first list was popped, or a change came before any list.
+    /// Returns true if the whole first list was popped, or a change came before any list.
     pub fn has_synced(&self) -> bool {
         self.state.lock().has_synced()
     }
 
-    /// How many objects wait.
+    /// Returns the number of queued objects.
     pub fn len(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no object is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends all waiting: what is queued can still be popped.
+    /// Closes the queue and wakes all waiting pops: queued objects can still be popped.
     pub fn close(&self) {
         self.state.lock().closed = true;
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    /// Whether it was closed.
+    /// Returns true if the queue was closed.
     pub fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
@@ -355,10 +356,10 @@ impl<T> State<T> {
         process: impl FnOnce(&Deltas<T>, bool) -> Result<R, Requeue>,
     ) -> Result<R, PopError> {
         let initial = !self.has_synced();
-        let key = self.queue.front().expect("it is not empty");
+        let key = self.queue.front().expect("the queue is not empty");
         let deltas = self.items.get(key).expect("a queued key has deltas");
         let processed = process(deltas, initial);
-        let key = self.queue.pop_front().expect("it is not empty");
+        let key = self.queue.pop_front().expect("the queue is not empty");
         let Ok(result) = processed else {
             self.queue.push_back(key);
             return Err(PopError::Requeued);
@@ -366,7 +367,7 @@ impl<T> State<T> {
         let popped = self.items.remove(&key).expect("a queued key has deltas");
         self.intermediate -= popped.len() - 1;
         self.initial -= usize::from(popped.initial);
-        assert_eq!(self.queue.len(), self.items.len(), "a key waits once");
+        assert_eq!(self.queue.len(), self.items.len(), "a key is queued once");
         Ok(result)
     }
 }
@@ -387,7 +388,7 @@ impl<T> fmt::Debug for DeltaFifo<T> {
     }
 }
 
-/// A Reflector fills it; who pops shares it.
+/// The store of a Reflector; the consumer shares the queue.
 impl<T: KubeObject> ReflectorStore for Arc<DeltaFifo<T>> {
     type Object = T;
 
@@ -401,12 +402,12 @@ impl<T: KubeObject> ReflectorStore for Arc<DeltaFifo<T>> {
         let changes = batch.changes.into_iter();
         let deltas: Vec<_> = changes.map(|change| self.delta(change)).collect();
         if !deltas.is_empty() {
-            self.tell(deltas);
+            self.queue_all(deltas);
         }
     }
 
     async fn failed(&mut self, error: &SourceError) {
-        tracing::warn!(%error, "cannot follow the source");
+        tracing::warn!(%error, "list or watch failed");
     }
 }
 

@@ -1,5 +1,4 @@
-//! `SharedInformerFactory`: the informers of a program, one for each collection, however many parts of
-//! it ask. What an informer does is not known here.
+//! `SharedInformerFactory`: the informers of a program, one per collection, shared by all users.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -10,15 +9,15 @@ use k8s_openapi::Resource;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use super::metrics::Seen;
+use super::metrics::InformerSnapshot;
 use super::{
     ApiResource, HttpListerWatcher, InformerSynced, KubeObject, ListWatchOptions, ObjectScope,
     RestClient, SharedInformer,
 };
 use crate::tasks::{DrainTimeout, Tasks};
 
-/// Makes informers of one server, starts them and stops them. There is one for each resource, type of
-/// object, namespace and choice of objects: who asks again gets the same.
+/// Creates, starts and stops the informers of one server. Informers are shared by resource, object
+/// type, namespace and selection.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +32,7 @@ use crate::tasks::{DrainTimeout, Tasks};
 /// let client = RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None)?)?;
 /// let factory = SharedInformerFactory::new(client);
 /// let namespaces = factory.informer::<Namespace>().lister();
-/// // What only needs metadata asks for no more.
+/// // Metadata is enough for some users.
 /// let maps = ApiResource::of::<ConfigMap>();
 /// let maps = factory.informer_for::<PartialObjectMetadata>(&maps);
 ///
@@ -52,31 +51,31 @@ pub struct SharedInformerFactory {
     resyncs: HashMap<ApiResource, Duration>,
     namespace: Option<String>,
     options: ListWatchOptions,
-    informers: Mutex<Vec<Known>>,
+    informers: Mutex<Vec<FactoryInformer>>,
     tasks: Tasks,
 }
 
-/// Of which objects there is an informer.
+/// The key of an informer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Collection {
     resource: ApiResource,
-    /// In what they are held.
+    /// The Rust type of its objects.
     object: TypeId,
     namespace: Option<String>,
     options: ListWatchOptions,
 }
 
-struct Known {
+struct FactoryInformer {
     collection: Collection,
     informer: Box<dyn AnyInformer>,
 }
 
-/// An informer of whatever type.
+/// An informer of any type.
 trait AnyInformer: Send + Sync {
-    /// Starts it, unless it was before. Whether it was not.
+    /// Starts the informer, unless it was started before; returns whether it was not.
     fn start(&self, tasks: &Tasks) -> bool;
     fn synced(&self) -> InformerSynced;
-    fn seen(&self) -> Seen;
+    fn snapshot(&self) -> InformerSnapshot;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -89,8 +88,8 @@ impl<T: KubeObject> AnyInformer for SharedInformer<T> {
         SharedInformer::synced(self)
     }
 
-    fn seen(&self) -> Seen {
-        SharedInformer::seen(self)
+    fn snapshot(&self) -> InformerSnapshot {
+        SharedInformer::snapshot(self)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -98,16 +97,16 @@ impl<T: KubeObject> AnyInformer for SharedInformer<T> {
     }
 }
 
-/// An informer was stopped before it had all that there was.
+/// An informer was stopped before it had synced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the informer of {resource} was stopped before it was synced")]
 pub struct FactoryNotSynced {
-    /// Of which resource: `deployments.v1.apps`.
+    /// The resource of the informer: `deployments.v1.apps`.
     pub resource: String,
 }
 
 impl SharedInformerFactory {
-    /// A factory of informers of all namespaces, without resyncs.
+    /// Creates a factory of informers of all namespaces, without resyncs.
     pub fn new(client: RestClient) -> Self {
         Self {
             client,
@@ -120,36 +119,36 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Has handlers told of every object anew each `period`, unless they say otherwise; never, if it is
-    /// zero.
+    /// Sets the default resync period of handlers; zero is never.
     #[must_use]
     pub fn with_default_resync(mut self, period: Duration) -> Self {
         self.default_resync = period;
         self
     }
 
-    /// The same for those of one resource.
+    /// Sets the default resync period of handlers of one resource.
     #[must_use]
     pub fn with_resync(mut self, resource: ApiResource, period: Duration) -> Self {
         self.resyncs.insert(resource, period);
         self
     }
 
-    /// Has informers follow one namespace only. Objects that are in none are followed all the same.
+    /// Restricts informers to one namespace, except for cluster-scoped resources.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Has informers follow those objects only that `options` choose, and list them so.
+    /// Sets the selectors and list options of informers.
     #[must_use]
     pub fn with_options(mut self, options: ListWatchOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The informer of a type of `k8s-openapi`, or of one that says as they do what it is.
+    /// Returns the informer of a type of `k8s-openapi`, or of another type that implements its
+    /// `Resource`.
     pub fn informer<K>(&self) -> SharedInformer<K>
     where
         K: KubeObject + Resource + DeserializeOwned,
@@ -158,8 +157,8 @@ impl SharedInformerFactory {
         self.informer_for(&ApiResource::of::<K>())
     }
 
-    /// The informer of `resource`, which holds its objects as values of `T`: typed, a
-    /// [`DynamicObject`](super::DynamicObject), or only their metadata as
+    /// Returns the informer of `resource` with objects of type `T`: typed, a
+    /// [`DynamicObject`](super::DynamicObject), or only metadata as
     /// [`PartialObjectMetadata`](super::PartialObjectMetadata).
     pub fn informer_for<T>(&self, resource: &ApiResource) -> SharedInformer<T>
     where
@@ -169,7 +168,8 @@ impl SharedInformerFactory {
         self.filtered_informer_for(resource, namespace, self.options.clone())
     }
 
-    /// One that follows another namespace (`None`: all) or chooses other objects than the factory's.
+    /// Returns an informer with another namespace (`None`: all) or other options than the
+    /// factory's.
     pub fn filtered_informer_for<T>(
         &self,
         resource: &ApiResource,
@@ -191,17 +191,17 @@ impl SharedInformerFactory {
             .filter(|known| known.collection == collection);
         if let Some(known) = same.next() {
             let informer = known.informer.as_any().downcast_ref::<SharedInformer<T>>();
-            return informer.expect("its collection has this type").clone();
+            return informer.expect("the key contains the type").clone();
         }
-        let informer = self.make(&collection);
-        informers.push(Known {
+        let informer = self.create(&collection);
+        informers.push(FactoryInformer {
             collection,
             informer: Box::new(informer.clone()),
         });
         informer
     }
 
-    fn make<T>(&self, collection: &Collection) -> SharedInformer<T>
+    fn create<T>(&self, collection: &Collection) -> SharedInformer<T>
     where
         T: KubeObject + DeserializeOwned,
     {
@@ -228,14 +228,14 @@ impl SharedInformerFactory {
         informer
     }
 
-    /// What is told of its informers in a scrape, in the order in which they were made.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    /// Returns snapshots of all informers for metrics, in order of creation.
+    pub(super) fn snapshot(&self) -> Vec<InformerSnapshot> {
         let informers = self.informers.lock();
         let informers = informers.iter();
-        informers.map(|known| known.informer.seen()).collect()
+        informers.map(|known| known.informer.snapshot()).collect()
     }
 
-    /// Starts the informers that were not started yet. After [`Self::shutdown`] they would end at once.
+    /// Starts all informers that were not started. After [`Self::shutdown`] they end immediately.
     pub fn start(&self) {
         for known in self.informers.lock().iter() {
             if known.informer.start(&self.tasks) {
@@ -244,11 +244,10 @@ impl SharedInformerFactory {
         }
     }
 
-    /// Waits until every informer that there is has all that there was at first; they must have been
-    /// started. Cancel safe.
+    /// Waits until every informer has synced; they must have been started. Cancel safe.
     ///
     /// # Errors
-    /// [`FactoryNotSynced`] when one is stopped before.
+    /// [`FactoryNotSynced`] if one is stopped before.
     pub async fn wait_for_cache_sync(&self) -> Result<(), FactoryNotSynced> {
         let informers: Vec<_> = {
             let informers = self.informers.lock();
@@ -270,24 +269,22 @@ impl SharedInformerFactory {
         Ok(())
     }
 
-    /// Stops all informers and waits until their tasks, and the calls of handlers that are in progress,
-    /// have ended.
+    /// Stops all informers and waits for the end of their tasks and of running handler calls.
     ///
     /// # Errors
-    /// [`DrainTimeout`] when some have not after `grace`.
+    /// [`DrainTimeout`] if some have not ended after `grace`.
     pub async fn shutdown(&self, grace: Duration) -> Result<(), DrainTimeout> {
         self.tasks.drain(grace).await
     }
 
-    /// The tasks of the informers and their handlers: to hear when one fails, or to have others stop
-    /// with them.
+    /// Returns the tasks of the informers and handlers, e.g. to notice when one fails.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 }
 
 impl Drop for SharedInformerFactory {
-    /// Informers without their factory would go on with nobody to stop them.
+    /// Stops the informers, which nothing else could stop.
     fn drop(&mut self) {
         self.tasks.cancel();
     }

@@ -1,15 +1,14 @@
-//! Keys: what a store and a queue call an object, `<namespace>/<name>` or `<name>`. Which resource it is
-//! of they do not say.
+//! Keys of objects in a store or queue: `<namespace>/<name>` or `<name>`, without the resource.
 
 use super::KubeObject;
 use crate::api::ObjectKey;
 
-/// A text that is no key.
+/// A text that is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected key format: {0:?}")]
 pub struct InvalidObjectKey(pub String);
 
-/// The key of an object: `<namespace>/<name>`, or `<name>` when it has no namespace.
+/// Returns the key of an object: `<namespace>/<name>`, or `<name>` without a namespace.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -29,10 +28,10 @@ pub fn key_of<T: KubeObject>(object: &T) -> ObjectKey {
     ObjectKey::new(namespace, name)
 }
 
-/// The namespace and the name that a key is made of.
+/// Splits a key into namespace and name.
 ///
 /// # Errors
-/// [`InvalidObjectKey`] when there is more than one `/` in it.
+/// [`InvalidObjectKey`] if it contains more than one `/`.
 pub fn split_key(key: &str) -> Result<(Option<&str>, &str), InvalidObjectKey> {
     match key.split_once('/') {
         None => Ok((None, key)),
@@ -41,7 +40,7 @@ pub fn split_key(key: &str) -> Result<(Option<&str>, &str), InvalidObjectKey> {
     }
 }
 
-/// The two parts of an object's key. An object without a name has an empty one, as in client-go.
+/// Returns the namespace and name of an object. A missing name is empty, as in client-go.
 pub(super) fn names<T: KubeObject>(object: &T) -> (Option<&str>, &str) {
     let metadata = object.metadata();
     let namespace = metadata.namespace.as_deref();

@@ -1,5 +1,5 @@
-//! `Lister`: reads an informer's copy by namespace, name and labels. It never asks the server, so what
-//! it says can be a little old.
+//! `Lister`: reads from an informer's indexer by namespace, name and labels. It never sends a
+//! request, so results can be slightly outdated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{KubeObject, NAMESPACE_INDEX, ThreadSafeStore};
 use crate::api::{LabelSelector, ObjectKey};
 
-/// Reads all objects of an informer. Clones read the same ones.
+/// Reads all objects of an informer. Clones share the indexer.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,18 +43,18 @@ pub struct NamespaceLister<T> {
     namespace: String,
 }
 
-/// There is no such object in the copy. The server may have one by now.
+/// The indexer has no such object. The server may have one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} {name:?} not found")]
 pub struct NotFound {
     /// The resource, with its group: `deployments.apps`.
     pub resource: Arc<str>,
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
 }
 
 impl<T: KubeObject> Lister<T> {
-    /// A reader of `indexer`, whose objects are of `resource`, as in `deployments.apps`.
+    /// Creates a lister of `indexer` for `resource`, as in `deployments.apps`.
     pub fn new(resource: &str, indexer: Arc<ThreadSafeStore<T>>) -> Self {
         Self {
             resource: resource.into(),
@@ -62,12 +62,12 @@ impl<T: KubeObject> Lister<T> {
         }
     }
 
-    /// The objects of all namespaces whose labels `selector` selects, in key order.
+    /// Returns the objects of all namespaces that `selector` matches, in key order.
     pub fn list(&self, selector: &LabelSelector) -> Vec<Arc<T>> {
         selected(&self.indexer.list(), selector)
     }
 
-    /// An object without a namespace.
+    /// Returns an object without a namespace.
     ///
     /// # Errors
     /// [`NotFound`]
@@ -75,7 +75,7 @@ impl<T: KubeObject> Lister<T> {
         self.by_key(name, name)
     }
 
-    /// Those of `namespace`.
+    /// Returns a lister of one namespace.
     pub fn namespaced(&self, namespace: &str) -> NamespaceLister<T> {
         NamespaceLister {
             all: self.clone(),
@@ -92,21 +92,21 @@ impl<T: KubeObject> Lister<T> {
 }
 
 impl<T: KubeObject> NamespaceLister<T> {
-    /// Those whose labels `selector` selects, in key order.
+    /// Returns the objects that `selector` matches, in key order.
     pub fn list(&self, selector: &LabelSelector) -> Vec<Arc<T>> {
         match self.all.indexer.by_index(NAMESPACE_INDEX, &self.namespace) {
             Ok(objects) => selected(&objects, selector),
-            // Of a store that was made without that index. An informer's has it.
+            // The store has no namespace index. An informer's has.
             Err(_unknown) => {
                 let mut objects = self.all.list(selector);
-                let wanted = Some(&*self.namespace);
-                objects.retain(|object| object.metadata().namespace.as_deref() == wanted);
+                let namespace = Some(&*self.namespace);
+                objects.retain(|object| object.metadata().namespace.as_deref() == namespace);
                 objects
             }
         }
     }
 
-    /// The one of this name.
+    /// Returns the object with this name.
     ///
     /// # Errors
     /// [`NotFound`]

@@ -1,6 +1,5 @@
-//! `InformerMetrics`: what informers, their sources, their handlers and work queues count, as the text that
-//! a scrape gets. It counts nothing itself, serves nothing, and knows of no other informers than those
-//! that it is shown.
+//! `InformerMetrics`: renders the metrics of informers, their sources, handlers and work queues. It
+//! counts nothing itself and does not serve HTTP.
 //!
 #![doc = include_str!("METRICS.md")]
 
@@ -12,7 +11,7 @@ use super::{SharedInformer, SharedInformerFactory, WorkQueue};
 use crate::metrics::write_work_queues;
 use crate::metrics::{Counter, Exposition, Format, Histogram, Kind, Label, WorkQueueMetrics};
 
-/// What a program's informers and work queues count, looked at now.
+/// A snapshot of the metrics of a program's informers and work queues.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -31,7 +30,7 @@ use crate::metrics::{Counter, Exposition, Format, Histogram, Kind, Label, WorkQu
 /// factory.start();
 /// factory.wait_for_cache_sync().await?;
 ///
-/// // What the program answers to `GET /metrics`, with the content type `Format::content_type`:
+/// // The response to `GET /metrics`, with the content type `Format::content_type`:
 /// let text = InformerMetrics::new().factory(&factory).queue(&queue).render(Format::Prometheus);
 /// assert!(text.contains("reflector_lists_total{name=\"configmaps\"} 1\n"));
 /// assert!(text.contains("workqueue_depth{name=\"maps\"} 0\n"));
@@ -40,13 +39,13 @@ use crate::metrics::{Counter, Exposition, Format, Histogram, Kind, Label, WorkQu
 /// ```
 #[derive(Debug, Default)]
 pub struct InformerMetrics {
-    informers: Vec<Seen>,
+    informers: Vec<InformerSnapshot>,
     queues: Vec<Arc<WorkQueueMetrics>>,
 }
 
-/// An informer as it was when it was looked at.
+/// The state of an informer at the time of a scrape.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct InformerSnapshot {
     pub name: String,
     pub reflector: Option<Arc<ReflectorMetrics>>,
     pub synced: bool,
@@ -57,45 +56,48 @@ pub(super) struct Seen {
 }
 
 impl InformerMetrics {
-    /// Of nothing yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Also of this informer. Of what its source counts only if it was told that:
+    /// Adds this informer. Counters of its source are included only after
     /// [`SharedInformer::set_reflector_metrics`].
     #[must_use]
     pub fn informer<T: KubeObject>(mut self, informer: &SharedInformer<T>) -> Self {
-        self.add(informer.seen());
+        self.add(informer.snapshot());
         self
     }
 
-    /// Also of all informers of this factory.
+    /// Adds all informers of this factory.
     #[must_use]
     pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
-        factory.seen().into_iter().for_each(|seen| self.add(seen));
+        factory
+            .snapshot()
+            .into_iter()
+            .for_each(|snapshot| self.add(snapshot));
         self
     }
 
-    /// Also of this queue; queues that are told together must have different names.
+    /// Adds this queue; queues must have different names.
     #[must_use]
     pub fn queue<K: Clone + Eq + std::hash::Hash>(mut self, queue: &WorkQueue<K>) -> Self {
         self.queues.push(queue.metrics().clone());
         self
     }
 
-    /// Series of the same name and labels would make the whole text useless.
-    fn add(&mut self, mut seen: Seen) {
+    /// Adds an informer under a unique name: duplicate series would invalidate the whole text.
+    fn add(&mut self, mut snapshot: InformerSnapshot) {
         let taken = |name: &str| self.informers.iter().any(|known| known.name == name);
-        let (name, mut number) = (seen.name.clone(), 2);
-        while taken(&seen.name) {
-            seen.name = format!("{name}-{number}");
+        let (name, mut number) = (snapshot.name.clone(), 2);
+        while taken(&snapshot.name) {
+            snapshot.name = format!("{name}-{number}");
             number += 1;
         }
-        self.informers.push(seen);
+        self.informers.push(snapshot);
     }
 
-    /// All of it, as text.
+    /// Renders all metrics as text.
     pub fn render(&self, format: Format) -> String {
         let mut out = Exposition::new(format);
         self.write_informers(&mut out);
@@ -106,28 +108,28 @@ impl InformerMetrics {
     }
 
     fn write_informers(&self, out: &mut Exposition) {
-        type Value = fn(&Seen) -> usize;
+        type Value = fn(&InformerSnapshot) -> usize;
         let gauges: [(&str, &str, Value); 3] = [
             (
                 "informer_objects",
-                "Objects that an informer holds.",
-                |seen| seen.objects,
+                "Objects in an informer's indexer.",
+                |snapshot| snapshot.objects,
             ),
             (
                 "informer_queued_items",
-                "Objects of which something has happened that is not in an informer's copy yet.",
-                |seen| seen.queued,
+                "Objects with changes that are not in an informer's indexer yet.",
+                |snapshot| snapshot.queued,
             ),
             (
                 "informer_synced",
-                "Whether an informer has had all that there was at first: 1 or 0.",
-                |seen| usize::from(seen.synced),
+                "Whether an informer has synced: 1 or 0.",
+                |snapshot| usize::from(snapshot.synced),
             ),
         ];
         for (name, help, value) in gauges {
             let mut family = out.family(name, Kind::Gauge, help);
-            for seen in &self.informers {
-                family.value(&[&[("name", &seen.name)]], value(seen));
+            for snapshot in &self.informers {
+                family.value(&[&[("name", &snapshot.name)]], value(snapshot));
             }
         }
     }
@@ -136,19 +138,19 @@ impl InformerMetrics {
         self.each_handler(
             out,
             ("informer_handled_notifications_total", Kind::Counter),
-            "Calls of a handler that have returned.",
-            |handler| handler.told.get(),
+            "Completed calls of a handler.",
+            |handler| handler.delivered.get(),
         );
         self.each_handler(
             out,
             ("informer_notifications_total", Kind::Counter),
-            "Notifications that came for a handler, before any were folded.",
-            |handler| handler.came.get(),
+            "Notifications for a handler, before merging.",
+            |handler| handler.received.get(),
         );
         self.each_handler(
             out,
             ("informer_pending_notifications", Kind::Gauge),
-            "Notifications that a handler has yet to be told.",
+            "Notifications that a handler has not received yet.",
             |handler| handler.pending.get(),
         );
     }
@@ -161,9 +163,9 @@ impl InformerMetrics {
         value: impl Fn(&HandlerMetrics) -> V,
     ) {
         let mut family = out.family(name, kind, help);
-        for seen in &self.informers {
-            for (number, handler) in &seen.handlers {
-                let labels: &[Label<'_>] = &[("name", &seen.name), ("handler", number)];
+        for snapshot in &self.informers {
+            for (number, handler) in &snapshot.handlers {
+                let labels: &[Label<'_>] = &[("name", &snapshot.name), ("handler", number)];
                 family.value(&[labels], value(handler));
             }
         }
@@ -173,18 +175,18 @@ impl InformerMetrics {
         let all: Vec<_> = self
             .informers
             .iter()
-            .filter_map(|seen| Some((&*seen.name, seen.reflector.as_deref()?)))
+            .filter_map(|snapshot| Some((&*snapshot.name, snapshot.reflector.as_deref()?)))
             .collect();
         type Count = fn(&ReflectorMetrics) -> &Counter;
         let counters: [(&str, &str, Count); 3] = [
             (
                 "reflector_lists_total",
-                "How often a whole collection came, as a list or as a watch's beginning.",
+                "Complete collections received, by a list or by the initial events of a watch.",
                 |metrics| &metrics.lists,
             ),
             (
                 "reflector_short_watches_total",
-                "Watches that ended at once and without an event.",
+                "Watches that ended immediately without an event.",
                 |metrics| &metrics.short_watches,
             ),
             (
@@ -202,7 +204,7 @@ impl InformerMetrics {
         let mut family = out.family(
             "reflector_last_resource_version",
             Kind::Gauge,
-            "Up to where a reflector has handed on everything.",
+            "The resourceVersion up to which a reflector has processed everything.",
         );
         for (informer, metrics) in &all {
             let version = metrics.last_sync_resource_version();
@@ -212,22 +214,22 @@ impl InformerMetrics {
         let histograms: [(&str, &str, Observed); 4] = [
             (
                 "reflector_items_per_list",
-                "Objects that were in a whole collection.",
+                "Objects in a complete collection.",
                 |metrics| &metrics.list_items,
             ),
             (
                 "reflector_items_per_watch",
-                "Events of a watch, bookmarks among them.",
+                "Events of a watch, including bookmarks.",
                 |metrics| &metrics.watch_items,
             ),
             (
                 "reflector_list_duration_seconds",
-                "How long a whole collection took to come.",
+                "Duration of receiving a complete collection.",
                 |metrics| &metrics.list_seconds,
             ),
             (
                 "reflector_watch_duration_seconds",
-                "How long a watch lasted.",
+                "Duration of a watch.",
                 |metrics| &metrics.watch_seconds,
             ),
         ];

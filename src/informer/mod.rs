@@ -1,7 +1,7 @@
-//! The client half of the watch cache: a local, indexed copy of a collection of any Kubernetes server,
-//! and handlers that are told of each change of it. The same [`Reflector`](crate::reflector) that fills
-//! the server's caches from storage fills a `DeltaFifo` from HTTP here. It knows nothing of our server's
-//! other rooms.
+//! The client library: a local, indexed copy of a collection of any Kubernetes server, and handlers
+//! that are notified of its changes. It uses the same [`Reflector`](crate::reflector) as the
+//! server's caches, with HTTP as the source and a `DeltaFifo` as the store. It does not depend on
+//! the server's modules.
 //!
 //! ```text
 //!                        Controller
@@ -10,7 +10,8 @@
 //!  └────────────────────────────────────────────────────┬─────┘
 //!        Lister ─▶ indexer (ThreadSafeStore) ◀── first ─┤
 //!                                                       ▼ then
-//!                                            processor: pending, folded if they are many
+//!                                            processor: pending notifications, merged if there are
+//!                                            many
 //!                                               │           │           │
 //!                                            handler     handler     handler   ─▶ WorkQueue ─▶ you
 //! ```
@@ -33,8 +34,7 @@ mod store;
 mod undelta_store;
 mod work_queue;
 
-/// Longer than any program runs: what is to be done later than that is done then. Clocks cannot be added to
-/// without an end.
+/// A duration longer than any program runs, since adding to an `Instant` can overflow.
 const FOREVER: std::time::Duration = std::time::Duration::from_secs(30 * 365 * 86_400);
 
 pub use controller::{

@@ -1,13 +1,13 @@
-//! What an informer can hold: any type with Kubernetes metadata. Typed ones come from `k8s-openapi` or
-//! from the user, two untyped ones are here. How they are kept and fetched is not its business.
+//! The object types of informers: any type with Kubernetes metadata. Typed objects come from
+//! `k8s-openapi` or the user; two untyped ones are defined here.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A type with Kubernetes metadata. Every top-level type of `k8s-openapi` is one; a type of one's own
-/// becomes one like this:
+/// A type with Kubernetes metadata. Every top-level type of `k8s-openapi` implements it; for
+/// another type:
 ///
 /// ```
 /// use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -37,17 +37,18 @@ use serde_json::{Map, Value};
 /// }
 /// ```
 pub trait KubeObject: Send + Sync + 'static {
-    /// Its metadata.
+    /// Returns the metadata.
     fn metadata(&self) -> &ObjectMeta;
 
-    /// Its metadata, to be changed before it is shared: what a store hands out is immutable.
+    /// Returns the metadata to be changed before the object is shared: objects in a store are
+    /// immutable.
     fn metadata_mut(&mut self) -> &mut ObjectMeta;
 
-    /// How it is asked for, as the header `Accept` has it.
+    /// The `Accept` header of requests.
     const ACCEPT: &'static str = "application/json";
 
-    /// Where it says of which type it is; `None` when its own type in Rust says that, and refuses to
-    /// be read from an object of another one.
+    /// Returns the object's kind and apiVersion; `None` if the Rust type determines them and
+    /// deserialization checks them.
     fn types_mut(&mut self) -> Option<&mut TypeMeta> {
         None
     }
@@ -63,40 +64,40 @@ impl<T: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> KubeObject for T {
     }
 }
 
-/// Which type an object says that it is of. The items of a list often do not say so.
+/// The kind and apiVersion of an object, which the items of a list often lack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TypeMeta {
-    /// Group and version, as in `apps/v1`.
+    /// Group and version: `apps/v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// As in `Deployment`.
+    /// The kind: `Deployment`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
 }
 
-/// An object of a type that is not known when the program is built.
+/// An object of a type that is unknown at compile time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DynamicObject {
-    /// Its type.
+    /// Kind and apiVersion.
     #[serde(flatten)]
     pub types: TypeMeta,
-    /// Its metadata.
+    /// The metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// Its other members: `spec`, `status`, `data`.
+    /// The other members: `spec`, `status`, `data`.
     #[serde(flatten)]
     pub data: Map<String, Value>,
 }
 
-/// The metadata of an object of any type, which is all that many controllers need: servers send it
-/// when they are asked for `as=PartialObjectMetadata`, which takes a fraction of the memory.
+/// The metadata of an object of any type, which many controllers need nothing more of: servers
+/// return it for `as=PartialObjectMetadata`, and it takes a fraction of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartialObjectMetadata {
     /// `meta.k8s.io/v1`, `PartialObjectMetadata`.
     #[serde(flatten)]
     pub types: TypeMeta,
-    /// The object's metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: ObjectMeta,
 }
@@ -116,7 +117,8 @@ impl KubeObject for DynamicObject {
 }
 
 impl KubeObject for PartialObjectMetadata {
-    // Servers that cannot cut it out send all of it, which can be read as well.
+    // The second choice is for servers without PartialObjectMetadata: the complete object
+    // deserializes too.
     const ACCEPT: &'static str =
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 

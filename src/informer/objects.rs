@@ -1,5 +1,4 @@
-//! `Objects`: what a store held at one moment. It costs nothing to take, however many there are, and
-//! stays as it is while the store goes on. How it is found is the store's business.
+//! `Objects`: an immutable snapshot of a store, in constant time however many objects there are.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use crate::api::ObjectKey;
 use crate::reflector::ObjectMap;
 
-/// Objects of a store in key order, as they were at one moment.
+/// A snapshot of the objects of a store, in key order.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,37 +31,37 @@ impl<T> Objects<T> {
         Self(objects)
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one with this key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &str) -> Option<&Arc<T>> {
         self.0.get(key)
     }
 
-    /// Their keys, in order.
+    /// Returns the keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.0.keys()
     }
 
-    /// They, in key order.
+    /// Returns the objects, in key order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.0.values()
     }
 
-    /// Each with its key, in order.
+    /// Returns the keys and objects, in key order.
     pub fn entries(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<T>)> {
         self.0.iter()
     }
 
-    /// They as a vector, in key order.
+    /// Returns the objects as a vector, in key order.
     pub fn to_vec(&self) -> Vec<Arc<T>> {
         self.iter().cloned().collect()
     }

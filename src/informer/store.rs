@@ -1,5 +1,4 @@
-//! `ThreadSafeStore`: an informer's copy of a collection, by key and by the values of its indexes, under
-//! one lock. Objects are put into it by who follows the collection; it follows nothing itself.
+//! `ThreadSafeStore`: an informer's copy of a collection, by key and by indexes, under one lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,23 +12,23 @@ use super::{KubeObject, key_of};
 use crate::api::ObjectKey;
 use crate::reflector::{IndexFunc, Indexer, ObjectMap};
 
-/// The name of the index by namespace, which informers have from the start. Objects without a namespace
-/// have the empty one.
+/// The name of the index by namespace, which informers always have. Objects without a namespace
+/// have the empty value.
 pub const NAMESPACE_INDEX: &str = "namespace";
 
-/// No index has this name.
+/// The index does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("index with name {0:?} does not exist")]
 pub struct UnknownIndex(pub String);
 
-/// There are indexes of these names already.
+/// Indexes with these names exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("indexer conflict: {0:?}")]
 pub struct IndexTaken(pub Vec<String>);
 
 type Func<T> = Arc<dyn Fn(&T) -> Vec<String> + Send + Sync>;
 
-/// Indexes by name: each a function that finds the values of an object, several or none.
+/// Index functions by name; each returns the values of an object, possibly none.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -44,13 +43,12 @@ type Func<T> = Arc<dyn Fn(&T) -> Vec<String> + Send + Sync>;
 pub struct Indexers<T>(BTreeMap<Arc<str>, Func<T>>);
 
 impl<T> Indexers<T> {
-    /// None.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// And one of this name, in the place of one that has it. `func` has to find the same values in an
-    /// object each time.
+    /// Adds or replaces an index. `func` must be deterministic.
     pub fn with(
         mut self,
         name: &str,
@@ -60,14 +58,14 @@ impl<T> Indexers<T> {
         self
     }
 
-    /// Their names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|name| &**name)
     }
 }
 
 impl<T: KubeObject> Indexers<T> {
-    /// [`NAMESPACE_INDEX`].
+    /// Creates a set with [`NAMESPACE_INDEX`].
     pub fn namespaced() -> Self {
         Self::new().with(NAMESPACE_INDEX, |object: &T| {
             vec![object.metadata().namespace.clone().unwrap_or_default()]
@@ -118,9 +116,9 @@ fn named<T>(indexers: Indexers<T>) -> impl Iterator<Item = Named<T>> {
     indexers.map(|(name, func)| Named { name, func })
 }
 
-/// Objects by key and by the values of its indexes, which change together. What it hands out is shared
-/// and never changes: nothing that a caller does can reach the copy in here. Reading takes the lock for
-/// no longer than it takes to find one object, or where a list begins.
+/// Objects by key and by the values of indexes. Returned objects are shared and immutable, so
+/// callers cannot change the store. Reads hold the lock only to find an object, or the start of a
+/// list.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -143,16 +141,16 @@ pub struct ThreadSafeStore<T> {
 }
 
 struct State<T> {
-    /// In persistent maps, of which a list takes nothing and holds up nobody. Published by a swap at each
-    /// change they would have to be copied on the way, which takes five times as long as to change them
-    /// under the lock.
+    /// Persistent maps, of which a list is a cheap clone. Publishing them by an atomic swap would
+    /// copy on each change, which takes five times as long as changing them under the lock.
     indexer: Indexer<T, Named<T>>,
-    /// The same objects: among 100,000 one is found in an eighth of the time that an ordered map takes.
+    /// The same objects again: a lookup among 100,000 takes an eighth of the time of an ordered
+    /// map.
     by_key: HashMap<ObjectKey, Arc<T>, RandomState>,
 }
 
 impl<T: KubeObject> ThreadSafeStore<T> {
-    /// An empty one with these indexes.
+    /// Creates an empty store with these indexes.
     pub fn new(indexers: Indexers<T>) -> Self {
         Self {
             state: RwLock::new(State {
@@ -162,17 +160,17 @@ impl<T: KubeObject> ThreadSafeStore<T> {
         }
     }
 
-    /// Puts an object in, in the place of the one with its key, which is returned.
+    /// Adds or replaces an object; returns the previous one.
     pub fn add(&self, object: Arc<T>) -> Option<Arc<T>> {
         self.put(&key_of(&*object), object)
     }
 
-    /// The same as [`Self::add`]: that an object is new or was there already is no matter to a store.
+    /// As [`Self::add`]: a store does not distinguish the two.
     pub fn update(&self, object: Arc<T>) -> Option<Arc<T>> {
         self.add(object)
     }
 
-    /// [`Self::add`] with the object's key, for who has it at hand.
+    /// As [`Self::add`], with the object's key if known.
     pub fn put(&self, key: &ObjectKey, object: Arc<T>) -> Option<Arc<T>> {
         let mut state = self.state.write();
         let before = state.indexer.insert(key, &object);
@@ -180,49 +178,49 @@ impl<T: KubeObject> ThreadSafeStore<T> {
         before
     }
 
-    /// Takes an object out, which is returned as it was known here.
+    /// Deletes an object; returns the stored one.
     pub fn delete(&self, object: &T) -> Option<Arc<T>> {
         self.delete_by_key(key_of(object).as_str())
     }
 
-    /// Takes the object with this key out.
+    /// Deletes the object with this key; returns it.
     pub fn delete_by_key(&self, key: &str) -> Option<Arc<T>> {
         let mut state = self.state.write();
         state.by_key.remove(key)?;
         state.indexer.remove(key)
     }
 
-    /// An object as it is known here.
+    /// Returns the stored version of an object.
     pub fn get(&self, object: &T) -> Option<Arc<T>> {
         self.get_by_key(key_of(object).as_str())
     }
 
-    /// The object with this key.
+    /// Returns the object with this key.
     pub fn get_by_key(&self, key: &str) -> Option<Arc<T>> {
         self.state.read().by_key.get(key).cloned()
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.read().by_key.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in key order, as they are now.
+    /// Returns a snapshot of all objects, in key order.
     pub fn list(&self) -> Objects<T> {
         Objects::new(self.state.read().indexer.objects().clone())
     }
 
-    /// The keys of all of them, in order.
+    /// Returns all keys, in order.
     pub fn list_keys(&self) -> Vec<ObjectKey> {
         self.list().keys().cloned().collect()
     }
 
-    /// They are now exactly these.
+    /// Replaces the content by these objects.
     pub fn replace(&self, objects: Vec<Arc<T>>) {
         let objects = objects.into_iter();
         let objects = objects.map(|object| (key_of(&*object), object));
@@ -236,10 +234,10 @@ impl<T: KubeObject> ThreadSafeStore<T> {
         state.by_key = by_key;
     }
 
-    /// The objects that share a value with `object` in an index.
+    /// Returns the objects that share a value with `object` in an index.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`]
     pub fn index(&self, name: &str, object: &T) -> Result<Objects<T>, UnknownIndex> {
         let state = &self.state.read().indexer;
         let (index, func) = find(state, name)?;
@@ -250,18 +248,18 @@ impl<T: KubeObject> ThreadSafeStore<T> {
         Ok(Objects::new(sets.fold(first, ObjectMap::union)))
     }
 
-    /// The keys of the objects that have a value in an index, in order.
+    /// Returns the keys of the objects with a value in an index, in order.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`]
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, UnknownIndex> {
         Ok(self.by_index(name, value)?.keys().cloned().collect())
     }
 
-    /// The objects that have a value in an index, in key order, as they are now.
+    /// Returns a snapshot of the objects with a value in an index, in key order.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`]
     pub fn by_index(&self, name: &str, value: &str) -> Result<Objects<T>, UnknownIndex> {
         let state = &self.state.read().indexer;
         let (index, _) = find(state, name)?;
@@ -269,10 +267,10 @@ impl<T: KubeObject> ThreadSafeStore<T> {
         Ok(Objects::new(objects.unwrap_or_default()))
     }
 
-    /// The values that objects have in an index, in order.
+    /// Returns all values of an index, in order.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`]
     pub fn list_index_func_values(&self, name: &str) -> Result<Vec<Arc<str>>, UnknownIndex> {
         let state = &self.state.read().indexer;
         let (index, _) = find(state, name)?;
@@ -282,17 +280,17 @@ impl<T: KubeObject> ThreadSafeStore<T> {
             .collect())
     }
 
-    /// The indexes that there are.
+    /// Returns the index functions.
     pub fn get_indexers(&self) -> Indexers<T> {
         let state = self.state.read();
         let indexers = state.indexer.funcs();
         Indexers(indexers.map(|f| (f.name.clone(), f.func.clone())).collect())
     }
 
-    /// Adds indexes, into which the objects are taken that there are.
+    /// Adds indexes; existing objects are indexed.
     ///
     /// # Errors
-    /// [`IndexTaken`] when a name is taken; then none is added.
+    /// [`IndexTaken`] if a name exists; then none is added.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), IndexTaken> {
         let state = &mut self.state.write().indexer;
         let taken = indexers.names().filter(|name| find(state, name).is_ok());
@@ -305,7 +303,7 @@ impl<T: KubeObject> ThreadSafeStore<T> {
     }
 }
 
-/// The number of an index and its function.
+/// Returns the position of an index and its function.
 fn find<'a, T>(
     state: &'a Indexer<T, Named<T>>,
     name: &str,

@@ -1,6 +1,5 @@
-//! `UndeltaStore`: a Reflector's store for who wants the whole collection at each change, and not what
-//! changed. It tells no differences; who needs them finds them, as a kubelet's
-//! [`PodConfig`](super::kubelet::PodConfig) does.
+//! `UndeltaStore`: a Reflector's store for consumers that need the complete collection at each
+//! change, such as a kubelet's [`PodConfig`](super::kubelet::PodConfig).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +8,8 @@ use super::{KubeObject, Objects, key_of};
 use crate::api::ResourceVersion;
 use crate::reflector::{Change, ChangeBatch, ObjectMap, ReflectorStore, SourceError};
 
-/// Holds a collection and pushes all of it at each change, which costs nothing however large it is. Who
-/// takes it may take its time: the next change waits for that.
+/// Stores a collection and pushes a snapshot of it at each change, in constant time. A slow
+/// consumer delays the next change.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -45,7 +44,7 @@ where
     P: FnMut(Objects<T>) -> F,
     F: Future<Output = ()>,
 {
-    /// An empty one, of which nothing is pushed before it is filled.
+    /// Creates an empty store; nothing is pushed before the first change.
     pub fn new(push: P) -> Self {
         Self {
             objects: ObjectMap::new(),
@@ -53,31 +52,31 @@ where
         }
     }
 
-    /// Puts an object in, in the place of the one with its key.
+    /// Adds or replaces an object.
     pub async fn add(&mut self, object: Arc<T>) {
         self.objects.insert(key_of(&*object), object);
         self.push().await;
     }
 
-    /// The same as [`Self::add`].
+    /// As [`Self::add`].
     pub async fn update(&mut self, object: Arc<T>) {
         self.add(object).await;
     }
 
-    /// Takes an object out.
+    /// Deletes an object.
     pub async fn delete(&mut self, object: &T) {
         self.objects.remove(&key_of(object));
         self.push().await;
     }
 
-    /// They are now exactly these, also when there are none.
+    /// Replaces the content by these objects; pushes even if it is empty.
     pub async fn replace(&mut self, objects: Vec<Arc<T>>) {
         let objects = objects.into_iter();
         self.objects = objects.map(|object| (key_of(&*object), object)).collect();
         self.push().await;
     }
 
-    /// All of them, in key order, as they are now.
+    /// Returns a snapshot of all objects, in key order.
     pub fn list(&self) -> Objects<T> {
         Objects::new(self.objects.clone())
     }
@@ -112,7 +111,7 @@ where
     }
 
     async fn failed(&mut self, error: &SourceError) {
-        tracing::warn!(%error, "cannot follow the source");
+        tracing::warn!(%error, "list or watch failed");
     }
 }
 
@@ -142,12 +141,12 @@ mod tests {
     #[test]
     fn each_change_pushes_the_whole_list() {
         let pushed = Arc::new(Mutex::new(Vec::new()));
-        let told = pushed.clone();
+        let lists = pushed.clone();
         let mut store = UndeltaStore::new(move |objects: Objects<Meta>| {
             let versions = objects
                 .iter()
                 .filter_map(|o| o.metadata.resource_version.clone());
-            told.lock().push(versions.collect::<Vec<_>>().join(" "));
+            lists.lock().push(versions.collect::<Vec<_>>().join(" "));
             std::future::ready(())
         });
         let at = ResourceVersion::new;

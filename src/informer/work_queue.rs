@@ -1,12 +1,12 @@
-//! `WorkQueue`: the keys that a controller has to look at. It dedupes, keeps a key from being looked at
-//! twice at once, and lets one that failed wait longer each time. What is done about a key is the
-//! controller's business.
+//! `WorkQueue`: the keys that a controller has to process. It deduplicates keys, never returns a
+//! key to two workers at the same time, and delays failed keys.
 //!
 //! # Invariants
 //!
-//! 1. A key that is added is handed out at least once after that, never twice at the same time.
-//! 2. It holds a key once among those that are to be looked at now, and once among those that wait for
-//!    their time, however often it is added: its size is bounded by how many keys there are.
+//! 1. A key that is added is returned by `get` at least once after that, and never twice
+//!    concurrently.
+//! 2. A key is at most once in the queue and at most once among the delayed ones, however often it
+//!    is added: the size is bounded by the number of keys.
 
 mod rate_limiter;
 
@@ -25,7 +25,7 @@ pub use rate_limiter::{Exponential, MaxOf, RateLimiter, TokenBucket};
 use super::FOREVER;
 use crate::metrics::{Processing, WorkQueueMetrics};
 
-/// The keys that a controller has to look at. Any task may add keys, and any number take them.
+/// A rate-limited queue of keys. Any task may add keys, and any number of workers may process them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -36,8 +36,8 @@ use crate::metrics::{Processing, WorkQueueMetrics};
 /// queue.add("shop/web");
 /// queue.shut_down();
 /// while let Some(key) = queue.get().await {
-///     let looked_at: Result<(), String> = Ok(());
-///     match looked_at {
+///     let result: Result<(), String> = Ok(());
+///     match result {
 ///         Ok(()) => queue.forget(&key),
 ///         Err(_) => queue.add_rate_limited(key),
 ///     }
@@ -47,23 +47,24 @@ use crate::metrics::{Processing, WorkQueueMetrics};
 /// ```
 pub struct WorkQueue<K> {
     keys: Mutex<Keys<K>>,
-    /// Told to all who wait for a key, a time, or the end.
-    news: Notify,
+    /// Notified when a key is ready or the state changes.
+    notify: Notify,
     metrics: Arc<WorkQueueMetrics>,
 }
 
 struct Keys<K> {
     ready: VecDeque<K>,
-    /// In `ready`, or to be put there when it is no longer busy, and since when. (client-go's "dirty".)
-    wanted: HashMap<K, Instant>,
-    /// Handed out and not yet given back. (client-go's "processing".)
-    busy: HashMap<K, Processing>,
-    /// By when they are added; the number tells apart those of one moment.
+    /// Keys in `ready`, or to be added there when done; with the time of the addition. (client-go's
+    /// "dirty".)
+    dirty: HashMap<K, Instant>,
+    /// Keys that a worker is processing.
+    processing: HashMap<K, Processing>,
+    /// Delayed keys by due time; the number distinguishes equal times.
     later: BTreeMap<(Instant, u64), K>,
-    /// Where in `later` a key is.
-    when: HashMap<K, (Instant, u64)>,
+    /// The positions of keys in `later`.
+    positions: HashMap<K, (Instant, u64)>,
     number: u64,
-    /// How often a key was added by [`WorkQueue::add_rate_limited`] since it was forgotten.
+    /// The number of [`WorkQueue::add_rate_limited`] calls for a key since it was forgotten.
     requeues: HashMap<K, u32>,
     limiter: Box<dyn RateLimiter>,
     ending: Ending,
@@ -72,27 +73,27 @@ struct Keys<K> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     NotYet,
-    /// No key is added any more.
+    /// No more keys are accepted.
     ShutDown,
-    /// The same, and somebody waits until all is done.
+    /// As `ShutDown`, and a caller waits until all keys are done.
     Draining,
 }
 
 impl<K: Clone + Eq + Hash> Keys<K> {
-    /// Whether that was news.
+    /// Adds a key; returns whether it was absent.
     fn add(&mut self, key: K) -> bool {
-        if self.ending != Ending::NotYet || self.wanted.contains_key(&key) {
+        if self.ending != Ending::NotYet || self.dirty.contains_key(&key) {
             return false;
         }
-        self.wanted.insert(key.clone(), Instant::now());
-        if !self.busy.contains_key(&key) {
+        self.dirty.insert(key.clone(), Instant::now());
+        if !self.processing.contains_key(&key) {
             self.ready.push_back(key);
         }
         true
     }
 
     fn add_at(&mut self, key: K, at: Instant) {
-        if let Some(earlier) = self.when.get(&key).copied() {
+        if let Some(earlier) = self.positions.get(&key).copied() {
             if earlier.0 <= at {
                 return;
             }
@@ -100,18 +101,18 @@ impl<K: Clone + Eq + Hash> Keys<K> {
         }
         self.number += 1;
         self.later.insert((at, self.number), key.clone());
-        self.when.insert(key, (at, self.number));
+        self.positions.insert(key, (at, self.number));
     }
 
-    /// Adds those whose time has come; how many were news.
-    fn ripen(&mut self, now: Instant) -> usize {
+    /// Adds the delayed keys that are due; returns how many were absent.
+    fn add_due(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(first) = self.later.first_entry() {
             if first.key().0 > now {
                 break;
             }
             let key = first.remove();
-            self.when.remove(&key);
+            self.positions.remove(&key);
             added += usize::from(self.add(key));
         }
         added
@@ -119,34 +120,34 @@ impl<K: Clone + Eq + Hash> Keys<K> {
 
     fn take(&mut self, metrics: &WorkQueueMetrics) -> Option<K> {
         let key = self.ready.pop_front()?;
-        let added = self.wanted.remove(&key).expect("what is ready is wanted");
-        self.busy.insert(key.clone(), metrics.begin(added));
+        let added = self.dirty.remove(&key).expect("ready keys are dirty");
+        self.processing.insert(key.clone(), metrics.begin(added));
         Some(key)
     }
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// An empty one. How long a key waits that is added after a failure, the limiter says.
+    /// Creates an empty queue; `limiter` determines the delay of failed keys.
     pub fn new(limiter: impl RateLimiter, metrics: Arc<WorkQueueMetrics>) -> Self {
         Self {
             keys: Mutex::new(Keys {
                 ready: VecDeque::new(),
-                wanted: HashMap::new(),
-                busy: HashMap::new(),
+                dirty: HashMap::new(),
+                processing: HashMap::new(),
                 later: BTreeMap::new(),
-                when: HashMap::new(),
+                positions: HashMap::new(),
                 number: 0,
                 requeues: HashMap::new(),
                 limiter: Box::new(limiter),
                 ending: Ending::NotYet,
             }),
-            news: Notify::new(),
+            notify: Notify::new(),
             metrics,
         }
     }
 
-    /// One that is called so where it is measured, with the limits that controllers of Kubernetes have: a
-    /// key waits from 5 ms to 1,000 s, and all together are retried 10 times a second, or 100 at once.
+    /// Creates a queue with a name for metrics and client-go's default limits: per key 5 ms to
+    /// 1,000 s, overall 10 retries per second with bursts of 100.
     pub fn named(name: &'static str) -> Self {
         let limiter = MaxOf::new([
             Box::new(Exponential::default()) as Box<dyn RateLimiter>,
@@ -155,18 +156,18 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         Self::new(limiter, Arc::new(WorkQueueMetrics::new(name)))
     }
 
-    /// What it counts; [`InformerMetrics`](super::InformerMetrics) tells it.
+    /// Returns the metrics, which [`InformerMetrics`](super::InformerMetrics) renders.
     pub fn metrics(&self) -> &Arc<WorkQueueMetrics> {
         &self.metrics
     }
 
-    /// Has `key` looked at soon, and again if it is being looked at just now. Nothing happens when it
-    /// waits already, or the queue is shut down.
+    /// Adds `key`; if it is being processed, it is added again when done. No effect if it is queued
+    /// already, or after shutdown.
     pub fn add(&self, key: K) {
         self.change(|keys| usize::from(keys.add(key)));
     }
 
-    /// Adds `key` after this time, or at the earlier one for which it waits already.
+    /// Adds `key` after a delay; if it is delayed already, the earlier time counts.
     pub fn add_after(&self, key: K, wait: Duration) {
         self.change(|keys| {
             if wait.is_zero() {
@@ -179,7 +180,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         });
     }
 
-    /// Adds `key`, about which something failed, when the rate limiter says so: later each time, until
+    /// Adds `key` after a failure, with the delay of the rate limiter, which increases until
     /// [`Self::forget`].
     pub fn add_rate_limited(&self, key: K) {
         let wait = {
@@ -193,31 +194,31 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.add_after(key, wait);
     }
 
-    /// What was to be done about `key` is done, or given up: its next failure is a first one again.
+    /// Resets the failures of `key`, after success or when it is given up.
     pub fn forget(&self, key: &K) {
         self.keys.lock().requeues.remove(key);
     }
 
-    /// How often `key` was added after a failure since it was last forgotten.
+    /// Returns the number of failures of `key` since it was last forgotten.
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.keys.lock().requeues.get(key).copied().unwrap_or(0)
     }
 
-    /// The next key, which has to be given back by [`Self::done`]. `None` when the queue is shut down and
-    /// empty. Cancel safe.
+    /// Returns the next key, which must be passed to [`Self::done`]; `None` after shutdown, once
+    /// the queue is empty. Cancel safe.
     pub async fn get(&self) -> Option<K> {
         loop {
-            // Before the look, so that what comes after it is heard.
-            let news = self.news.notified();
+            // Registered before the check, so that no notification is missed.
+            let notify = self.notify.notified();
             let later = {
                 let mut keys = self.keys.lock();
-                self.metrics.adds.add(keys.ripen(Instant::now()));
+                self.metrics.adds.add(keys.add_due(Instant::now()));
                 let taken = keys.take(&self.metrics);
-                self.tell(&keys);
+                self.update_depth(&keys);
                 match taken {
                     Some(key) => return Some(key),
-                    // What is busy and wanted again comes once more before the end.
-                    None if keys.ending == Ending::Draining && !keys.wanted.is_empty() => None,
+                    // Keys that are dirty while processing will be ready once more.
+                    None if keys.ending == Ending::Draining && !keys.dirty.is_empty() => None,
                     None if keys.ending != Ending::NotYet => return None,
                     None => keys.later.first_key_value().map(|((at, _), _)| *at),
                 }
@@ -228,21 +229,21 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                     None => std::future::pending().await,
                 }
             };
-            // News first: they may make waiting needless.
+            // Notifications first: they may make the timer unnecessary.
             tokio::select! {
                 biased;
-                () = news => {}
+                () = notify => {}
                 () = later => {}
             }
         }
     }
 
-    /// Gives back a key that was looked at. When it was added meanwhile it comes again.
+    /// Marks a key as done. If it was added meanwhile, it becomes ready again.
     pub fn done(&self, key: &K) {
         self.change(|keys| {
-            if let Some(work) = keys.busy.remove(key) {
+            if let Some(work) = keys.processing.remove(key) {
                 self.metrics.finish(work);
-                if keys.wanted.contains_key(key) {
+                if keys.dirty.contains_key(key) {
                     keys.ready.push_back(key.clone());
                 }
             }
@@ -250,42 +251,40 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         });
     }
 
-    /// How many keys are to be looked at now.
+    /// Returns the number of ready keys.
     pub fn len(&self) -> usize {
         self.keys.lock().ready.len()
     }
 
-    /// Whether no key is to be looked at now.
+    /// Returns true if no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes no more keys and drops those that wait for their time. What is to be looked at now is still
-    /// handed out, then [`Self::get`] says that there is nothing more. Ends the waiting of
-    /// [`Self::shut_down_with_drain`].
+    /// Shuts down: rejects new keys and drops delayed ones. Ready keys are still returned, then
+    /// [`Self::get`] returns `None`. Also ends [`Self::shut_down_with_drain`].
     pub fn shut_down(&self) {
         self.end(Ending::ShutDown);
     }
 
-    /// Shuts down, and waits until every key was looked at and given back. Somebody has to go on to do
-    /// that.
+    /// Shuts down and waits until all keys are done, for which workers must continue.
     pub async fn shut_down_with_drain(&self) {
         self.end(Ending::Draining);
         loop {
-            // Before the look, so that what comes after it is heard.
-            let news = self.news.notified();
+            // Registered before the check, so that no notification is missed.
+            let notify = self.notify.notified();
             {
                 let keys = self.keys.lock();
-                let is_done = keys.ready.is_empty() && keys.busy.is_empty();
+                let is_done = keys.ready.is_empty() && keys.processing.is_empty();
                 if is_done || keys.ending != Ending::Draining {
                     return;
                 }
             }
-            news.await;
+            notify.await;
         }
     }
 
-    /// Whether it takes no more keys.
+    /// Returns true after a shutdown.
     pub fn is_shutting_down(&self) -> bool {
         self.keys.lock().ending != Ending::NotYet
     }
@@ -294,21 +293,21 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.change(|keys| {
             keys.ending = ending;
             keys.later.clear();
-            keys.when.clear();
+            keys.positions.clear();
             0
         });
     }
 
-    /// Makes a change that adds so many keys as it says, and tells of it.
+    /// Applies a change, which returns the number of added keys, and notifies waiters.
     fn change(&self, change: impl FnOnce(&mut Keys<K>) -> usize) {
         let mut keys = self.keys.lock();
         self.metrics.adds.add(change(&mut keys));
-        self.tell(&keys);
+        self.update_depth(&keys);
         drop(keys);
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
     }
 
-    fn tell(&self, keys: &Keys<K>) {
+    fn update_depth(&self, keys: &Keys<K>) {
         self.metrics.depth.set(keys.ready.len() as i64);
     }
 }
@@ -325,7 +324,7 @@ impl<K: fmt::Debug> fmt::Debug for WorkQueue<K> {
         let keys = self.keys.lock();
         f.debug_struct("WorkQueue")
             .field("ready", &keys.ready)
-            .field("busy", &keys.busy.keys().collect::<Vec<_>>())
+            .field("processing", &keys.processing.keys().collect::<Vec<_>>())
             .field("later", &keys.later)
             .finish_non_exhaustive()
     }

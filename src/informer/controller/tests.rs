@@ -1,4 +1,4 @@
-//! The controller: what becomes of deltas, when it resyncs, how it stops.
+//! Tests of the controller: processing of deltas, resyncs, stopping.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,11 +9,11 @@ use super::*;
 use crate::informer::shared::tests::collection::{Collection, name_of, object};
 use crate::informer::{Deleted, Indexers};
 
-/// What a controller of a collection does with each object.
+/// The log of processed deltas.
 type Book = Arc<Mutex<Vec<String>>>;
 
 #[allow(clippy::type_complexity, reason = "its function has no name")]
-/// A controller that writes down what comes out of its queue, with a known store that it keeps.
+/// Creates a controller that logs the deltas from its queue, and returns its known store.
 fn controller(
     collection: &Collection,
     resync: Resync,
@@ -38,7 +38,7 @@ fn controller(
             let names: Vec<_> = deltas.iter().map(Delta::name).collect();
             let line = format!("{} {}", deltas.key(), names.join(" "));
             let mut book = written.lock();
-            // The first time that an object called `twice` comes it is put back.
+            // A key `twice` is requeued the first time.
             let requeued = line.contains("twice") && !book.contains(&line);
             book.push(line);
             if requeued { Err(Requeue) } else { Ok(()) }
@@ -69,7 +69,7 @@ async fn run(
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_resyncs_each_period_if_it_should() {
+async fn it_resyncs_each_period_if_should_resync_returns_true() {
     let collection = Collection::new(&["a"]);
     for never in [Resync::never(), Resync::every(Duration::MAX)] {
         let (book, _) = run(&collection, never, 3600).await;
@@ -78,17 +78,17 @@ async fn it_resyncs_each_period_if_it_should() {
     let (book, _) = run(&collection, Resync::every(Duration::from_secs(10)), 35).await;
     let sync = "ns/a Sync";
     assert_eq!(book, ["ns/a Replaced", sync, sync, sync]);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
     let second = move || count.fetch_add(1, Ordering::Relaxed) == 1;
     let resync = Resync::every(Duration::from_secs(10)).only_if(second);
     let (book, _) = run(&collection, resync, 45).await;
     assert_eq!(book, ["ns/a Replaced", sync]);
-    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_tells_how_far_it_is() {
+async fn state_reports_progress() {
     let collection = Collection::new(&["a", "b"]);
     let (unstarted, _, _) = controller(&collection, Resync::never());
     assert!(!unstarted.state().has_synced());
@@ -103,20 +103,23 @@ async fn it_tells_how_far_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_put_back_comes_again() {
+async fn requeued_deltas_are_processed_again() {
     let collection = Collection::new(&["twice"]);
     let (book, state) = run(&collection, Resync::never(), 1).await;
     assert_eq!(book, ["ns/twice Replaced", "ns/twice Replaced"]);
     assert!(state.has_synced());
 }
 
-/// What the handlers of an indexer are told of what was queued.
-async fn told(indexer: &ThreadSafeStore<ConfigMap>, queue: &DeltaFifo<ConfigMap>) -> Vec<String> {
-    let mut told = Vec::new();
+/// Returns the notifications for the queued deltas.
+async fn notifications(
+    indexer: &ThreadSafeStore<ConfigMap>,
+    queue: &DeltaFifo<ConfigMap>,
+) -> Vec<String> {
+    let mut lines = Vec::new();
     while !queue.is_empty() {
         let popped = queue.pop(|deltas, is_in_initial_list| {
             process_deltas(indexer, deltas, is_in_initial_list, |notification| {
-                told.push(match &notification {
+                lines.push(match &notification {
                     Notification::Added {
                         object,
                         is_in_initial_list,
@@ -134,7 +137,7 @@ async fn told(indexer: &ThreadSafeStore<ConfigMap>, queue: &DeltaFifo<ConfigMap>
                         format!("delete {}", name_of(object))
                     }
                     Notification::Deleted(Deleted::Unknown(tombstone)) => {
-                        format!("bury {}", tombstone.key)
+                        format!("tombstone {}", tombstone.key)
                     }
                 });
             });
@@ -142,17 +145,20 @@ async fn told(indexer: &ThreadSafeStore<ConfigMap>, queue: &DeltaFifo<ConfigMap>
         });
         popped.await.unwrap();
     }
-    told
+    lines
 }
 
 #[tokio::test]
-async fn deltas_change_the_indexer_and_say_what_that_means() {
+async fn deltas_update_the_indexer_and_notify() {
     let indexer = Arc::new(ThreadSafeStore::new(Indexers::new()));
     let queue = DeltaFifo::new().with_known_objects(indexer.clone());
     let map = |name: &str, version: u64| Arc::new(object(name, 1, version));
     queue.replace(vec![map("a", 1), map("b", 1)]);
-    assert_eq!(told(&indexer, &queue).await, ["add a true", "add b true"]);
-    // Whether the source calls it new or changed is no matter: the indexer knows.
+    assert_eq!(
+        notifications(&indexer, &queue).await,
+        ["add a true", "add b true"]
+    );
+    // The indexer decides whether an object is added or updated, not the delta.
     queue.add(map("a", 2));
     queue.update(map("c", 3));
     queue.resync();
@@ -161,7 +167,7 @@ async fn deltas_change_the_indexer_and_say_what_that_means() {
         "add c false",
         r#"update b Some("1") Some("1")"#,
     ];
-    assert_eq!(told(&indexer, &queue).await, expected);
+    assert_eq!(notifications(&indexer, &queue).await, expected);
     queue.update(map("c", 4));
     queue.delete(map("c", 5));
     queue.replace(vec![map("b", 6)]);
@@ -169,9 +175,9 @@ async fn deltas_change_the_indexer_and_say_what_that_means() {
         r#"update c Some("3") Some("4")"#,
         "delete c",
         r#"update b Some("1") Some("6")"#,
-        "bury ns/a",
+        "tombstone ns/a",
     ];
-    assert_eq!(told(&indexer, &queue).await, expected);
+    assert_eq!(notifications(&indexer, &queue).await, expected);
     let keys = indexer.list_keys();
     assert_eq!(
         keys.iter().map(|key| key.as_str()).collect::<Vec<_>>(),

@@ -1,43 +1,42 @@
-//! `Delta`: what happened to an object, as a `DeltaFifo` tells it, and `Deltas`: what happened to one since
-//! it was last looked at. When they are queued and told is the queue's business.
+//! `Delta`: a change of an object, and `Deltas`: the changes of an object since it was last popped.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::api::ObjectKey;
 
-/// What happened to an object.
+/// A change of an object.
 pub enum Delta<T> {
-    /// The source says that it is new.
+    /// The watch reports an added object.
     Added(Arc<T>),
-    /// The source says that it changed.
+    /// The watch reports an updated object.
     Updated(Arc<T>),
-    /// It is gone.
+    /// The object was deleted.
     Deleted(Deleted<T>),
-    /// It was in a list, so whether it changed is not known.
+    /// The object is in a list; whether it changed is unknown.
     Replaced(Arc<T>),
-    /// Nothing: it is told again, as it is known.
+    /// A resync of an unchanged object.
     Sync(Arc<T>),
 }
 
-/// An object that is gone.
+/// A deleted object.
 pub enum Deleted<T> {
-    /// The source told the deletion, and the object as it then was.
+    /// The watch reports the deletion, with the final state.
     Observed(Arc<T>),
-    /// The deletion was missed, and found out by a list that has it no more.
+    /// The watch missed the deletion; a list no longer contains the object.
     Unknown(DeletedFinalStateUnknown<T>),
 }
 
-/// The tombstone of an object whose deletion was missed: what it was like in the end is not known.
+/// The tombstone of an object whose deletion was missed: the final state is unknown.
 pub struct DeletedFinalStateUnknown<T> {
-    /// Its key.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// The object as it was last known.
+    /// The last known state.
     pub object: Arc<T>,
 }
 
 impl<T> Deleted<T> {
-    /// The object as it was in the end, or was last known.
+    /// Returns the final or last known state.
     pub fn object(&self) -> &Arc<T> {
         match self {
             Self::Observed(object) => object,
@@ -47,7 +46,7 @@ impl<T> Deleted<T> {
 }
 
 impl<T> Delta<T> {
-    /// The object of which it tells.
+    /// Returns the object of the delta.
     pub fn object(&self) -> &Arc<T> {
         match self {
             Self::Added(object)
@@ -58,7 +57,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// Its name, as in client-go.
+    /// Returns the name of the type, as in client-go.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Added(_) => "Added",
@@ -69,8 +68,8 @@ impl<T> Delta<T> {
         }
     }
 
-    /// This one and a newer as one, neither of which is a deletion: the newer object, and the word that
-    /// keeps the news from nobody. (A Sync is told to some handlers only.)
+    /// Merges this delta with a newer one, neither of which is a deletion: the newer object, with
+    /// the type that reaches more handlers (a Sync reaches only some).
     fn merged(self, newer: Self) -> Self {
         match (self, newer) {
             (Self::Added(_), newer) => Self::Added(newer.object().clone()),
@@ -83,12 +82,12 @@ impl<T> Delta<T> {
     }
 }
 
-/// What happened to one object, oldest first. There is one at least.
+/// The deltas of one object, oldest first; at least one.
 pub struct Deltas<T> {
     key: ObjectKey,
-    /// It is of the first list.
+    /// Whether the object is part of the first list.
     pub(super) initial: bool,
-    /// All but the newest. Most often there are none, and then this takes no memory of its own.
+    /// All but the newest. Usually empty, without an allocation.
     older: Vec<Delta<T>>,
     newest: Delta<T>,
 }
@@ -103,33 +102,34 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// The object's key.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// The first.
+    /// Returns the oldest delta.
     pub fn oldest(&self) -> &Delta<T> {
         self.older.first().unwrap_or(&self.newest)
     }
 
-    /// The last: what there is to be known.
+    /// Returns the newest delta.
     pub fn newest(&self) -> &Delta<T> {
         &self.newest
     }
 
-    /// They, oldest first.
+    /// Returns the deltas, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Delta<T>> {
         self.older.iter().chain([&self.newest])
     }
 
-    /// How many there are.
-    #[expect(clippy::len_without_is_empty, reason = "they are never empty")]
+    /// Returns the number of deltas.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.older.len() + 1
     }
 
-    /// Appends one. Of two deletions in a row one is kept: the older, unless that is a tombstone.
+    /// Appends a delta. Of two consecutive deletions only the older is retained, unless that is a
+    /// tombstone.
     pub(super) fn push(&mut self, delta: Delta<T>) {
         match (&self.newest, &delta) {
             (Delta::Deleted(Deleted::Unknown(_)), Delta::Deleted(_)) => self.newest = delta,
@@ -138,9 +138,8 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// Makes them three at most, which lead from the same beginning to the same end: what was there until
-    /// a deletion, the deletion, and what is there since. Lives that began and ended in between are left
-    /// out.
+    /// Compresses the deltas to at most three with the same start and end: the last state before
+    /// the first deletion, the deletion, and the current state.
     pub(super) fn compress(&mut self) {
         let (mut before, mut deletion, mut since) = (None, None, None);
         let older = std::mem::take(&mut self.older);
@@ -160,7 +159,7 @@ impl<T> Deltas<T> {
             });
         }
         self.older = [before, deletion, since].into_iter().flatten().collect();
-        self.newest = self.older.pop().expect("there was one");
+        self.newest = self.older.pop().expect("there was at least one");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rules of the queue, one by one. All of them against a naive model: `model`.
+//! Tests of the queue's rules, one by one; `model` tests them together.
 
 mod model;
 
@@ -11,7 +11,7 @@ use crate::informer::Indexers;
 
 type Fifo = DeltaFifo<Meta>;
 
-/// An object of this name that says which of its states it is.
+/// Returns an object with this name and state number.
 fn object(name: &str, state: u32) -> Arc<Meta> {
     let mut object = Meta::default();
     object.metadata.name = Some(name.to_owned());
@@ -19,8 +19,8 @@ fn object(name: &str, state: u32) -> Arc<Meta> {
     Arc::new(object)
 }
 
-/// `Updated 3` is an update to state 3, `Deleted 3?` a tombstone with it.
-fn told(delta: &Delta<Meta>) -> String {
+/// Formats a delta: `Updated 3` is an update to state 3, `Deleted 3?` a tombstone with it.
+fn line(delta: &Delta<Meta>) -> String {
     let state = delta.object().metadata.resource_version.as_deref();
     let unknown = match delta {
         Delta::Deleted(Deleted::Unknown(tombstone)) => {
@@ -32,15 +32,15 @@ fn told(delta: &Delta<Meta>) -> String {
     format!("{} {}{unknown}", delta.name(), state.unwrap_or_default())
 }
 
-/// What is popped next, which has to be there: the key, and what happened.
+/// Pops the next object, which must be queued; returns its key and deltas.
 fn pop(fifo: &Fifo) -> String {
     let popped = fifo.pop(|deltas, _| {
         assert_eq!(deltas.iter().count(), deltas.len());
-        let all: Vec<_> = deltas.iter().map(told).collect();
-        assert_eq!(all[0], told(deltas.oldest()));
+        let all: Vec<_> = deltas.iter().map(line).collect();
+        assert_eq!(all[0], line(deltas.oldest()));
         Ok(format!("{}: {}", deltas.key(), all.join(", ")))
     });
-    popped.now_or_never().expect("something waits").unwrap()
+    popped.now_or_never().expect("an object is queued").unwrap()
 }
 
 fn pop_all(fifo: &Fifo) -> Vec<String> {
@@ -57,7 +57,7 @@ fn known(objects: &[Arc<Meta>]) -> (Fifo, Arc<ThreadSafeStore<Meta>>) {
 }
 
 #[test]
-fn keys_come_in_the_order_in_which_they_were_first_touched() {
+fn keys_are_in_the_order_of_their_first_delta() {
     let fifo = Fifo::new();
     fifo.add(object("b", 1));
     fifo.add(object("a", 2));
@@ -77,7 +77,7 @@ fn two_deletions_in_a_row_are_one() {
     fifo.delete(object("a", 2));
     fifo.delete(object("a", 3));
     assert_eq!(pop_all(&fifo), ["a: Added 1, Deleted 2"]);
-    // Only the last two are looked at.
+    // Only the last two deltas are compared.
     fifo.add(object("a", 4));
     fifo.delete(object("a", 5));
     fifo.add(object("a", 6));
@@ -87,7 +87,7 @@ fn two_deletions_in_a_row_are_one() {
 }
 
 #[test]
-fn of_two_deletions_the_one_with_a_real_object_is_kept() {
+fn of_two_deletions_the_observed_one_is_retained() {
     let (fifo, _) = known(&[object("a", 1), object("b", 1)]);
     fifo.delete(object("a", 2));
     fifo.replace(vec![]);
@@ -103,7 +103,7 @@ fn of_two_deletions_the_one_with_a_real_object_is_kept() {
 }
 
 #[test]
-fn the_deletion_of_what_nobody_knows_is_dropped() {
+fn deletions_of_unknown_objects_are_dropped() {
     let fifo = Fifo::new();
     fifo.delete(object("a", 1));
     assert!(fifo.is_empty());
@@ -115,7 +115,7 @@ fn the_deletion_of_what_nobody_knows_is_dropped() {
 }
 
 #[test]
-fn a_list_tells_what_is_there_and_what_is_gone() {
+fn a_list_queues_its_objects_and_deletions() {
     let (fifo, _) = known(&[object("kept", 1), object("gone", 2), object("deleted", 3)]);
     fifo.update(object("waits", 4));
     fifo.delete(object("deleted", 5));
@@ -131,7 +131,7 @@ fn a_list_tells_what_is_there_and_what_is_gone() {
 }
 
 #[test]
-fn without_known_objects_the_queue_alone_tells_what_is_gone() {
+fn without_known_objects_deletions_of_queued_objects_are_detected() {
     let fifo = Fifo::new();
     fifo.add(object("a", 1));
     fifo.update(object("a", 2));
@@ -145,18 +145,18 @@ fn without_known_objects_the_queue_alone_tells_what_is_gone() {
     fifo.replace(vec![]);
     assert!(fifo.is_empty());
     fifo.resync();
-    assert!(fifo.is_empty(), "nothing is known that could be told again");
+    assert!(fifo.is_empty(), "there are no known objects to resync");
 }
 
 #[test]
-fn a_list_can_be_told_as_sync() {
+fn a_list_can_be_queued_as_sync() {
     let fifo = Fifo::new().with_lists_as_sync();
     fifo.replace(vec![object("a", 1)]);
     assert_eq!(pop_all(&fifo), ["a: Sync 1"]);
 }
 
 #[test]
-fn a_resync_tells_again_what_does_not_wait() {
+fn a_resync_queues_known_objects_that_are_not_queued() {
     let (fifo, _) = known(&[object("a", 1), object("b", 1), object("c", 1)]);
     fifo.update(object("b", 2));
     fifo.delete(object("c", 2));
@@ -166,7 +166,7 @@ fn a_resync_tells_again_what_does_not_wait() {
 }
 
 #[test]
-fn it_has_synced_when_the_first_list_was_popped() {
+fn has_synced_after_the_first_list_is_popped() {
     let (fifo, _) = known(&[object("gone", 1)]);
     assert!(!fifo.has_synced());
     fifo.replace(vec![object("a", 1), object("b", 1), object("a", 2)]);
@@ -181,7 +181,7 @@ fn it_has_synced_when_the_first_list_was_popped() {
         let key = popped.now_or_never().unwrap().unwrap();
         synced.push((key, fifo.has_synced()));
     }
-    // The deletions that the first list found are of it.
+    // Deletions detected by the first list are part of it.
     let expected = [("a", false), ("b", false), ("gone", true), ("c", true)];
     let expected = expected.map(|(key, synced)| (key.to_owned(), synced));
     assert_eq!(synced, expected);
@@ -190,7 +190,7 @@ fn it_has_synced_when_the_first_list_was_popped() {
 }
 
 #[test]
-fn it_has_synced_at_once_when_the_first_list_is_empty() {
+fn has_synced_immediately_after_an_empty_list() {
     let fifo = Fifo::new();
     fifo.replace(vec![]);
     assert!(fifo.has_synced());
@@ -209,7 +209,7 @@ fn a_change_before_any_list_counts_as_populated() {
 }
 
 #[test]
-fn what_is_to_be_processed_again_is_put_behind_the_others() {
+fn requeued_deltas_go_to_the_end() {
     let fifo = Fifo::new();
     fifo.replace(vec![object("a", 1), object("b", 1)]);
     let failed = fifo.pop::<()>(|_, _| Err(Requeue)).now_or_never();
@@ -222,7 +222,7 @@ fn what_is_to_be_processed_again_is_put_behind_the_others() {
 }
 
 #[test]
-fn what_a_panic_interrupts_stays() {
+fn deltas_remain_after_a_panic() {
     let fifo = Fifo::new();
     fifo.add(object("a", 1));
     let popped = || fifo.pop::<()>(|_, _| panic!("on purpose")).now_or_never();
@@ -232,7 +232,7 @@ fn what_a_panic_interrupts_stays() {
 }
 
 #[tokio::test]
-async fn closing_wakes_every_waiter() {
+async fn close_wakes_all_waiting_pops() {
     let fifo = Fifo::new();
     let wait = || fifo.pop(|deltas, _| Ok(deltas.key().to_string()));
     let closing = async {
@@ -248,7 +248,7 @@ async fn closing_wakes_every_waiter() {
 }
 
 #[tokio::test]
-async fn what_comes_wakes_who_waits() {
+async fn a_delta_wakes_a_waiting_pop() {
     let fifo = Fifo::new();
     let coming = async {
         for state in 0..100 {
@@ -259,7 +259,7 @@ async fn what_comes_wakes_who_waits() {
     let popping = async {
         let mut states = Vec::new();
         while states.len() < 100 {
-            let popped = fifo.pop(|deltas, _| Ok(deltas.iter().map(told).collect::<Vec<_>>()));
+            let popped = fifo.pop(|deltas, _| Ok(deltas.iter().map(line).collect::<Vec<_>>()));
             states.extend(popped.await.unwrap());
         }
         states
@@ -291,7 +291,10 @@ fn an_object_is_transformed_once() {
     };
     let shared = object("a", 1);
     fifo.add(shared.clone());
-    assert_eq!(shared.metadata.generation, None, "others have it too");
+    assert_eq!(
+        shared.metadata.generation, None,
+        "transformed in place only if not shared"
+    );
     fifo.update(object("a", 2));
     fifo.replace(vec![object("a", 3), object("b", 1)]);
     assert_eq!((process(&fifo), process(&fifo)), (3, 1));
@@ -302,7 +305,7 @@ fn an_object_is_transformed_once() {
     assert_eq!(process(&fifo), 1, "neither is a tombstone");
 }
 
-/// What the deltas of a key become when there are too many.
+/// Returns the compressed deltas of a key.
 fn compressed(deltas: &[(&str, u32)]) -> String {
     let told_as = |(name, state): &(&str, u32)| {
         let object = object("a", *state);
@@ -318,7 +321,7 @@ fn compressed(deltas: &[(&str, u32)]) -> String {
     let mut all = Deltas::new(ObjectKey::from("a"), false, deltas.next().unwrap());
     deltas.for_each(|delta| all.push(delta));
     all.compress();
-    all.iter().map(told).collect::<Vec<_>>().join(", ")
+    all.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -333,7 +336,7 @@ fn compression_keeps_the_beginning_and_the_end() {
         compressed(&[(updated, 1), (deleted, 2)]),
         "Updated 1, Deleted 2"
     );
-    // Who knew it hears that it went, and that there is another.
+    // A consumer that knew the object sees its deletion and that there is another.
     let lives = [
         (updated, 1),
         (deleted, 2),
@@ -344,14 +347,14 @@ fn compression_keeps_the_beginning_and_the_end() {
     ];
     assert_eq!(compressed(&lives), "Updated 1, Deleted 2, Added 6");
     assert_eq!(compressed(&lives[..4]), "Updated 1, Deleted 2");
-    // A change is not told as less than one.
+    // An update is not merged into a weaker type.
     assert_eq!(compressed(&[(updated, 1), ("Replaced", 2)]), "Updated 2");
     assert_eq!(compressed(&[("Replaced", 1), ("Sync", 2)]), "Replaced 2");
     assert_eq!(compressed(&[("Sync", 1), (updated, 2)]), "Updated 2");
 }
 
 #[test]
-fn a_slow_popper_is_told_fewer_deltas_but_the_newest_state() {
+fn a_slow_consumer_gets_fewer_deltas_but_the_newest_state() {
     let fifo = Fifo::new();
     let changes = INTERMEDIATE_MAX as u32 + 1;
     (0..changes).for_each(|state| fifo.update(object("a", state)));
@@ -363,7 +366,7 @@ fn a_slow_popper_is_told_fewer_deltas_but_the_newest_state() {
             .map(Deltas::len)
             .sum::<usize>()
     };
-    assert_eq!(all(), INTERMEDIATE_MAX + 1, "as many are kept");
+    assert_eq!(all(), INTERMEDIATE_MAX + 1, "the maximum is retained");
     for state in 0..changes {
         fifo.update(object("a", changes + state));
         fifo.delete(object("b", state));
@@ -384,7 +387,7 @@ fn a_slow_popper_is_told_fewer_deltas_but_the_newest_state() {
 }
 
 #[tokio::test]
-async fn a_reflector_fills_it_and_another_pops() {
+async fn a_reflector_fills_the_queue() {
     let fifo = Arc::new(Fifo::new());
     let mut sink = fifo.clone();
     let rv = ResourceVersion::new;

@@ -1,4 +1,4 @@
-//! Which informers are the same, what is asked for them, and when they run.
+//! Tests of which informers are shared, of their requests, and of start and stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::informer::{
     DynamicObject, PartialObjectMetadata, ResourceEventHandlerFuncs, RestConfig,
 };
 
-/// A client of a server that is never asked.
+/// Returns a client of a server that does not exist.
 fn nowhere() -> RestClient {
     RestClient::new(&RestConfig::new("http://127.0.0.1:1")).unwrap()
 }
@@ -43,15 +43,15 @@ async fn there_is_one_informer_for_each_collection() {
         &chosen,
         &factory.filtered_informer_for(&maps, None, labelled)
     ));
-    // The same objects, held in other types.
+    // The same collection with other object types.
     factory.informer_for::<DynamicObject>(&maps);
     factory.informer_for::<PartialObjectMetadata>(&maps);
     assert_eq!(factory.informers.lock().len(), 5);
 }
 
-/// There is but one collection of them.
+/// A cluster-scoped resource has only one collection.
 #[tokio::test]
-async fn a_namespace_does_not_matter_to_what_is_in_none() {
+async fn a_cluster_scoped_resource_ignores_the_namespace() {
     let factory = SharedInformerFactory::new(nowhere()).with_namespace("shop");
     let nodes = ApiResource::of::<Node>();
     let all = factory.filtered_informer_for(&nodes, None, ListWatchOptions::default());
@@ -59,7 +59,7 @@ async fn a_namespace_does_not_matter_to_what_is_in_none() {
 }
 
 #[tokio::test]
-async fn resources_are_called_as_messages_call_them() {
+async fn errors_name_resources_as_the_api_does() {
     let factory = SharedInformerFactory::new(nowhere());
     let deployments = factory.informer::<Deployment>();
     assert_eq!(deployments.resource(), "deployments.apps");
@@ -70,7 +70,7 @@ async fn resources_are_called_as_messages_call_them() {
 }
 
 #[tokio::test]
-async fn start_runs_those_that_do_not_run_yet() {
+async fn start_runs_informers_that_are_not_running() {
     let list = r#"{"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}"#;
     let replies = [
         Reply::new(200, list),
@@ -113,20 +113,20 @@ async fn start_runs_those_that_do_not_run_yet() {
     assert!(maps.is_stopped());
 }
 
-/// Has the informer's handler count how often it is told of an object anew.
+/// Counts the resync notifications of the informer's handler.
 fn resyncs<T: KubeObject>(informer: &SharedInformer<T>) -> Arc<AtomicUsize> {
     let count = Arc::<AtomicUsize>::default();
-    let told = count.clone();
+    let calls = count.clone();
     let handler = ResourceEventHandlerFuncs::<T>::new().on_update(move |old, new| {
         assert!(Arc::ptr_eq(&old, &new));
-        told.fetch_add(1, Ordering::Relaxed);
+        calls.fetch_add(1, Ordering::Relaxed);
     });
     informer.add_event_handler(handler).unwrap();
     count
 }
 
 #[tokio::test]
-async fn each_resource_is_resynced_by_its_own_period_or_by_that_of_all() {
+async fn resources_have_their_own_or_the_default_resync_period() {
     let list = r#"{"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [
         {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}]}"#;
     let watch = || Reply::pieces(200, Vec::new(), End::Never);
@@ -143,7 +143,7 @@ async fn each_resource_is_resynced_by_its_own_period_or_by_that_of_all() {
     let never = resyncs(&factory.informer::<ConfigMap>());
     factory.start();
     factory.wait_for_cache_sync().await.unwrap();
-    // One after the other, as the script does not say who asks.
+    // One after the other, because the scripted responses are not tied to a client.
     while fake.lines().len() < 2 {
         sleep(Duration::from_millis(5)).await;
     }
@@ -157,7 +157,7 @@ async fn each_resource_is_resynced_by_its_own_period_or_by_that_of_all() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_factory_that_is_shut_down_is_told() {
+async fn wait_for_cache_sync_fails_after_shutdown() {
     let factory = SharedInformerFactory::new(nowhere());
     factory.informer::<Deployment>();
     factory.start();

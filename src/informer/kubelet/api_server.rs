@@ -1,5 +1,5 @@
-//! The API server as a source of pods: those that are bound to one node, by a Reflector that pushes all of
-//! them at each change. Which other sources there are is the kubelet's business.
+//! The API server as a source of pods: a Reflector of the pods of one node that sends the complete
+//! set at each change.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::mux::{MuxClosed, MuxSource};
 use crate::informer::{Objects, UndeltaStore};
 use crate::reflector::{Backoff, ListerWatcher, Reflector};
 
-/// The field selector of the pods that are bound to a node.
+/// Returns the field selector of the pods that are bound to a node.
 pub fn pods_of_node(node: &str) -> String {
     format!("spec.nodeName={node}")
 }
 
-/// Has `channel` told all pods of `pods` at each change, until `stop`, or until nobody takes them any
-/// more.
+/// Sends all pods of `pods` to `channel` at each change, until `stop` or until the receiver is
+/// closed.
 pub async fn api_server_source<L: ListerWatcher<Object = Pod>>(
     pods: L,
     channel: MuxSource<Vec<Arc<Pod>>>,
     stop: CancellationToken,
 ) {
-    // The group's token stays as it is when only this source has to end.
+    // A child token, to end only this source.
     let stop = stop.child_token();
     let closed = stop.clone();
     let store = UndeltaStore::new(move |pods: Objects<Pod>| {

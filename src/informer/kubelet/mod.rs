@@ -1,9 +1,9 @@
-//! How a kubelet hears of its pods: not by a queue of changes but by whole sets, from several sources, of
-//! which one is the API server. What is done with the pods is the kubelet's business.
+//! The pod sources of a kubelet: it receives complete sets of pods instead of single changes, from
+//! several sources, one of which is the API server.
 //!
 //! ```text
 //!  Reflector ─▶ UndeltaStore ─push all─▶┐
-//!  another source: files, a test ──────▶┤ Mux ─▶ PodConfig: what changed? ─▶ updates
+//!  another source: files, a test ──────▶┤ Mux ─▶ PodConfig: differences ─▶ updates
 //! ```
 
 mod api_server;

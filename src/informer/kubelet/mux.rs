@@ -1,5 +1,5 @@
-//! `Mux`: several named sources into one merger, which sees one update at a time. It keeps none: a source
-//! waits until its own is taken.
+//! `Mux`: passes the updates of several named sources to one merger, one at a time and without a
+//! buffer.
 
 use std::fmt;
 use std::future::Future;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Takes the updates of all sources, one after the other.
+/// Receives the updates of all sources, one after the other.
 pub trait Merger<U>: Send + 'static {
-    /// Takes what `source` sent; a break says that nothing needs to be sent any more.
+    /// Processes an update of `source`; a break ends the mux.
     fn merge(&mut self, source: &str, update: U) -> impl Future<Output = ControlFlow<()>> + Send;
 }
 
-/// Several named sources into one merger.
+/// Passes the updates of several named sources to one merger.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -40,25 +40,25 @@ pub trait Merger<U>: Send + 'static {
 #[derive(Debug)]
 pub struct Mux<M, U> {
     merger: M,
-    /// From the sources to the merger. It has one place: who finds it taken waits, in the order of
-    /// coming, so that no source keeps another away.
+    /// From the sources to the merger. Its capacity is 1: sources wait in FIFO order, so that none
+    /// starves another.
     updates: mpsc::Receiver<(Arc<str>, U)>,
     sender: mpsc::Sender<(Arc<str>, U)>,
 }
 
-/// Where a source sends its updates. Clones are the same source.
+/// A source of updates. Clones are the same source.
 pub struct MuxSource<U> {
     name: Arc<str>,
     sender: mpsc::Sender<(Arc<str>, U)>,
 }
 
-/// Nobody takes updates any more.
+/// The mux does not accept updates any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the updates of sources are not taken any more")]
+#[error("the mux is closed")]
 pub struct MuxClosed;
 
 impl<U: Send + 'static, M: Merger<U>> Mux<M, U> {
-    /// One without sources.
+    /// Creates a mux without sources.
     pub fn new(merger: M) -> Self {
         let (sender, updates) = mpsc::channel(1);
         Self {
@@ -68,7 +68,7 @@ impl<U: Send + 'static, M: Merger<U>> Mux<M, U> {
         }
     }
 
-    /// The source of this name.
+    /// Returns the source of this name.
     pub fn source(&self, name: &str) -> MuxSource<U> {
         MuxSource {
             name: name.into(),
@@ -76,8 +76,8 @@ impl<U: Send + 'static, M: Merger<U>> Mux<M, U> {
         }
     }
 
-    /// Merges what the sources send until `stop`, until the merger has enough, or until there are no
-    /// more sources.
+    /// Merges the updates of the sources until `stop`, until the merger breaks, or until all
+    /// sources are dropped.
     pub async fn run(mut self, stop: CancellationToken) {
         drop(self.sender);
         let merge = async {
@@ -87,7 +87,7 @@ impl<U: Send + 'static, M: Merger<U>> Mux<M, U> {
                 }
             }
         };
-        // Biased: stopping comes before any more work.
+        // Biased: stopping comes before more work.
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -97,15 +97,15 @@ impl<U: Send + 'static, M: Merger<U>> Mux<M, U> {
 }
 
 impl<U> MuxSource<U> {
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sends an update when the merger has taken those before it.
+    /// Sends an update; waits until the merger has accepted the previous ones.
     ///
     /// # Errors
-    /// [`MuxClosed`].
+    /// [`MuxClosed`]
     pub async fn send(&self, update: U) -> Result<(), MuxClosed> {
         let sent = self.sender.send((self.name.clone(), update)).await;
         sent.map_err(|_| MuxClosed)
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a second for each update, and three at most.
+    /// A merger that takes a second per update and breaks after three.
     struct Slow(Arc<Mutex<Vec<String>>>);
 
     impl Merger<u32> for Slow {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_source_that_sends_much_keeps_no_other_away() {
+    async fn a_busy_source_does_not_starve_others() {
         let merged = Arc::new(Mutex::new(Vec::new()));
         let mux = Mux::new(Slow(merged.clone()));
         let (busy, calm) = (mux.source("busy"), mux.source("calm"));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_when_it_is_told_or_has_no_source() {
+    async fn it_ends_on_stop_or_without_sources() {
         let stop = CancellationToken::new();
         let mux = Mux::new(Slow(Arc::default()));
         let source = mux.source("a");

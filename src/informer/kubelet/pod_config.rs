@@ -1,5 +1,5 @@
-//! `PodConfig`: finds out what changed between the sets of pods that a source sends, and tells it in as
-//! few operations as can be. It runs no pods and asks nobody.
+//! `PodConfig`: computes the differences between successive sets of pods of a source and sends them
+//! as few operations.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,49 +12,49 @@ use tokio::sync::mpsc;
 use super::mux::{Merger, Mux};
 use crate::informer::{ApiResource, EventRecorder};
 
-/// From the `PodConfig` to the kubelet. When it is full the sources wait, and their servers keep what
-/// comes meanwhile. As many as upstream's.
+/// The capacity of the channel to the kubelet, as upstream. When it is full the sources wait.
 const UPDATES_MAX: usize = 50;
 
-/// What is to be done with pods.
+/// An operation on pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PodOperation {
-    /// They are new.
+    /// The pods are new.
     Add,
-    /// They are to run otherwise than before.
+    /// The specification of the pods has changed.
     Update,
-    /// They are being deleted: to be ended within their grace period, and then taken off the server.
+    /// The pods are being deleted: terminate them within their grace period, then delete them from
+    /// the API server.
     Delete,
-    /// They are gone.
+    /// The pods were deleted.
     Remove,
-    /// Nothing is to be done but to look whether what the server says of their status is true.
+    /// Only the status has changed: check it.
     Reconcile,
 }
 
-/// Pods of one source with which the same is to be done.
+/// An operation on pods of one source.
 #[derive(Debug, Clone)]
 pub struct PodUpdate {
-    /// What.
+    /// The operation.
     pub operation: PodOperation,
-    /// The source's name.
+    /// The name of the source.
     pub source: Arc<str>,
-    /// The pods, as they are now or last were.
+    /// The pods in their current or last state.
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// A pod that is left out, with what is to be said about it.
+/// A rejected pod and the reason.
 #[derive(Debug)]
 pub struct Rejected<'a> {
     /// The pod.
     pub pod: &'a Arc<Pod>,
-    /// The reason of the event that tells people.
+    /// The reason of the event.
     pub reason: &'static str,
-    /// Its words.
+    /// The message of the event.
     pub message: String,
 }
 
 impl Rejected<'_> {
-    /// Tells people by an event.
+    /// Records the event.
     pub fn record(&self, recorder: &EventRecorder) {
         let about = ApiResource::of::<Pod>().reference(&**self.pod);
         recorder.warning(&about, self.reason, self.message.clone());
@@ -63,11 +63,11 @@ impl Rejected<'_> {
 
 type OnRejected = Box<dyn Fn(Rejected<'_>) + Send>;
 
-/// The pods of several sources, each of which sends all of its own whenever one changes.
+/// The pods of several sources, each of which sends its complete set whenever a pod changes.
 ///
-/// Of each set it tells, in this order, the pods that are gone, that are new, that changed, that are being
-/// deleted, and those whose status alone changed. Of a source's first set something is always told, if only
-/// that no pods are new: then the source is known to be ready.
+/// For each set it sends, in this order, the removed, added, updated, deleted and reconciled pods.
+/// The first set of a source always causes an update, if only an empty Add: it shows that the
+/// source is ready.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -85,7 +85,7 @@ type OnRejected = Box<dyn Fn(Rejected<'_>) + Send>;
 /// # }
 /// ```
 pub struct PodConfig {
-    /// By source, its pods by uid; none of a source that has sent nothing yet.
+    /// By source, its pods by uid; absent for a source that has sent nothing.
     sources: HashMap<Arc<str>, Pods>,
     updates: mpsc::Sender<PodUpdate>,
     on_rejected: OnRejected,
@@ -94,21 +94,22 @@ pub struct PodConfig {
 type Pods = HashMap<String, Arc<Pod>>;
 
 impl PodConfig {
-    /// One whose sources send by the [`Mux`], and what it tells of their pods. `on_rejected` hears of each
-    /// pod that is left out, in every set that has it; [`Rejected::record`] is what a kubelet does then.
+    /// Creates a config whose sources send through the [`Mux`], and the receiver of its updates.
+    /// `on_rejected` is called for each invalid pod of every set; a kubelet calls
+    /// [`Rejected::record`].
     pub fn new(
         on_rejected: impl Fn(Rejected<'_>) + Send + 'static,
     ) -> (Mux<Self, Vec<Arc<Pod>>>, mpsc::Receiver<PodUpdate>) {
-        let (updates, told) = mpsc::channel(UPDATES_MAX);
+        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
         let config = Self {
             sources: HashMap::new(),
             updates,
             on_rejected: Box::new(on_rejected),
         };
-        (Mux::new(config), told)
+        (Mux::new(config), receiver)
     }
 
-    /// Those of a set that can be told apart from all others of it.
+    /// Returns the pods with a unique name and uid.
     fn valid(&self, source: &str, pods: Vec<Arc<Pod>>) -> Vec<(String, Arc<Pod>)> {
         let (mut names, mut uids) = (HashSet::new(), HashSet::new());
         let mut valid = Vec::with_capacity(pods.len());
@@ -142,7 +143,7 @@ impl PodConfig {
         valid
     }
 
-    /// What to tell of a source's new set.
+    /// Returns the updates for a source's new set.
     fn changes(&mut self, source: &str, pods: Vec<Arc<Pod>>) -> Vec<PodUpdate> {
         let valid = self.valid(source, pods);
         let (source, known): (Arc<str>, _) = match self.sources.remove_entry(source) {
@@ -169,10 +170,10 @@ impl PodConfig {
     }
 }
 
-/// What became of a pod that was known.
+/// Returns the operation for a pod that was known before.
 fn difference(before: &Pod, now: &Pod) -> Option<PodOperation> {
     let (a, b) = (&before.metadata, &now.metadata);
-    // No labels are as good as an empty map of them.
+    // No labels equal an empty map of labels.
     let same = before.spec == now.spec
         && a.labels.iter().flatten().eq(b.labels.iter().flatten())
         && a.annotations
@@ -209,9 +210,9 @@ impl Changes {
         }
     }
 
-    /// In the order in which they are told.
+    /// Returns the updates in the order in which they are sent.
     fn into_updates(self, source: &Arc<str>, first: bool) -> Vec<PodUpdate> {
-        // Removals and reconciliations do not say that a source is ready: upstream's rule.
+        // Upstream does not count removals and reconciliations as a sign that a source is ready.
         let silent = self.adds.is_empty() && self.updates.is_empty() && self.deletes.is_empty();
         let ready = first && silent;
         [

@@ -1,4 +1,4 @@
-//! Where the Lease of an election is. Who holds it is not decided here.
+//! Access to the Lease of an election.
 
 use std::future::Future;
 
@@ -6,19 +6,19 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::super::rest::{ApiResource, ResourceClient, RestClient, RestError};
 
-/// A place for one Lease, which is written only as it was read.
+/// Stores one Lease with optimistic concurrency.
 pub(super) trait Lock {
-    /// The Lease.
+    /// Reads the Lease.
     fn get(&mut self) -> impl Future<Output = Result<Lease, RestError>>;
 
-    /// Makes it.
+    /// Creates the Lease.
     fn create(&mut self, lease: Lease) -> impl Future<Output = Result<Lease, RestError>>;
 
-    /// Replaces it, if it still has its resourceVersion.
+    /// Replaces the Lease if its resourceVersion is unchanged.
     fn update(&mut self, lease: Lease) -> impl Future<Output = Result<Lease, RestError>>;
 }
 
-/// A Lease on a server.
+/// A Lease on an API server.
 #[derive(Debug)]
 pub(super) struct LeaseLock {
     leases: ResourceClient<Lease>,

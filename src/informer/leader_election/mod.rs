@@ -1,9 +1,9 @@
-//! `LeaderElector`: of many replicas one leads, which a Lease says. The rules are client-go's. A clock is
-//! never compared with another machine's: a lease is over when nobody has changed it for as long as it
-//! lasts, by this process's own time.
+//! `LeaderElector`: elects one leader among replicas with a Lease, by client-go's rules. Clocks of
+//! different machines are never compared: a lease has expired when this process has not observed a
+//! change of it for the lease duration.
 //!
-//! It is no fence: a leader that hangs longer than its lease may write while the next one leads. What a
-//! controller writes should hold for the object as it is stored, by its resourceVersion.
+//! It does not fence: a leader that hangs for longer than its lease may write while the next one
+//! leads. Controllers should use the resourceVersion as a precondition of their writes.
 
 mod lock;
 #[cfg(test)]
@@ -22,31 +22,32 @@ use tokio_util::sync::CancellationToken;
 use super::rest::{RestClient, RestError};
 use lock::{LeaseLock, Lock};
 
-/// How much longer than the retry period may be waited at most, as a part of it, so that replicas that
-/// began together do not ask together.
+/// The maximum jitter as a factor of the retry period, so that replicas that start together do not
+/// retry together.
 const JITTER: f64 = 1.2;
 
-/// What is agreed on by all replicas.
+/// The configuration, equal for all replicas except for the identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
-    /// Where the Lease is.
+    /// The namespace of the Lease.
     pub namespace: String,
-    /// Its name: what is led.
+    /// The name of the Lease.
     pub name: String,
-    /// Who this is; no other replica may be called the same.
+    /// The unique name of this replica.
     pub identity: String,
-    /// How long the others wait for a leader that says nothing.
+    /// How long other replicas wait after the last renewal before they take the lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to say something before it gives up.
+    /// How long a leader retries to renew before it stops leading.
     pub renew_deadline: Duration,
-    /// The pause between two tries.
+    /// The pause between two attempts.
     pub retry_period: Duration,
-    /// A leader that is stopped gives the lease up, so that the next one need not wait.
+    /// Whether a leader that is stopped releases the lease, so that the next one need not wait.
     pub release_on_cancel: bool,
 }
 
 impl LeaderElectionConfig {
-    /// With client-go's usual times: 15 s, 10 s and 2 s; the lease is given up in the end.
+    /// Creates a configuration with client-go's default durations: 15 s, 10 s and 2 s; the lease is
+    /// released on stop.
     pub fn new(
         namespace: impl Into<String>,
         name: impl Into<String>,
@@ -65,7 +66,7 @@ impl LeaderElectionConfig {
 
     fn check(&self) -> Result<(), InvalidLeaderElection> {
         let wrong = if i32::try_from(self.lease_duration.as_secs()).is_err() {
-            "leaseDuration must be fewer seconds, as many as a Lease can say"
+            "leaseDuration must be fewer seconds, within the range of a Lease's field"
         } else if self.lease_duration <= self.renew_deadline {
             "leaseDuration must be greater than renewDeadline"
         } else if self.renew_deadline <= self.retry_period
@@ -77,7 +78,7 @@ impl LeaderElectionConfig {
         } else if self.identity.is_empty() {
             "Lock identity is empty"
         } else if self.lease_duration.subsec_nanos() != 0 {
-            "leaseDuration must be whole seconds, which is what a Lease can say"
+            "leaseDuration must be whole seconds, as a Lease has no fractions"
         } else {
             return Ok(());
         };
@@ -85,7 +86,7 @@ impl LeaderElectionConfig {
     }
 }
 
-/// A [`LeaderElectionConfig`] that cannot work.
+/// An invalid [`LeaderElectionConfig`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidLeaderElection(&'static str);
@@ -93,15 +94,15 @@ pub struct InvalidLeaderElection(&'static str);
 /// How [`LeaderElector::run`] ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LeaderEnded<T> {
-    /// What was to be done while leading is done.
+    /// `lead` has returned.
     Done(T),
-    /// It was stopped before it ever led.
+    /// It was stopped before it led.
     NeverLed,
-    /// The lease could not be renewed in time: somebody else may lead.
+    /// The lease could not be renewed in time: another replica may lead.
     Lost,
 }
 
-/// One of the replicas.
+/// A replica in an election.
 ///
 /// ```
 /// use tokio_util::sync::CancellationToken;
@@ -131,10 +132,10 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// A replica that is elected by `client`'s server.
+    /// Creates a replica; `client`'s server stores the Lease.
     ///
     /// # Errors
-    /// The times do not fit together, or nobody is named.
+    /// The configuration is invalid.
     pub fn new(
         client: &RestClient,
         config: LeaderElectionConfig,
@@ -145,15 +146,15 @@ impl LeaderElector {
         })
     }
 
-    /// Who leads, as far as this replica knows; empty: nobody.
+    /// Returns the identity of the leader as this replica knows it; empty for none.
     pub fn leader(&self) -> watch::Receiver<Option<String>> {
         self.election.leader.subscribe()
     }
 
-    /// Waits until this replica leads, and does `lead` while it does; the token that it is given says
-    /// when to end. It is cancelled with `stop`, and then `lead` has all the time that it takes, as the
-    /// lease is renewed meanwhile; and when the lease is lost, and then `lead` is dropped when the time
-    /// is over after which somebody else may lead.
+    /// Waits until this replica leads, then runs `lead`, which should end when its token is
+    /// cancelled. On `stop` the token is cancelled and `lead` may take as long as it needs, since
+    /// the lease is renewed meanwhile. When the lease is lost the token is cancelled too, and
+    /// `lead` is dropped before another replica can lead.
     pub async fn run<F, T>(self, stop: CancellationToken, lead: F) -> LeaderEnded<T>
     where
         F: AsyncFnOnce(CancellationToken) -> T,
@@ -162,17 +163,17 @@ impl LeaderElector {
     }
 }
 
-/// The algorithm, over any place where a Lease can be.
+/// The algorithm, with any storage of the Lease.
 #[derive(Debug)]
 struct Election<L> {
     lock: L,
     config: LeaderElectionConfig,
-    /// The Lease as it was last read or written.
+    /// The Lease as last read or written.
     lease: Option<Lease>,
-    /// When it was last seen to have changed.
+    /// When a change of it was last observed.
     observed: Instant,
-    /// When what was last said as the leader was sent.
-    said: Instant,
+    /// When the request of the last renewal was sent.
+    renewed_at: Instant,
     leader: watch::Sender<Option<String>>,
     random: fastrand::Rng,
 }
@@ -185,7 +186,7 @@ impl<L: Lock> Election<L> {
             config,
             lease: None,
             observed: Instant::now(),
-            said: Instant::now(),
+            renewed_at: Instant::now(),
             leader: watch::Sender::default(),
             random: fastrand::Rng::new(),
         })
@@ -196,14 +197,14 @@ impl<L: Lock> Election<L> {
         F: AsyncFnOnce(CancellationToken) -> T,
     {
         if stop.run_until_cancelled(self.acquire()).await.is_none() {
-            // It may have been written just now.
+            // The lease may have been acquired just now.
             self.release().await;
             return LeaderEnded::NeverLed;
         }
         let leading = stop.child_token();
         let mut work = pin!(lead(leading.clone()));
-        // The lease comes first, and without a share in how long a task may go on: work that is never out
-        // of breath would keep it from being renewed.
+        // The renewal comes first and outside of tokio's cooperative budget: otherwise work that
+        // never yields could prevent it.
         let done = tokio::select! {
             biased;
             () = tokio::task::coop::unconstrained(self.renew()) => None,
@@ -215,8 +216,8 @@ impl<L: Lock> Election<L> {
         }
         tracing::warn!(lease = self.config.name, "no longer the leader");
         leading.cancel();
-        // What is done until then is done by the only leader.
-        let ended = timeout_at(self.lasts_until(), work).await;
+        // Until then no other replica can lead.
+        let ended = timeout_at(self.leads_until(), work).await;
         let leads = |known: &mut Option<String>| {
             let leads = known.as_deref() == Some(&self.config.identity);
             *known = known.take().filter(|_| !leads);
@@ -228,29 +229,29 @@ impl<L: Lock> Election<L> {
         }
     }
 
-    /// Tries until it leads.
+    /// Retries until this replica leads.
     async fn acquire(&mut self) {
-        while !self.tried().await {
+        while !self.try_once().await {
             let jitter = 1.0 + JITTER * self.random.f64();
             sleep(self.config.retry_period.mul_f64(jitter)).await;
         }
         tracing::info!(lease = self.config.name, "leading");
     }
 
-    /// Until when nobody else may lead: others count from when they saw what was said last, which they
-    /// cannot have before it was sent.
-    fn lasts_until(&self) -> Instant {
-        self.said + self.config.lease_duration
+    /// Returns until when no other replica can lead: others count from when they observed the last
+    /// renewal, which was after its request was sent.
+    fn leads_until(&self) -> Instant {
+        self.renewed_at + self.config.lease_duration
     }
 
-    /// Keeps the lease; ends when it could not be renewed in time, or another one has it.
+    /// Renews the lease; returns when it could not be renewed in time, or another replica has it.
     async fn renew(&mut self) {
         let (deadline, period) = (self.config.renew_deadline, self.config.retry_period);
         loop {
             sleep(period).await;
-            let until = self.lasts_until().min(Instant::now() + deadline);
+            let until = self.leads_until().min(Instant::now() + deadline);
             let renewed = async {
-                while !self.tried().await {
+                while !self.try_once().await {
                     if self.holder().is_some() && !self.leads() && self.is_valid() {
                         return false;
                     }
@@ -264,12 +265,12 @@ impl<L: Lock> Election<L> {
         }
     }
 
-    /// One try, which takes no longer than it may. One that hangs must not take the whole deadline, within
-    /// which there has to be another: the programs of Kubernetes ask with half of it as their timeout, too.
-    async fn tried(&mut self) -> bool {
+    /// Makes one attempt within a time limit of half the renew deadline, as client-go, so that
+    /// there is time for another.
+    async fn try_once(&mut self) -> bool {
         let lasting = self.config.renew_deadline / 2;
-        let tried = timeout(lasting, self.try_acquire_or_renew()).await;
-        let leads = tried.unwrap_or(false);
+        let try_once = timeout(lasting, self.try_acquire_or_renew()).await;
+        let leads = try_once.unwrap_or(false);
         let holder = self.holder().map(str::to_owned);
         self.leader.send_if_modified(|known| {
             let changed = *known != holder;
@@ -280,7 +281,7 @@ impl<L: Lock> Election<L> {
     }
 
     async fn try_acquire_or_renew(&mut self) -> bool {
-        // Whoever leads knows what the lease is, unless it does no longer.
+        // A leader uses its cached Lease, unless a write failed since.
         if self.leads() && self.is_valid() {
             let lease = self.lease.clone().unwrap_or_default();
             let renewed = self.spec(lease.spec.as_ref());
@@ -288,20 +289,20 @@ impl<L: Lock> Election<L> {
             match self.lock.update(with_spec(lease, renewed)).await {
                 Ok(lease) => {
                     self.observe(lease);
-                    self.said = sent;
+                    self.renewed_at = sent;
                     return true;
                 }
-                Err(error) => tracing::debug!(%error, "the lease is not what it was: it is read"),
+                Err(error) => tracing::debug!(%error, "cached lease outdated, reading it"),
             }
         }
         let lease = match self.lock.get().await {
             Ok(lease) => lease,
             Err(error) if error.is_not_found() => {
                 let spec = self.spec(None);
-                return self.take(spec, None).await;
+                return self.write_lease(spec, None).await;
             }
             Err(error) => {
-                tracing::debug!(%error, "the lease cannot be read");
+                tracing::debug!(%error, "cannot read the lease");
                 return false;
             }
         };
@@ -312,18 +313,18 @@ impl<L: Lock> Election<L> {
         if changed {
             self.observe(lease.clone());
         } else {
-            // The same said again at another resourceVersion is no sign of life.
+            // A write without a change of the spec is not a renewal.
             self.lease = Some(lease.clone());
         }
         if self.holder().is_some() && !self.leads() && self.is_valid() {
             return false;
         }
         let spec = self.spec(lease.spec.as_ref());
-        self.take(spec, Some(lease)).await
+        self.write_lease(spec, Some(lease)).await
     }
 
-    /// Writes the lease as its holder.
-    async fn take(&mut self, spec: LeaseSpec, lease: Option<Lease>) -> bool {
+    /// Writes the lease with this replica as the holder.
+    async fn write_lease(&mut self, spec: LeaseSpec, lease: Option<Lease>) -> bool {
         let sent = Instant::now();
         let taken = match lease {
             Some(lease) => self.lock.update(with_spec(lease, spec)).await,
@@ -332,17 +333,17 @@ impl<L: Lock> Election<L> {
         match taken {
             Ok(lease) => {
                 self.observe(lease);
-                self.said = sent;
+                self.renewed_at = sent;
                 true
             }
             Err(error) => {
-                tracing::debug!(%error, "the lease cannot be taken");
+                tracing::debug!(%error, "cannot acquire the lease");
                 false
             }
         }
     }
 
-    /// What this replica says in the lease; `before` is what is said there now.
+    /// Returns the spec to write; `before` is the current one.
     fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
@@ -362,25 +363,25 @@ impl<L: Lock> Election<L> {
         }
     }
 
-    /// Gives the lease up, if it is held, so that others need not wait until it is over.
+    /// Releases the lease, if this replica holds it, so that others need not wait until it expires.
     async fn release(&mut self) {
         if !self.leads() {
             return;
         }
         if self.config.release_on_cancel {
             let deadline = self.config.renew_deadline;
-            match timeout(deadline, self.give_up()).await {
+            match timeout(deadline, self.write_release()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given up"),
-                Err(_) => tracing::warn!("the lease could not be given up in time"),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot release the lease"),
+                Err(_) => tracing::warn!("cannot release the lease in time"),
             }
         }
         self.leader.send_replace(None);
     }
 
-    /// Writes that nobody holds it. Also when somebody has changed the Lease since it was read, as long as
-    /// it is this replica that holds it.
-    async fn give_up(&mut self) -> Result<(), RestError> {
+    /// Writes an empty holder. Retries if another client has changed the Lease since it was read,
+    /// as long as this replica holds it.
+    async fn write_release(&mut self) -> Result<(), RestError> {
         while self.leads() {
             let lease = self.lease.clone().unwrap_or_default();
             let now = MicroTime(Timestamp::now());
@@ -420,7 +421,7 @@ impl<L: Lock> Election<L> {
         self.holder() == Some(&self.config.identity)
     }
 
-    /// Whether the lease has been seen to change within the time that it lasts.
+    /// Returns true if a change of the lease was observed within its duration.
     fn is_valid(&self) -> bool {
         let spec = self.lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let seconds = spec

@@ -1,4 +1,4 @@
-//! Elections in paused time, in a place that can be away.
+//! Tests of elections in paused time, with a simulated server.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use super::super::rest::RestError;
 use super::*;
 use crate::api::Status;
 
-/// One Lease, kept in memory as a server would.
+/// A simulated server with one Lease.
 #[derive(Debug, Clone, Default)]
-struct Place(Arc<Mutex<Kept>>);
+struct FakeServer(Arc<Mutex<ServerState>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ServerState {
     lease: Option<Lease>,
     version: u64,
     away: bool,
     writes: usize,
-    /// So many requests that come next are never answered.
+    /// How many of the next requests are never answered.
     hanging: usize,
-    /// Somebody else changes the Lease before so many writes.
-    meddled: usize,
+    /// Before how many of the next writes another client changes the Lease.
+    foreign_writes: usize,
 }
 
-/// What one replica sees of it; one that is cut off sees nothing.
+/// The connection of one replica; it can be cut off.
 #[derive(Debug, Clone)]
-struct View(Place, Arc<Mutex<bool>>);
+struct Connection(FakeServer, Arc<Mutex<bool>>);
 
 fn failure(code: u16, reason: &str) -> RestError {
-    RestError::told(Status::failure(code, reason, reason))
+    RestError::from_status(Status::failure(code, reason, reason))
 }
 
-impl View {
+impl Connection {
     async fn reached(&self) -> Result<(), RestError> {
         let hangs = self.0.0.lock().hanging.checked_sub(1);
         if let Some(left) = hangs {
@@ -46,31 +46,32 @@ impl View {
     }
 }
 
-impl Place {
-    fn view(&self) -> View {
-        View(self.clone(), Arc::default())
+impl FakeServer {
+    fn view(&self) -> Connection {
+        Connection(self.clone(), Arc::default())
     }
 
     fn store(&self, lease: &Lease) -> Lease {
-        let mut kept = self.0.lock();
-        kept.version += 1;
-        kept.writes += 1;
+        let mut state = self.0.lock();
+        state.version += 1;
+        state.writes += 1;
         let mut lease = lease.clone();
-        lease.metadata.resource_version = Some(kept.version.to_string());
-        kept.lease = Some(lease.clone());
+        lease.metadata.resource_version = Some(state.version.to_string());
+        state.lease = Some(lease.clone());
         lease
     }
 
     fn spec(&self) -> LeaseSpec {
-        let kept = self.0.lock();
-        kept.lease
+        let state = self.0.lock();
+        state
+            .lease
             .clone()
             .and_then(|lease| lease.spec)
             .unwrap_or_default()
     }
 }
 
-impl Lock for View {
+impl Lock for Connection {
     async fn get(&mut self) -> Result<Lease, RestError> {
         self.reached().await?;
         let lease = self.0.0.lock().lease.clone();
@@ -87,12 +88,12 @@ impl Lock for View {
 
     async fn update(&mut self, lease: Lease) -> Result<Lease, RestError> {
         self.reached().await?;
-        let meddled = self.0.0.lock().meddled.checked_sub(1);
-        if let Some(left) = meddled {
+        let foreign_writes = self.0.0.lock().foreign_writes.checked_sub(1);
+        if let Some(left) = foreign_writes {
             let mut known = self.0.0.lock().lease.clone().unwrap();
             known.metadata.labels = Some([("touched".into(), left.to_string())].into());
             self.0.store(&known);
-            self.0.0.lock().meddled = left;
+            self.0.0.lock().foreign_writes = left;
         }
         let known = self.0.0.lock().lease.clone().unwrap_or_default();
         if known.metadata.resource_version != lease.metadata.resource_version {
@@ -102,28 +103,28 @@ impl Lock for View {
     }
 }
 
-fn election(view: View, identity: &str) -> Election<View> {
+fn election(view: Connection, identity: &str) -> Election<Connection> {
     Election::new(view, LeaderElectionConfig::new("n", "l", identity)).unwrap()
 }
 
-/// Runs a replica that leads until it is stopped, as a task; tells when it begins and ends.
+/// Runs a replica that leads until it is stopped, as a task; logs when it starts and stops leading.
 fn replica(
     tasks: &crate::tasks::Tasks,
-    election: Election<View>,
+    election: Election<Connection>,
     log: &Arc<Mutex<Vec<String>>>,
     begun: Instant,
 ) -> (CancellationToken, tokio::task::JoinHandle<LeaderEnded<()>>) {
     let stop = CancellationToken::new();
     let (token, log) = (stop.clone(), log.clone());
     let name = election.config.identity.clone();
-    let tell = move |what: &str| {
+    let record = move |what: &str| {
         let seconds = begun.elapsed().as_secs();
         log.lock().push(format!("{name} {what} {seconds}"));
     };
     let run = election.run(token, async move |leading| {
-        tell("leads");
+        record("leads");
         leading.cancelled().await;
-        tell("ends");
+        record("ends");
     });
     (stop, tasks.spawn("replica", run))
 }
@@ -133,12 +134,16 @@ async fn seconds(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_leads_and_the_second_follows_a_release_at_once() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+async fn the_second_leads_immediately_after_a_release() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
     let begun = Instant::now();
-    let (stop_a, a) = replica(&tasks, election(place.view(), "a"), &log, begun);
+    let (stop_a, a) = replica(&tasks, election(server.view(), "a"), &log, begun);
     seconds(1).await;
-    let second = election(place.view(), "b");
+    let second = election(server.view(), "b");
     let mut leader = second.leader.subscribe();
     let (stop_b, b) = replica(&tasks, second, &log, begun);
     let known = leader
@@ -149,24 +154,24 @@ async fn the_first_leads_and_the_second_follows_a_release_at_once() {
     assert_eq!(
         *log.lock(),
         ["a leads 0"],
-        "it is renewed for as long as it takes"
+        "the lease is renewed for as long as needed"
     );
-    assert_eq!(place.spec().lease_transitions, Some(0));
+    assert_eq!(server.spec().lease_transitions, Some(0));
     stop_a.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
-    assert_eq!(place.spec().holder_identity.as_deref(), Some(""));
+    assert_eq!(server.spec().holder_identity.as_deref(), Some(""));
     let known = leader
         .wait_for(|leader| leader.as_deref() == Some("b"))
         .await;
     drop(known.unwrap());
     assert_eq!(log.lock().len(), 3, "{log:?}");
-    // A retry period with its jitter.
+    // A retry period with jitter.
     assert!(
         begun.elapsed() < Duration::from_secs(107),
         "{:?}",
         begun.elapsed()
     );
-    let spec = place.spec();
+    let spec = server.spec();
     assert_eq!(
         (spec.holder_identity.as_deref(), spec.lease_transitions),
         (Some("b"), Some(1))
@@ -176,37 +181,45 @@ async fn the_first_leads_and_the_second_follows_a_release_at_once() {
     assert_eq!(b.await.unwrap(), LeaderEnded::Done(()));
 }
 
-/// The others count by their own time from when they saw the lease last change, whatever the clock says
-/// that is in it.
+/// Replicas count by their own clock from the last observed change, whatever time the Lease
+/// contains.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_ends_before_the_next_begins() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+async fn a_disconnected_leader_ends_before_the_next_begins() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
     let begun = Instant::now();
-    let view = place.view();
+    let view = server.view();
     let cut = view.1.clone();
     let (_, a) = replica(&tasks, election(view, "a"), &log, begun);
-    let (stop_b, _) = replica(&tasks, election(place.view(), "b"), &log, begun);
+    let (stop_b, _) = replica(&tasks, election(server.view(), "b"), &log, begun);
     seconds(21).await;
     *cut.lock() = true;
     assert_eq!(a.await.unwrap(), LeaderEnded::Lost);
     let ended = begun.elapsed().as_secs();
-    // The last renewal was at 20, the deadline begins with the next one.
+    // The last renewal was at 20, and the deadline starts at the next attempt.
     assert_eq!(log.lock().last().unwrap(), &format!("a ends {ended}"));
     assert!((30..=33).contains(&ended), "{ended}");
     seconds(20).await;
-    let told = log.lock().clone();
-    let began: u64 = told[2].strip_prefix("b leads ").unwrap().parse().unwrap();
-    assert!((35..=42).contains(&began), "{told:?}");
+    let lines = log.lock().clone();
+    let began: u64 = lines[2].strip_prefix("b leads ").unwrap().parse().unwrap();
+    assert!((35..=42).contains(&began), "{lines:?}");
     stop_b.cancel();
 }
 
-/// Work that does not heed its token is dropped before another replica can lead; once it was dropped two
-/// seconds after that.
+/// Work that ignores its token is dropped before another replica can lead; it used to be dropped
+/// two seconds later.
 #[tokio::test(start_paused = true)]
-async fn work_that_goes_on_is_dropped_before_the_next_begins() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
+async fn work_that_continues_is_dropped_before_the_next_begins() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
     let begun = Instant::now();
-    let view = place.view();
+    let view = server.view();
     let cut = view.1.clone();
     let worked = Arc::new(Mutex::new(begun));
     let written = worked.clone();
@@ -220,7 +233,7 @@ async fn work_that_goes_on_is_dropped_before_the_next_begins() {
         })
         .await
     });
-    let (stop_b, _) = replica(&tasks, election(place.view(), "b"), &log, begun);
+    let (stop_b, _) = replica(&tasks, election(server.view(), "b"), &log, begun);
     seconds(21).await;
     *cut.lock() = true;
     let ended: LeaderEnded<()> = a.await.unwrap();
@@ -236,12 +249,16 @@ async fn work_that_goes_on_is_dropped_before_the_next_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_absence_of_the_server_is_survived() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(5).await;
-    place.0.lock().away = true;
+    server.0.lock().away = true;
     seconds(9).await;
-    place.0.lock().away = false;
+    server.0.lock().away = false;
     seconds(60).await;
     assert_eq!(*log.lock(), ["a leads 0"]);
     stop.cancel();
@@ -249,101 +266,129 @@ async fn a_short_absence_of_the_server_is_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_taken_away_is_lost() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let (_stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+async fn a_lease_taken_by_another_is_lost() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let (_stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(5).await;
-    let mut lease = place.0.lock().lease.clone().unwrap();
+    let mut lease = server.0.lock().lease.clone().unwrap();
     lease.spec.as_mut().unwrap().holder_identity = Some("thief".into());
-    place.store(&lease);
-    let writes = place.0.lock().writes;
+    server.store(&lease);
+    let writes = server.0.lock().writes;
     assert_eq!(a.await.unwrap(), LeaderEnded::Lost);
-    assert_eq!(place.0.lock().writes, writes, "it is the thief's");
+    assert_eq!(
+        server.0.lock().writes,
+        writes,
+        "the lease belongs to the other replica"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_stopped_before_it_leads_never_led() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    place.0.lock().away = true;
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+async fn stopped_before_leading() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    server.0.lock().away = true;
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(30).await;
     stop.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::NeverLed);
     assert!(log.lock().is_empty());
 }
 
-/// A request that hangs once took the whole time in which the lease has to be renewed.
+/// A single hanging request used to take the whole renew deadline.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_hangs_is_tried_again_in_time() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+async fn a_hanging_request_is_retried_in_time() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(5).await;
-    place.0.lock().hanging = 1;
+    server.0.lock().hanging = 1;
     seconds(60).await;
     assert_eq!(
-        (place.0.lock().hanging, &*log.lock()),
+        (server.0.lock().hanging, &*log.lock()),
         (0, &vec!["a leads 0".to_owned()])
     );
     stop.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
 }
 
-/// Whoever puts a label on the Lease does not keep the next leader waiting.
+/// A label that another client adds to the Lease does not prevent the release.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_given_up_also_when_somebody_has_touched_it() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+async fn a_lease_is_released_after_a_foreign_change() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(3).await;
-    place.0.lock().meddled = 3;
+    server.0.lock().foreign_writes = 3;
     stop.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
-    assert_eq!(place.spec().holder_identity.as_deref(), Some(""));
-    assert_eq!(place.0.lock().meddled, 0);
+    assert_eq!(server.spec().holder_identity.as_deref(), Some(""));
+    assert_eq!(server.0.lock().foreign_writes, 0);
 
-    // What somebody else holds by then is left alone.
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    // A lease that another replica holds by then is not changed.
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(3).await;
-    let mut lease = place.0.lock().lease.clone().unwrap();
+    let mut lease = server.0.lock().lease.clone().unwrap();
     lease.spec.as_mut().unwrap().holder_identity = Some("thief".into());
-    place.store(&lease);
+    server.store(&lease);
     stop.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
-    assert_eq!(place.spec().holder_identity.as_deref(), Some("thief"));
+    assert_eq!(server.spec().holder_identity.as_deref(), Some("thief"));
 }
 
-/// Who has lost the lease was told to lead for ever.
+/// The leader channel used to keep its own identity after the lease was lost.
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_the_lease_does_not_say_that_it_leads() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let elected = election(place.view(), "a");
+async fn the_leader_channel_is_cleared_after_a_loss() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let elected = election(server.view(), "a");
     let leader = elected.leader.subscribe();
     let (_stop, a) = replica(&tasks, elected, &log, Instant::now());
     seconds(5).await;
     assert_eq!(leader.borrow().as_deref(), Some("a"));
-    place.0.lock().away = true;
+    server.0.lock().away = true;
     assert_eq!(a.await.unwrap(), LeaderEnded::Lost);
     assert_eq!(leader.borrow().as_deref(), None);
 }
 
-/// After its restart a replica of the same name goes on with the lease that it held.
+/// After a restart a replica of the same name continues to hold its lease.
 #[tokio::test(start_paused = true)]
-async fn the_same_identity_takes_up_its_own_lease() {
-    let (place, tasks, log) = (Place::default(), crate::tasks::Tasks::new(), Arc::default());
-    let (stop, a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+async fn the_same_identity_continues_its_own_lease() {
+    let (server, tasks, log) = (
+        FakeServer::default(),
+        crate::tasks::Tasks::new(),
+        Arc::default(),
+    );
+    let (stop, a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(3).await;
     a.abort();
     drop(stop);
-    let acquired = place.spec().acquire_time;
-    let (stop, _a) = replica(&tasks, election(place.view(), "a"), &log, Instant::now());
+    let acquired = server.spec().acquire_time;
+    let (stop, _a) = replica(&tasks, election(server.view(), "a"), &log, Instant::now());
     seconds(1).await;
     assert_eq!(*log.lock(), ["a leads 0", "a leads 0"]);
-    assert_eq!(place.spec().acquire_time, acquired);
-    assert_eq!(place.spec().lease_transitions, Some(0));
+    assert_eq!(server.spec().acquire_time, acquired);
+    assert_eq!(server.spec().lease_transitions, Some(0));
     stop.cancel();
 }
 
 #[test]
-fn times_must_fit_together() {
+fn invalid_durations_are_rejected() {
     let check = |change: fn(&mut LeaderElectionConfig)| {
         let mut config = LeaderElectionConfig::new("n", "l", "a");
         change(&mut config);

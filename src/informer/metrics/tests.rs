@@ -1,4 +1,4 @@
-//! What is counted is found in the text, under the names that the documentation lists.
+//! Tests that the counted values are rendered under the documented names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,10 @@ fn rendered(metrics: &InformerMetrics) -> Scrape {
 }
 
 #[tokio::test]
-async fn everything_that_is_counted_is_told() {
+async fn all_counters_are_rendered() {
     let replies = [
         Reply::new(200, LIST),
-        Reply::pieces(200, Vec::new(), End::Good),
+        Reply::pieces(200, Vec::new(), End::Complete),
     ];
     let fake = Fake::start(replies).await;
     let options = ListWatchOptions {
@@ -48,15 +48,15 @@ async fn everything_that_is_counted_is_told() {
         Some(0.0)
     );
 
-    // Only this one: the other would ask the same server.
+    // Only this informer: the other one would use the same scripted responses.
     maps.start(factory.tasks()).unwrap();
     handler.wait_for_sync().await.unwrap();
-    // The watch that ended without an event.
+    // A watch that ended without an event.
     let short = r#"reflector_short_watches_total{name="configmaps"}"#;
     while rendered(&metrics()).get(short) != Some(1.0) {
         sleep(Duration::from_millis(5)).await;
     }
-    let told = rendered(&metrics());
+    let actual = rendered(&metrics());
     for (series, expected) in [
         (r#"informer_synced{name="configmaps"}"#, 1.0),
         (r#"informer_synced{name="configmaps-2"}"#, 0.0),
@@ -83,50 +83,50 @@ async fn everything_that_is_counted_is_told() {
         (r#"workqueue_retries_total{name="maps"}"#, 1.0),
         (r#"workqueue_work_duration_seconds_count{name="maps"}"#, 1.0),
     ] {
-        assert_eq!(told.get(series), Some(expected), "{series}");
+        assert_eq!(actual.get(series), Some(expected), "{series}");
     }
     let rows = include_str!("../METRICS.md").lines();
     let documented: BTreeSet<&str> = rows
         .filter_map(|row| row.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name)
         .collect();
-    let families: BTreeSet<&str> = told.families().keys().map(String::as_str).collect();
+    let families: BTreeSet<&str> = actual.families().keys().map(String::as_str).collect();
     assert_eq!(families, documented);
 }
 
 #[tokio::test]
-async fn an_informer_of_any_source_is_told_by_itself() {
+async fn an_informer_without_a_factory_is_rendered() {
     let collection = crate::informer::shared::tests::collection::Collection::new(&["a"]);
     let informer = SharedInformer::new("configmaps", collection, Duration::ZERO);
-    let told = rendered(&InformerMetrics::new().informer(&informer));
+    let actual = rendered(&InformerMetrics::new().informer(&informer));
     assert_eq!(
-        told.get(r#"informer_objects{name="configmaps"}"#),
+        actual.get(r#"informer_objects{name="configmaps"}"#),
         Some(0.0)
     );
-    assert!(!told.families().contains_key("reflector_lists_total"));
+    assert!(!actual.families().contains_key("reflector_lists_total"));
     let source = Arc::<ReflectorMetrics>::default();
     informer.set_reflector_metrics(source.clone());
     source.lists.inc();
-    let told = rendered(
+    let actual = rendered(
         &InformerMetrics::new()
             .informer(&informer)
             .informer(&informer),
     );
     assert_eq!(
-        told.get(r#"reflector_lists_total{name="configmaps"}"#),
+        actual.get(r#"reflector_lists_total{name="configmaps"}"#),
         Some(1.0)
     );
     assert_eq!(
-        told.get(r#"informer_synced{name="configmaps-2"}"#),
+        actual.get(r#"informer_synced{name="configmaps-2"}"#),
         Some(0.0)
     );
 }
 
-/// The clock is the queue's own.
+/// The queue has its own clock.
 #[tokio::test(start_paused = true)]
-async fn a_queue_tells_how_long_keys_wait_and_are_looked_at() {
+async fn a_queue_measures_waiting_and_processing() {
     let queue = WorkQueue::<&str>::named("maps");
-    let told = |series: &str| {
+    let actual = |series: &str| {
         let text = InformerMetrics::new()
             .queue(&queue)
             .render(Format::Prometheus);
@@ -136,19 +136,19 @@ async fn a_queue_tells_how_long_keys_wait_and_are_looked_at() {
     queue.add("b");
     sleep(Duration::from_secs(2)).await;
     let (a, b) = (queue.get().await.unwrap(), queue.get().await.unwrap());
-    assert_eq!(told("queue_duration_seconds_sum"), Some(4.0));
+    assert_eq!(actual("queue_duration_seconds_sum"), Some(4.0));
     sleep(Duration::from_secs(3)).await;
-    // It is wanted again while it is looked at, and waits from now on.
+    // The key is added again while it is processed, and waits from now on.
     queue.add(b);
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(told("unfinished_work_seconds"), Some(8.0));
-    assert_eq!(told("longest_running_processor_seconds"), Some(4.0));
+    assert_eq!(actual("unfinished_work_seconds"), Some(8.0));
+    assert_eq!(actual("longest_running_processor_seconds"), Some(4.0));
     queue.done(&a);
     sleep(Duration::from_secs(5)).await;
     queue.done(&b);
-    assert_eq!(told("work_duration_seconds_sum"), Some(4.0 + 9.0));
-    assert_eq!(told("longest_running_processor_seconds"), Some(0.0));
+    assert_eq!(actual("work_duration_seconds_sum"), Some(4.0 + 9.0));
+    assert_eq!(actual("longest_running_processor_seconds"), Some(0.0));
     queue.get().await.unwrap();
-    assert_eq!(told("queue_duration_seconds_sum"), Some(4.0 + 6.0));
-    assert_eq!(told("unfinished_work_seconds"), Some(0.0));
+    assert_eq!(actual("queue_duration_seconds_sum"), Some(4.0 + 6.0));
+    assert_eq!(actual("unfinished_work_seconds"), Some(0.0));
 }

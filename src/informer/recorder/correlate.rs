@@ -1,5 +1,5 @@
-//! Which events are written, and how: the same one counts up, many of a kind become one, and a source
-//! that says too much of one object is not heard. client-go's rules; it writes nothing itself.
+//! The event correlator with client-go's rules: repeated events become a count, many similar events
+//! become one, and events of a source about an object are rate-limited.
 //!
 //! ```text
 //! event ─▶ aggregate: 10 messages of a kind in 10 minutes? ─▶ count: seen before? ─▶ bucket ─▶ write
@@ -17,38 +17,38 @@ use tokio::time::Instant;
 use super::recent::Recent;
 use crate::api::names::{SUBDOMAIN_LENGTH_MAX, is_dns_subdomain};
 
-/// How many kinds of events are remembered.
+/// The size of each LRU cache.
 const REMEMBERED_MAX: usize = 4096;
 
-/// So many messages of a kind (same source, object, type and reason) ...
+/// How many messages of similar events (event_key source, object, type and reason) ...
 const SIMILAR_MAX: usize = 10;
 
-/// ... each within this time of the one before become one event.
+/// ... each within this time after the previous one are aggregated into one event.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 
-/// How many events of one source about one object are written at once, and how often one more.
+/// The token bucket of a source and object: its size and the refill interval of one token.
 const BURST: f64 = 25.0;
 const REFILL: Duration = Duration::from_secs(300);
 
-/// How an event is written.
+/// A write of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Write {
-    /// It is new.
+    /// A new event.
     Create(Event),
-    /// It has happened again: this patch makes the one that is there into this.
+    /// A repeated event, and the patch that updates the existing one.
     Patch(Event, Value),
 }
 
-/// What makes two events the same, but for their message.
+/// The key of similar events: all fields but the message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Kind {
+struct SimilarKey {
     source: Source,
     field_path: Option<String>,
     event_type: Option<String>,
     reason: Option<String>,
 }
 
-/// Who says something about whom.
+/// The key of rate limiting: a source and the object of its events.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Source {
     component: Option<String>,
@@ -60,7 +60,7 @@ struct Source {
     uid: Option<String>,
 }
 
-impl Kind {
+impl SimilarKey {
     fn of(event: &Event) -> Self {
         let EventSource { component, host } = event.source.clone().unwrap_or_default();
         let ObjectReference {
@@ -89,33 +89,33 @@ impl Kind {
     }
 }
 
-/// The messages of a kind.
+/// The messages of similar events.
 struct Similar {
     messages: BTreeSet<String>,
     last: Instant,
 }
 
-/// What was last written of an event.
+/// The last written state of an event.
 #[derive(Default)]
-struct Counted {
+struct EventRecord {
     name: String,
     first: Option<Time>,
     count: i32,
 }
 
-/// How much a source may still say.
+/// The token bucket of a source.
 struct Bucket {
     left: f64,
     at: Instant,
 }
 
-/// An event's kind and message; no message for many of the kind in one.
-type Same = (Kind, Option<String>);
+/// The key of an event; without a message for an aggregated one.
+type EventKey = (SimilarKey, Option<String>);
 
-/// Remembers what was told.
+/// Correlates events with previous ones.
 pub(super) struct Correlator {
-    similar: Recent<Kind, Similar>,
-    counted: Recent<Same, Counted>,
+    similar: Recent<SimilarKey, Similar>,
+    counted: Recent<EventKey, EventRecord>,
     buckets: Recent<Source, Bucket>,
 }
 
@@ -130,26 +130,26 @@ impl Default for Correlator {
 }
 
 impl Correlator {
-    /// How `event`, which was told at `now`, is written, if it is.
+    /// Returns the write of `event`, recorded at `now`; `None` if it is rate-limited.
     pub(super) fn correlate(&mut self, event: Event, now: Instant) -> Option<Write> {
-        let source = Kind::of(&event).source;
-        let (event, same) = self.aggregate(event, now);
-        let write = self.count(event, same);
-        self.heard(source, now).then_some(write)
+        let source = SimilarKey::of(&event).source;
+        let (event, event_key) = self.aggregate(event, now);
+        let write = self.count(event, event_key);
+        self.is_allowed(source, now).then_some(write)
     }
 
-    /// The server took `write` and made `written` of it.
+    /// Records that the server stored `written` for `write`.
     pub(super) fn written(&mut self, write: &Write, written: &Event) {
         let (Write::Create(event) | Write::Patch(event, _)) = write;
-        // One that was gone has a new name.
+        // An event that had expired has a new name.
         if event.metadata.name != written.metadata.name {
-            let counted = self.counted.entry(same(event), Counted::default);
+            let counted = self.counted.entry(event_key(event), EventRecord::default);
             counted.name = written.metadata.name.clone().unwrap_or_default();
         }
     }
 
-    fn aggregate(&mut self, event: Event, now: Instant) -> (Event, Same) {
-        let kind = Kind::of(&event);
+    fn aggregate(&mut self, event: Event, now: Instant) -> (Event, EventKey) {
+        let kind = SimilarKey::of(&event);
         let message = event.message.clone().unwrap_or_default();
         let similar = self.similar.entry(kind.clone(), || Similar {
             messages: BTreeSet::new(),
@@ -171,8 +171,8 @@ impl Correlator {
         (event, (kind, None))
     }
 
-    fn count(&mut self, mut event: Event, same: Same) -> Write {
-        let counted = self.counted.entry(same, Counted::default);
+    fn count(&mut self, mut event: Event, event_key: EventKey) -> Write {
+        let counted = self.counted.entry(event_key, EventRecord::default);
         counted.count += 1;
         if counted.count == 1 {
             counted.name = event.metadata.name.clone().unwrap_or_default();
@@ -190,7 +190,7 @@ impl Correlator {
         Write::Patch(event, patch)
     }
 
-    fn heard(&mut self, source: Source, now: Instant) -> bool {
+    fn is_allowed(&mut self, source: Source, now: Instant) -> bool {
         let bucket = self.buckets.entry(source, || Bucket {
             left: BURST,
             at: now,
@@ -198,26 +198,25 @@ impl Correlator {
         let refilled = (now - bucket.at).as_secs_f64() / REFILL.as_secs_f64();
         bucket.left = (bucket.left + refilled).min(BURST);
         bucket.at = now;
-        let heard = bucket.left >= 1.0;
-        if heard {
+        let is_allowed = bucket.left >= 1.0;
+        if is_allowed {
             bucket.left -= 1.0;
         }
-        heard
+        is_allowed
     }
 }
 
-/// What the message of many in one begins with, as people know it.
+/// The message prefix of aggregated events, as in client-go.
 const COMBINED: &str = "(combined from similar events): ";
 
-fn same(event: &Event) -> Same {
+fn event_key(event: &Event) -> EventKey {
     let message = event.message.clone().unwrap_or_default();
     let message = (!message.starts_with(COMBINED)).then_some(message);
-    (Kind::of(event), message)
+    (SimilarKey::of(event), message)
 }
 
-/// The name of an event about `object`, which no other has. Some objects are called what no event can be,
-/// such as the role `system:node` or what has too long a name: theirs are told apart by chance alone, as by
-/// client-go.
+/// Returns a unique name for an event about `object`. For objects whose name is not a valid prefix,
+/// such as the role `system:node`, it is random, as in client-go.
 pub(super) fn event_name(object: &str, now: Timestamp) -> String {
     let name = format!("{object}.{:x}", now.as_nanosecond());
     match name.len() <= SUBDOMAIN_LENGTH_MAX && is_dns_subdomain(&name) {
@@ -226,8 +225,8 @@ pub(super) fn event_name(object: &str, now: Timestamp) -> String {
     }
 }
 
-/// `event` under a name of its own, which its first writing gave it unless that is long ago.
-pub(super) fn anew(event: &Event) -> Event {
+/// Returns `event` with a new name.
+pub(super) fn renamed(event: &Event) -> Event {
     let mut event = event.clone();
     if event.count.is_some_and(|count| count > 1) {
         let object = event.involved_object.name.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `EventRecorder`: tells people what a controller did, as core/v1 Events. What it is told goes into a
-//! bounded queue and is written by one task; nobody waits for it, and what cannot be written is lost.
+//! `EventRecorder`: records core/v1 Events. They go into a bounded queue and are written by one
+//! task; recording never waits, and events that cannot be written are lost.
 
 mod correlate;
 mod recent;
@@ -23,18 +23,18 @@ use crate::tasks::Tasks;
 
 use correlate::{Correlator, Write};
 
-/// How many events wait to be written: client-go's. From those who tell to the one task that writes; when
-/// it is full, what is told is lost and counted.
+/// The capacity of the queue, as in client-go; when it is full, events are lost and counted.
 const QUEUE_MAX: usize = 1000;
 
-/// How often an event is tried to be written while the server is away, and the pause between: client-go's.
-const TRIES_MAX: usize = 12;
+/// The attempts to write an event while the server is unavailable, and the pause between them, as
+/// in client-go.
+const ATTEMPTS_MAX: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long the end waits for what is still in the queue.
-const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+/// How long the shutdown waits for queued events.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
-/// Tells what happened to objects. Clones write by the same task.
+/// Records events about objects. Clones share one queue and task.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,13 +58,13 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
 /// recorder.normal(&resource.reference(&map), "Painted", "it is watchet now");
 /// recorder.normal(&resource.reference(&map), "Painted", "it is watchet now");
 ///
-/// // The end of the group writes what is left.
+/// // Draining the task group writes the remaining events.
 /// tasks.drain(Duration::from_secs(10)).await?;
 /// let events = client.resource::<Event>(ApiResource::of::<Event>()).namespace("default");
-/// let told = events.list(&Default::default()).await?.items;
-/// assert_eq!(told.len(), 1);
-/// assert_eq!(told[0].count, Some(2));
-/// assert_eq!(told[0].message.as_deref(), Some("it is watchet now"));
+/// let stored = events.list(&Default::default()).await?.items;
+/// assert_eq!(queue.len(), 1);
+/// assert_eq!(stored[0].count, Some(2));
+/// assert_eq!(stored[0].message.as_deref(), Some("it is watchet now"));
 /// # Ok(())
 /// # }
 /// ```
@@ -76,7 +76,7 @@ pub struct EventRecorder {
 }
 
 impl ApiResource {
-    /// What an event says about whom it is.
+    /// Returns the reference to an object for an event.
     pub fn reference<T: KubeObject>(&self, object: &T) -> ObjectReference {
         let metadata = object.metadata();
         ObjectReference {
@@ -92,10 +92,10 @@ impl ApiResource {
 }
 
 impl EventRecorder {
-    /// A recorder of what `component` does. Its task is one of `tasks` and ends with them, when it has
-    /// written what is left.
+    /// Creates a recorder for `component`. Its task is part of `tasks` and writes the remaining
+    /// events when they are drained.
     pub fn new(client: &RestClient, component: &str, tasks: &Tasks) -> Self {
-        let (queue, told) = mpsc::channel(QUEUE_MAX);
+        let (queue, events) = mpsc::channel(QUEUE_MAX);
         let recorder = Self {
             component: component.into(),
             queue,
@@ -107,27 +107,27 @@ impl EventRecorder {
             lost: recorder.lost.clone(),
             random: fastrand::Rng::new(),
         };
-        // Whoever drains the group waits for it.
-        drop(tasks.spawn("event-recorder", writer.run(told, tasks.token())));
+        // Draining the group waits for the task.
+        drop(tasks.spawn("event-recorder", writer.run(events, tasks.token())));
         recorder
     }
 
-    /// What should happen happened.
+    /// Records a normal event.
     pub fn normal(&self, about: &ObjectReference, reason: &str, message: impl Into<String>) {
-        self.tell("Normal", about, reason, message.into());
+        self.record("Normal", about, reason, message.into());
     }
 
-    /// Something is not as it should be.
+    /// Records a warning.
     pub fn warning(&self, about: &ObjectReference, reason: &str, message: impl Into<String>) {
-        self.tell("Warning", about, reason, message.into());
+        self.record("Warning", about, reason, message.into());
     }
 
-    /// How many events were lost: the queue was full, or the server did not take them.
+    /// Returns the number of lost events: the queue was full, or the server rejected them.
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    fn tell(&self, event_type: &str, about: &ObjectReference, reason: &str, message: String) {
+    fn record(&self, event_type: &str, about: &ObjectReference, reason: &str, message: String) {
         let now = Timestamp::now();
         let name = about.name.as_deref().unwrap_or_default();
         let namespace = about
@@ -156,16 +156,12 @@ impl EventRecorder {
         };
         if self.queue.try_send(event).is_err() {
             self.lost.inc();
-            tracing::debug!(
-                reason,
-                name,
-                "an event is lost: too many wait, or this is the end"
-            );
+            tracing::debug!(reason, name, "event lost: the queue is full or closed");
         }
     }
 }
 
-/// The task.
+/// The state of the writing task.
 struct Writer {
     events: ResourceClient<Event>,
     correlator: Correlator,
@@ -174,50 +170,50 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut told: mpsc::Receiver<Event>, stop: CancellationToken) {
-        while let Some(Some(event)) = stop.run_until_cancelled(told.recv()).await {
+    async fn run(mut self, mut queue: mpsc::Receiver<Event>, stop: CancellationToken) {
+        while let Some(Some(event)) = stop.run_until_cancelled(queue.recv()).await {
             let Some(write) = self.correlator.correlate(event, Instant::now()) else {
                 continue;
             };
-            self.insist(write, &stop).await;
+            self.write_with_retries(write, &stop).await;
         }
-        told.close();
+        queue.close();
         let last_words = async {
-            while let Some(event) = told.recv().await {
+            while let Some(event) = queue.recv().await {
                 if let Some(write) = self.correlator.correlate(event, Instant::now())
                     && let Err(error) = self.write(&write).await
                 {
-                    self.lose(&write, &error);
+                    self.count_lost(&write, &error);
                 }
             }
         };
-        if timeout(LAST_WORDS_MAX, last_words).await.is_err() {
-            let events = told.len();
+        if timeout(SHUTDOWN_MAX, last_words).await.is_err() {
+            let events = queue.len();
             self.lost.add(events);
-            tracing::debug!(events, "the last events are lost");
+            tracing::debug!(events, "events lost at shutdown");
         }
     }
 
-    /// Writes it, again and again while the server does not answer.
-    async fn insist(&mut self, write: Write, stop: &CancellationToken) {
-        for tried in 1..=TRIES_MAX {
+    /// Writes an event, with retries while the server does not respond.
+    async fn write_with_retries(&mut self, write: Write, stop: &CancellationToken) {
+        for tried in 1..=ATTEMPTS_MAX {
             match self.write(&write).await {
                 Ok(written) => {
                     self.correlator.written(&write, &written);
                     return;
                 }
-                Err(error) if error.status().is_some() || tried == TRIES_MAX => {
-                    return self.lose(&write, &error);
+                Err(error) if error.status().is_some() || tried == ATTEMPTS_MAX => {
+                    return self.count_lost(&write, &error);
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "an event cannot be written yet");
-                    // The first pause is a part of one, so that not all components come back together.
+                    tracing::debug!(%error, "cannot write an event, retrying");
+                    // The first pause has jitter, so that components do not retry together.
                     let pause = match tried {
                         1 => PAUSE.mul_f64(self.random.f64()),
                         _ => PAUSE,
                     };
                     if stop.run_until_cancelled(sleep(pause)).await.is_none() {
-                        return self.lose(&write, &error);
+                        return self.count_lost(&write, &error);
                     }
                 }
             }
@@ -231,19 +227,19 @@ impl Writer {
         if let Write::Patch(event, patch) = write {
             let name = event.metadata.name.as_deref().unwrap_or_default();
             match events.patch(name, &Patch::Strategic(patch.clone())).await {
-                // Events go after a while; this one goes on under a new name.
+                // The event has expired: it continues under a new name.
                 Err(error) if error.is_not_found() => {}
                 patched => return patched,
             }
         }
-        events.create(&correlate::anew(event)).await
+        events.create(&correlate::renamed(event)).await
     }
 
-    fn lose(&self, write: &Write, error: &RestError) {
+    fn count_lost(&self, write: &Write, error: &RestError) {
         let (Write::Create(event) | Write::Patch(event, _)) = write;
         self.lost.inc();
         let reason = event.reason.as_deref();
-        // A namespace that ends takes no events: that is no mistake of anybody.
-        tracing::debug!(%error, reason, "an event cannot be written");
+        // A terminating namespace rejects events, which is normal.
+        tracing::debug!(%error, reason, "cannot write an event");
     }
 }

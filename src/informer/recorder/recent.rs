@@ -1,14 +1,14 @@
-//! A map that forgets what was used longest ago when it is full.
+//! A small LRU map.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// At most so many entries.
+/// A map of bounded size that evicts the least recently used entry.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     entries: HashMap<K, (V, u64)>,
     max: usize,
-    /// Counts uses.
+    /// The number of uses.
     clock: u64,
 }
 
@@ -21,11 +21,11 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         }
     }
 
-    /// The entry of `key`, made by `make` if there is none.
+    /// Returns the entry of `key`, created by `make` if absent.
     pub(super) fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
         if self.entries.len() >= self.max && !self.entries.contains_key(&key) {
-            // Looking at all of them is cheap beside the request that is made for each event.
+            // A linear search is cheap compared with the request for each event.
             let oldest = self.entries.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 self.entries.remove(&oldest);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_longest_ago_is_forgotten() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut recent = Recent::new(2);
         for (key, expected) in [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("a", 3), ("b", 1)] {
             let count = recent.entry(key, || 0);

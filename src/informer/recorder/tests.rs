@@ -1,4 +1,4 @@
-//! The recorder's rules in paused time, and its writing against a scripted server.
+//! Tests of the correlator in paused time, and of the recorder with a scripted server.
 
 use super::super::rest::fake::{Fake, Reply};
 use super::*;
@@ -28,7 +28,7 @@ fn correlate(correlator: &mut Correlator, event: Event) -> Option<Write> {
     correlator.correlate(event, Instant::now())
 }
 
-/// What was written, in short: whether it is new, its name, count and message.
+/// Returns whether the write is a create, and the name, count and message of the event.
 fn short(write: Option<Write>) -> Option<(bool, String, i32, String)> {
     let (new, event) = match write? {
         Write::Create(event) => (true, event),
@@ -43,11 +43,11 @@ fn short(write: Option<Write>) -> Option<(bool, String, i32, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_event_counts_up() {
+async fn repeated_events_are_counted() {
     let mut correlator = Correlator::default();
     for count in 1..=3 {
-        let told = short(correlate(&mut correlator, event("a", "Started", "m"))).unwrap();
-        assert_eq!(told, (count == 1, "a.m".into(), count, "m".into()));
+        let actual = short(correlate(&mut correlator, event("a", "Started", "m"))).unwrap();
+        assert_eq!(actual, (count == 1, "a.m".into(), count, "m".into()));
     }
     for other in [
         event("b", "Started", "m"),
@@ -62,39 +62,39 @@ async fn the_same_event_counts_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_of_a_kind_become_one() {
+async fn similar_events_are_aggregated() {
     let mut correlator = Correlator::default();
     for number in 1..SIMILAR {
-        let told = short(correlate(
+        let actual = short(correlate(
             &mut correlator,
             event("a", "Failed", &format!("m{number}")),
         ));
-        assert_eq!(told.unwrap().2, 1);
+        assert_eq!(actual.unwrap().2, 1);
     }
     for (count, number) in (1..).zip(SIMILAR..SIMILAR + 5) {
-        let told = short(correlate(
+        let actual = short(correlate(
             &mut correlator,
             event("a", "Failed", &format!("m{number}")),
         ));
-        let (new, _, told_count, message) = told.unwrap();
-        assert_eq!((new, told_count), (count == 1, count));
+        let (new, _, actual_count, message) = actual.unwrap();
+        assert_eq!((new, actual_count), (count == 1, count));
         assert_eq!(
             message,
             format!("(combined from similar events): m{number}")
         );
     }
-    // Another kind is not affected, nor is this one after a quiet time.
-    let told = short(correlate(&mut correlator, event("a", "Other", "m"))).unwrap();
-    assert_eq!((told.0, told.3.as_str()), (true, "m"));
+    // Other events are not affected, nor is this one after a pause.
+    let actual = short(correlate(&mut correlator, event("a", "Other", "m"))).unwrap();
+    assert_eq!((actual.0, actual.3.as_str()), (true, "m"));
     tokio::time::advance(Duration::from_secs(601)).await;
-    let told = short(correlate(&mut correlator, event("a", "Failed", "later"))).unwrap();
-    assert_eq!((told.0, told.3.as_str()), (true, "later"));
+    let actual = short(correlate(&mut correlator, event("a", "Failed", "later"))).unwrap();
+    assert_eq!((actual.0, actual.3.as_str()), (true, "later"));
 }
 
 const SIMILAR: i32 = 10;
 
 #[tokio::test(start_paused = true)]
-async fn who_says_too_much_of_one_object_is_not_heard() {
+async fn events_are_rate_limited_per_source_and_object() {
     let mut correlator = Correlator::default();
     for _ in 0..25 {
         assert!(correlate(&mut correlator, event("a", "Failed", "m")).is_some());
@@ -105,9 +105,9 @@ async fn who_says_too_much_of_one_object_is_not_heard() {
     tokio::time::advance(Duration::from_secs(299)).await;
     assert!(correlate(&mut correlator, event("a", "Failed", "m")).is_none());
     tokio::time::advance(Duration::from_secs(2)).await;
-    // What was not written is counted all the same.
-    let told = short(correlate(&mut correlator, event("a", "Failed", "m"))).unwrap();
-    assert_eq!((told.0, told.2), (false, 28));
+    // Events that were not written are counted.
+    let actual = short(correlate(&mut correlator, event("a", "Failed", "m"))).unwrap();
+    assert_eq!((actual.0, actual.2), (false, 28));
     assert!(correlate(&mut correlator, event("a", "Failed", "m")).is_none());
 }
 
@@ -119,7 +119,7 @@ fn written(name: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn events_are_created_patched_and_made_anew_when_they_are_gone() {
+async fn events_are_created_patched_and_recreated() {
     let fake = Fake::start([
         written("a.1"),
         Reply::failure(404, "NotFound"),
@@ -138,7 +138,7 @@ async fn events_are_created_patched_and_made_anew_when_they_are_gone() {
         recorder.warning(&about, "Failed", "m");
     }
     recorder.normal(&about, "Done", "refused");
-    // All but the last; then the end.
+    // All but the last one; then the shutdown.
     while fake.lines().len() < 5 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -151,25 +151,25 @@ async fn events_are_created_patched_and_made_anew_when_they_are_gone() {
     assert_eq!(lines[3], format!("PATCH {events}/a.2"));
     assert_eq!(lines[4], format!("POST {events}"));
     let body = |at: usize| -> serde_json::Value {
-        serde_json::from_slice(&fake.asked()[at].body).unwrap()
+        serde_json::from_slice(&fake.requests()[at].body).unwrap()
     };
     assert_eq!(body(0)["type"], "Warning");
     assert_eq!(body(0)["source"]["component"], "tests");
     assert_eq!(
         body(2)["count"],
         2,
-        "it goes on counting under its new name"
+        "the count continues under the new name"
     );
     assert_ne!(body(2)["metadata"]["name"], body(0)["metadata"]["name"]);
     assert_eq!(body(3)["count"], 3);
-    assert_eq!(recorder.lost(), 1, "the refused one");
+    assert_eq!(recorder.lost(), 1, "the rejected event");
     recorder.normal(&about, "Late", "m");
-    assert_eq!(recorder.lost(), 2, "nobody writes any more");
+    assert_eq!(recorder.lost(), 2, "the writing task has ended");
 }
 
-/// Events about what RBAC allows were once refused by the server, and lost.
+/// Events about RBAC objects used to be rejected by the server because of their name.
 #[test]
-fn events_have_names_whatever_their_object_is_called() {
+fn events_have_valid_names_for_any_object_name() {
     let now = Timestamp::from_nanosecond(0x1f).unwrap();
     assert_eq!(correlate::event_name("web-0", now), "web-0.1f");
     let long = "a".repeat(253);
@@ -186,7 +186,7 @@ async fn the_queue_is_bounded() {
     let tasks = Tasks::new();
     let recorder = EventRecorder::new(&fake.client(), "tests", &tasks);
     let about = ObjectReference::default();
-    // Nobody is waited for in here, so nothing is written.
+    // There is no await here, so the task writes nothing.
     for number in 0..QUEUE_MAX + 7 {
         recorder.normal(&about, "R", number.to_string());
     }

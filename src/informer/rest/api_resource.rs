@@ -1,12 +1,12 @@
-//! `ApiResource`: which collection of the API is meant, and where it is. Whether a server has it is not
-//! known here; see [`Discovery`](super::Discovery).
+//! `ApiResource`: identifies a collection of the API and its path. Whether a server has it is known
+//! by [`Discovery`](super::Discovery).
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
 
 use super::path::Path;
 
-/// A resource: its group, version and plural name, the kind of its objects, and whether they are in
-/// namespaces.
+/// A resource: its group, version and plural name, the kind of its objects, and whether they are
+/// namespaced.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;
@@ -25,15 +25,15 @@ pub struct ApiResource {
     pub version: String,
     /// The name in paths: `deployments`.
     pub plural: String,
-    /// `Deployment`; empty: not known, and then no object's is looked at.
+    /// `Deployment`; empty if unknown, then the kind of objects is not checked.
     pub kind: String,
-    /// Whether each of its objects is in a namespace.
+    /// Whether the objects are namespaced.
     pub namespaced: bool,
 }
 
-/// Whether the objects of a type are in namespaces; for the types of `k8s-openapi`.
+/// Whether the objects of a type are namespaced; implemented for the types of `k8s-openapi`.
 pub trait ObjectScope {
-    /// They are.
+    /// Whether they are namespaced.
     const NAMESPACED: bool;
 }
 
@@ -46,7 +46,7 @@ impl ObjectScope for ClusterResourceScope {
 }
 
 impl ApiResource {
-    /// That of a type of `k8s-openapi`.
+    /// Returns the resource of a type of `k8s-openapi`.
     pub fn of<K>() -> Self
     where
         K: Resource,
@@ -61,7 +61,7 @@ impl ApiResource {
         }
     }
 
-    /// One whose objects are in namespaces.
+    /// Returns a namespaced resource.
     pub fn namespaced(group: &str, version: &str, plural: &str, kind: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -72,7 +72,7 @@ impl ApiResource {
         }
     }
 
-    /// One whose objects are in none.
+    /// Returns a cluster-scoped resource.
     pub fn cluster(group: &str, version: &str, plural: &str, kind: &str) -> Self {
         Self {
             namespaced: false,
@@ -80,7 +80,7 @@ impl ApiResource {
         }
     }
 
-    /// Group and version as objects say it: `apps/v1`, `v1`.
+    /// Returns group and version as in objects: `apps/v1`, `v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -88,7 +88,7 @@ impl ApiResource {
         }
     }
 
-    /// Where its objects are: all of them, or those of a namespace.
+    /// Returns the path of the collection, in one namespace or in all.
     pub(in crate::informer) fn path(&self, namespace: Option<&str>) -> Path {
         let root = match self.group.as_str() {
             "" => Path::new("/api"),
@@ -104,7 +104,7 @@ impl ApiResource {
 }
 
 impl std::fmt::Display for ApiResource {
-    /// As kubectl takes it: `deployments.v1.apps`, `pods`.
+    /// Formats the resource as kubectl does: `deployments.v1.apps`, `pods`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.group.as_str() {
             "" => f.write_str(&self.plural),

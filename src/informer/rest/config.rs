@@ -1,6 +1,5 @@
-//! `RestConfig`: where a server is, whom to trust there and who asks. It opens no connection and reads
-//! no file but those that it is made from; tokens and certificates in files are read by the client, again
-//! and again.
+//! `RestConfig`: a server's address, its trust settings and the client's credentials. It opens no
+//! connections; tokens and certificates in files are re-read by the client.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,14 +7,14 @@ use std::time::Duration;
 use super::exec::ExecPlugin;
 use super::kubeconfig::{Kubeconfig, KubeconfigError};
 
-/// How long a request other than a watch may take. Servers give one up after 60 s; the rest is for the
-/// answer that says so.
+/// The default timeout of requests other than watches: longer than a server's own 60 s, to receive
+/// its timeout response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// Where a pod finds its own credentials.
+/// The directory of a pod's service account credentials.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What a client has to know of a server.
+/// The configuration of a client for one server.
 ///
 /// ```
 /// use watchet::informer::{Kubeconfig, RestConfig};
@@ -32,54 +31,55 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// ```
 #[derive(Clone)]
 pub struct RestConfig {
-    /// The server's URL: `https://10.0.0.1:6443`; a path is what all requests begin with.
+    /// The URL of the server: `https://10.0.0.1:6443`; its path is prepended to all requests.
     pub server: String,
-    /// Certificates that may have signed the server's; `None`: those that the system trusts.
+    /// The CA certificates of the server; `None` for the system's.
     pub certificate_authority: Option<Pem>,
-    /// Whoever answers is trusted. The connection is encrypted, and that is all.
+    /// Disables verification of the server's certificate; connections are still encrypted.
     pub insecure_skip_tls_verify: bool,
-    /// The name in the server's certificate, when it is not that of the URL.
+    /// The name in the server's certificate, if it is not the URL's host.
     pub tls_server_name: Option<String>,
-    /// Who asks, by a certificate.
+    /// The client certificate.
     pub client_certificate: Option<ClientCertificate>,
-    /// Who asks, by a bearer token.
+    /// The bearer token.
     pub token: Option<Token>,
-    /// As whom it is asked: the server checks that this one may act as them.
+    /// The user to impersonate, if the server allows it.
     pub impersonate: Option<Impersonate>,
-    /// What connections go through: `http://proxy:3128` or `socks5://proxy:1080`.
+    /// The proxy for connections: `http://proxy:3128` or `socks5://proxy:1080`.
     pub proxy_url: Option<String>,
-    /// The namespace that is meant where none is named.
+    /// The default namespace.
     pub namespace: String,
-    /// What the client calls itself; field managers are named by what is before the slash.
+    /// The `User-Agent` header; the server derives the default field manager from the part before
+    /// the slash.
     pub user_agent: String,
-    /// How long a request other than a watch may take.
+    /// The timeout of requests other than watches.
     pub timeout: Duration,
 }
 
-/// A certificate with its key.
+/// A client certificate with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The chain's first certificate first.
+    /// The certificate chain, leaf first.
     pub certificate: Pem,
-    /// Its key.
+    /// The private key.
     pub key: Pem,
 }
 
-/// Certificates or a key in PEM, or where they are.
+/// Certificates or a key in PEM, or their file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Pem {
-    /// They do not change.
+    /// Fixed PEM data.
     Text(Vec<u8>),
-    /// They are in this file, which somebody keeps fresh: it is read again every minute, and when a request
-    /// fails. Connections that are there go on; the requests that follow open others.
+    /// A file that may be rotated: it is read again every minute and after a failed request.
+    /// Existing connections are kept for requests in progress; new requests use new connections.
     File(PathBuf),
 }
 
 impl Pem {
-    /// It, from the disk if need be.
+    /// Returns the PEM data.
     ///
     /// # Errors
-    /// The file cannot be read; in words.
+    /// The file cannot be read.
     pub(super) fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -87,7 +87,7 @@ impl Pem {
         }
     }
 
-    /// The same, waiting for the disk as for anything else.
+    /// Returns the PEM data, without blocking the thread.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -108,27 +108,27 @@ impl From<String> for Pem {
     }
 }
 
-/// A bearer token, or where it is.
+/// A bearer token, or its source.
 #[derive(Clone)]
 pub enum Token {
-    /// It does not change.
+    /// A fixed token.
     Fixed(String),
-    /// It is in this file, which somebody keeps fresh: it is read again every minute.
+    /// A file that may be rotated: it is read again every minute.
     File(PathBuf),
-    /// This program says it.
+    /// A credential plugin.
     Exec(ExecPlugin),
 }
 
-/// As whom a request is made.
+/// A user to impersonate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Impersonate {
-    /// The user.
+    /// The user name.
     pub user: String,
-    /// Its uid, if that matters.
+    /// The uid, if any.
     pub uid: Option<String>,
-    /// Its groups.
+    /// The groups.
     pub groups: Vec<String>,
-    /// What else authenticators say of it.
+    /// Extra attributes of the user.
     pub extra: Vec<(String, Vec<String>)>,
 }
 
@@ -151,10 +151,10 @@ impl std::fmt::Debug for RestConfig {
     }
 }
 
-/// A URL as people may see it.
+/// Returns a URL without its credentials.
 pub(super) fn without_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // What is wrong with the rest does not matter here: all that may be a password goes.
+    // Even in an invalid URL everything that may be a password is removed.
     match rest.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://..@{host}"),
         None => url.to_owned(),
@@ -180,29 +180,29 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// There is nothing to connect to.
+/// No usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum RestConfigError {
-    /// The kubeconfig.
+    /// The kubeconfig is invalid.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// Neither a kubeconfig nor a pod's service account.
+    /// There is neither a kubeconfig nor a pod's service account.
     #[error(
-        "no server is named: set KUBECONFIG, or make ~/.kube/config, or run in a pod with a service account"
+        "no server configured: set KUBECONFIG, create ~/.kube/config, or run in a pod with a service account"
     )]
     None,
-    /// A pod's service account is incomplete.
+    /// The pod's service account is incomplete.
     #[error("the pod's service account cannot be used: {path:?}: {source}")]
     ServiceAccount {
-        /// Which file.
+        /// The missing file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
 }
 
 impl RestConfig {
-    /// The server at `server`, with the defaults of everything else.
+    /// Creates a configuration for the server at `server` with defaults otherwise.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -219,10 +219,10 @@ impl RestConfig {
         }
     }
 
-    /// What `kubeconfig` says of `context`, or of its current one.
+    /// Creates the configuration of `context`, or of the current context.
     ///
     /// # Errors
-    /// It says too little, or wants what is not done here.
+    /// The kubeconfig is incomplete, or needs an unsupported feature.
     pub fn from_kubeconfig(
         kubeconfig: &Kubeconfig,
         context: Option<&str>,
@@ -230,11 +230,11 @@ impl RestConfig {
         Ok(kubeconfig.access(context)?)
     }
 
-    /// What programs use that are told nothing: the files of `KUBECONFIG`, else `~/.kube/config`, else
-    /// the service account of the pod that it runs in.
+    /// Loads the default configuration: from the files of `KUBECONFIG`, else `~/.kube/config`, else
+    /// from the service account of the pod.
     ///
     /// # Errors
-    /// There is none of these, or it cannot be used.
+    /// None of these exists, or it is invalid.
     pub fn infer() -> Result<Self, RestConfigError> {
         let kubeconfig = Kubeconfig::load_default()?;
         if !kubeconfig.is_empty() {
@@ -248,8 +248,8 @@ impl RestConfig {
         }
     }
 
-    /// What a pod has: the server's address from its environment (`KUBERNETES_SERVICE_HOST` and
-    /// `_PORT`), the rest from the directory of its service account.
+    /// Creates the configuration of a pod: the server's address as in `KUBERNETES_SERVICE_HOST` and
+    /// `_PORT`, credentials from the service account directory.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -262,7 +262,7 @@ impl RestConfig {
             true => format!("[{host}]"),
             false => host.to_owned(),
         };
-        // It is read at the first request; that there is none should be known before.
+        // The token is read at the first request, but its absence should be an error now.
         read("token")?;
         read("ca.crt")?;
         let namespace = String::from_utf8_lossy(&read("namespace")?)
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_finds_its_server() {
+    fn in_cluster_config() {
         let directory = tempfile::tempdir().unwrap();
         let error = RestConfig::in_cluster("10.0.0.1", "443", directory.path()).unwrap_err();
         assert!(error.to_string().contains("/token\""), "{error}");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_told() {
+    fn debug_output_has_no_secrets() {
         let config = RestConfig {
             token: Some(Token::Fixed("s3cret".into())),
             client_certificate: Some(ClientCertificate {

@@ -1,5 +1,5 @@
-//! New connections: TCP or a proxy's tunnel, TLS over it, HTTP/2 where both sides speak it, all tasks
-//! of one group. What is sent over them is not known here.
+//! Opens connections: TCP or a proxy tunnel, TLS, HTTP/2 if negotiated. Their tasks belong to one
+//! group.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,32 +26,33 @@ use super::material::{Identity, Material, Sources};
 use super::tls;
 use crate::tasks::Tasks;
 
-/// How long a connection may take to be there, and how long a silent one is left alone before it is
-/// asked whether it lives. Go's.
+/// The timeout of opening a connection, and the idle time after which a keep-alive is sent. Go's
+/// defaults.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How long an HTTP/2 connection may take to say that it lives: Go's, too.
+/// The timeout of an HTTP/2 ping, Go's default.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a connection waits for the next request.
+/// The maximum idle time of a connection.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// What a stream may have in flight before it is read, and a connection: those of Go's client. The
-/// second is so large that a watch which nobody reads does not stop the others of its connection.
+/// The HTTP/2 receive windows of a stream and of a connection, as in Go's client. The latter is so
+/// large that a watch that is not read does not block other streams.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
-/// How many answers come over one HTTP/2 connection at the same time. Servers allow 100 at least; the
-/// next request would wait for the end of one of these, and a watch's is far.
+/// The maximum number of concurrent streams used of one HTTP/2 connection. Servers allow at least
+/// 100; a further request would wait for the end of a stream, which may be a watch.
 const STREAMS_MAX: usize = 90;
 
-/// A pool of connections to the server; one, if it speaks HTTP/2.
+/// A pool of connections to the server; a single one for HTTP/2.
 pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// As many pools as there are answers for. Go's client opens another connection then, too.
+/// As many pools as the number of concurrent responses requires. Go's client also opens further
+/// connections.
 #[derive(Debug)]
 pub(super) struct Pools {
     insecure: bool,
@@ -64,7 +65,7 @@ pub(super) struct Pools {
 
 #[derive(Debug)]
 struct State {
-    /// What is trusted and shown by the connector's connections.
+    /// The trust and identity of the connector's connections.
     material: Material,
     connector: HttpsConnector<Dial>,
     lanes: Vec<Lane>,
@@ -73,21 +74,21 @@ struct State {
 #[derive(Debug)]
 struct Lane {
     pool: Pool,
-    /// Cloned for each answer that is being read.
-    place: Arc<()>,
+    /// Cloned for each response that is being read.
+    streams: Arc<()>,
 }
 
-/// Holds a place for an answer until it is read.
+/// Reserves a stream for a response until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    _place: Arc<()>,
+pub(super) struct StreamPermit {
+    _stream: Arc<()>,
 }
 
 impl Pools {
-    /// Those for `config`, whose connections are tasks of `tasks`.
+    /// Creates the pools for `config`; connections are tasks of `tasks`.
     ///
     /// # Errors
-    /// TLS or the proxy is not as it should be; in words.
+    /// The TLS or proxy settings are invalid.
     pub(super) fn new(config: &RestConfig, tasks: Tasks) -> Result<Self, String> {
         let sources = Sources::of(config);
         let material = sources.read()?;
@@ -110,15 +111,15 @@ impl Pools {
         })
     }
 
-    /// Has the connections that are opened from now on trust and show what is in the files now, if it was
-    /// not looked at lately, and show `issued` in any case. Those that are there only finish their answers.
+    /// Re-reads certificate files, unless that was done recently, and applies them and `issued` to
+    /// new connections. Existing connections only complete their responses.
     ///
     /// # Errors
-    /// What was issued cannot be used; in words.
+    /// The issued certificate is invalid.
     pub(super) async fn refresh(&self, issued: Option<&Identity>) -> Result<(), String> {
         let read = self.sources.read_again().await.transpose();
         let read = read.unwrap_or_else(|error| {
-            tracing::warn!(%error, "certificates cannot be read again: the last ones are kept");
+            tracing::warn!(%error, "cannot re-read certificates, keeping the previous ones");
             None
         });
         if read.is_none() && issued.is_none() {
@@ -136,7 +137,8 @@ impl Pools {
             |material: &Material| connector(self.insecure, &self.server_name, &self.dial, material);
         let mut made = connect(&material);
         if made.is_err() && issued.is_some() && material.authority != state.material.authority {
-            // A file that is just being written is not what the issued certificate is blamed for.
+            // An invalid file, possibly half-written, must not be reported as an invalid issued
+            // certificate.
             material.authority.clone_from(&state.material.authority);
             if material == state.material {
                 return Ok(());
@@ -145,7 +147,7 @@ impl Pools {
         }
         match made {
             Ok(connector) => {
-                tracing::debug!("certificates have changed: new connections use them");
+                tracing::debug!("certificates have changed, new connections use them");
                 *state = State {
                     material,
                     connector,
@@ -154,39 +156,39 @@ impl Pools {
                 Ok(())
             }
             Err(why) if issued.is_some() => Err(why),
-            // One of two files is new, and the other will be soon.
+            // Probably only one of two files has been rotated so far.
             Err(why) => {
                 tracing::warn!(
                     why,
-                    "new certificates cannot be used: the last ones are kept"
+                    "new certificates are invalid, keeping the previous ones"
                 );
                 Ok(())
             }
         }
     }
 
-    /// A request failed; certificates that somebody has renewed since may be why.
+    /// Forces a re-read of certificate files after a failed request, in case they were rotated.
     pub(super) fn suspect(&self) {
         self.sources.suspect();
     }
 
-    /// A pool that has a place for one more answer.
-    pub(super) fn place(&self) -> (Pool, Place) {
+    /// Returns a pool with a free stream, and the reservation.
+    pub(super) fn acquire(&self) -> (Pool, StreamPermit) {
         let state = &mut *self.state.lock();
         let (connector, lanes) = (&state.connector, &mut state.lanes);
-        // One count is the lane's own.
-        let free = |lane: &Lane| Arc::strong_count(&lane.place) <= STREAMS_MAX;
+        // One reference is the lane's own.
+        let free = |lane: &Lane| Arc::strong_count(&lane.streams) <= STREAMS_MAX;
         let at = lanes.iter().position(free).unwrap_or_else(|| {
             lanes.push(Lane {
                 pool: pool(connector.clone(), &self.tasks),
-                place: Arc::default(),
+                streams: Arc::default(),
             });
             lanes.len() - 1
         });
-        let place = Place {
-            _place: lanes[at].place.clone(),
+        let permit = StreamPermit {
+            _stream: lanes[at].streams.clone(),
         };
-        (lanes[at].pool.clone(), place)
+        (lanes[at].pool.clone(), permit)
     }
 }
 
@@ -218,7 +220,7 @@ fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
         .build(connector)
 }
 
-/// Opens a socket that leads to the server.
+/// Opens a TCP connection to the server, directly or through a proxy.
 #[derive(Clone)]
 pub(super) enum Dial {
     Direct(HttpConnector),
@@ -226,7 +228,7 @@ pub(super) enum Dial {
     Socks(SocksV5<HttpConnector>),
 }
 
-/// A proxy's URL can have a password.
+/// Omits the password of a proxy's URL.
 impl std::fmt::Debug for Dial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -248,7 +250,7 @@ impl Dial {
             return Ok(Self::Direct(tcp));
         };
         let refuse = |why: &str| format!("proxy-url {:?} {why}", without_password(proxy));
-        let uri: Uri = proxy.parse().map_err(|_| refuse("is no URL"))?;
+        let uri: Uri = proxy.parse().map_err(|_| refuse("is not a URL"))?;
         let user = uri.authority().and_then(|a| a.as_str().rsplit_once('@'));
         let user = user.map(|(user, _)| user.split_once(':').unwrap_or((user, "")));
         match uri.scheme() {
@@ -266,7 +268,7 @@ impl Dial {
                     None => socks,
                 }))
             }
-            _ => Err(refuse("must begin with http:// or socks5://")),
+            _ => Err(refuse("must start with http:// or socks5://")),
         }
     }
 }
@@ -320,9 +322,9 @@ impl Service<Uri> for Dial {
 mod tests {
     use super::*;
 
-    /// Found by reading: a client's Debug showed the password of its proxy.
+    /// A client's Debug output used to contain the password of its proxy.
     #[test]
-    fn a_proxys_password_is_not_told() {
+    fn debug_output_has_no_proxy_password() {
         for scheme in ["http", "socks5"] {
             let dial = Dial::new(Some(&format!("{scheme}://jane:s3cret@proxy:3128"))).unwrap();
             let shown = format!("{dial:?}");
@@ -330,26 +332,27 @@ mod tests {
         }
     }
 
-    /// A garbage collector watches more resources than a connection has streams.
+    /// The garbage collector watches more resources than a connection has streams.
     #[test]
-    fn answers_that_go_on_do_not_stand_in_the_way_of_others() {
+    fn open_responses_do_not_block_others() {
         let pools = Pools::new(&RestConfig::new("http://a"), Tasks::new()).unwrap();
-        let mut held: Vec<Place> = (0..STREAMS_MAX).map(|_| pools.place().1).collect();
+        let mut reservations: Vec<StreamPermit> =
+            (0..STREAMS_MAX).map(|_| pools.acquire().1).collect();
         let lanes = || pools.state.lock().lanes.len();
         assert_eq!(lanes(), 1);
-        held.push(pools.place().1);
+        reservations.push(pools.acquire().1);
         assert_eq!(lanes(), 2);
-        // What is free again is used first.
-        held.remove(0);
+        // A free stream is used first.
+        reservations.remove(0);
         let counts = || -> Vec<usize> {
             let state = pools.state.lock();
             let lanes = state.lanes.iter();
             lanes
-                .map(|lane| Arc::strong_count(&lane.place) - 1)
+                .map(|lane| Arc::strong_count(&lane.streams) - 1)
                 .collect()
         };
         assert_eq!(counts(), [STREAMS_MAX - 1, 1]);
-        held.push(pools.place().1);
+        reservations.push(pools.acquire().1);
         assert_eq!(counts(), [STREAMS_MAX, 1]);
     }
 

@@ -1,6 +1,6 @@
-//! What says in each request who asks: the bearer token, read again from its file as somebody keeps it
-//! fresh there, and as whom it is asked. Certificates are shown by TLS; here they are only those that a
-//! program has issued.
+//! The credentials in request headers: bearer token (re-read from its file, since it may be
+//! rotated) and impersonation. Client certificates issued by a credential plugin are returned to
+//! the TLS layer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::config::{Impersonate, RestConfig, Token};
 use super::error::RestError;
-use super::exec::{ExecSource, Issued};
+use super::exec::{ExecSource, IssuedCredentials};
 use super::material::Identity;
 
-/// How old a token from a file may be. Those of pods are written anew long before they end.
+/// The maximum age of a token from a file. Tokens of pods are rotated long before they expire.
 const TOKEN_AGE_MAX: Duration = Duration::from_secs(50);
 
-/// The headers of who asks.
+/// The credentials in request headers.
 #[derive(Debug)]
 pub(super) struct Credentials {
     /// The same in all requests.
@@ -25,19 +25,19 @@ pub(super) struct Credentials {
     source: Option<Source>,
 }
 
-/// Where the present token comes from.
+/// The source of the current token.
 #[derive(Debug)]
 enum Source {
     File(TokenFile),
     Exec(ExecSource),
 }
 
-/// What one request shows that another may not.
+/// The issued credentials that one request used, if any.
 #[derive(Debug, Default)]
-pub(super) struct Shown(Option<Issued>);
+pub(super) struct UsedCredentials(Option<IssuedCredentials>);
 
-impl Shown {
-    /// The certificate, if a program has issued one.
+impl UsedCredentials {
+    /// Returns the issued certificate, if any.
     pub(super) fn identity(&self) -> Option<&Identity> {
         self.0.as_ref()?.identity.as_deref()
     }
@@ -51,10 +51,10 @@ struct TokenFile {
 }
 
 impl Credentials {
-    /// Those of `config`.
+    /// Creates the credentials of `config`.
     ///
     /// # Errors
-    /// They cannot be in a header; in words.
+    /// They are not valid header values.
     pub(super) fn new(config: &RestConfig) -> Result<Self, String> {
         let mut fixed = HeaderMap::new();
         let mut source = None;
@@ -82,26 +82,26 @@ impl Credentials {
         Ok(Self { fixed, source })
     }
 
-    /// Adds them to the headers of a request.
+    /// Adds the credentials to the headers of a request.
     ///
     /// # Errors
-    /// The token's file cannot be read, and never could, or the program that says it does not.
-    pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<Shown, RestError> {
+    /// The token file was never readable, or the credential plugin fails.
+    pub(super) async fn add(&self, headers: &mut HeaderMap) -> Result<UsedCredentials, RestError> {
         headers.extend(self.fixed.clone());
         let shown = match &self.source {
-            None => return Ok(Shown::default()),
-            Some(Source::File(file)) => Issued::token(file.header().await?),
+            None => return Ok(UsedCredentials::default()),
+            Some(Source::File(file)) => IssuedCredentials::token(file.header().await?),
             Some(Source::Exec(program)) => program.issued().await?,
         };
         if let Some(token) = &shown.header {
             headers.insert(AUTHORIZATION, token.clone());
         }
-        Ok(Shown(Some(shown)))
+        Ok(UsedCredentials(Some(shown)))
     }
 
-    /// The server did not take what was shown: those from elsewhere may be newer by now. What has taken its
-    /// place meanwhile is not meant.
-    pub(super) fn refused(&self, shown: &Shown) {
+    /// Discards credentials that the server rejected, so that the next request gets new ones.
+    /// Credentials that have replaced them meanwhile are kept.
+    pub(super) fn refused(&self, shown: &UsedCredentials) {
         let Some(shown) = &shown.0 else { return };
         match &self.source {
             None => {}
@@ -129,9 +129,9 @@ impl TokenFile {
                 *self.last.lock() = Some((header.clone(), Instant::now()));
                 Ok(header)
             }
-            // The one that was good may still be; if not, the server says so.
+            // The previous token may still be valid; if not, the server rejects it.
             (Err(error), Some((header, _))) => {
-                tracing::warn!(%error, "the token's file cannot be read: the last one is kept");
+                tracing::warn!(%error, "cannot read the token file, keeping the previous token");
                 Ok(header)
             }
             (Err(error), None) => Err(RestError::Credentials(error)),
@@ -150,14 +150,14 @@ async fn read(path: &Path) -> Result<HeaderValue, String> {
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
     let value = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut value = value.map_err(|_| "cannot be in a header".to_owned())?;
+    let mut value = value.map_err(|_| "is not a valid header value".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
 
 fn impersonate(who: &Impersonate, headers: &mut HeaderMap) -> Result<(), String> {
     let mut add = |name: &str, value: &str| {
-        let refuse = || format!("{name}: {value:?} cannot be in a header");
+        let refuse = || format!("{name}: {value:?} is not a valid header value");
         let name = HeaderName::try_from(name.to_ascii_lowercase()).map_err(|_| refuse())?;
         headers.append(name, HeaderValue::try_from(value).map_err(|_| refuse())?);
         Ok::<_, String>(())
@@ -170,7 +170,7 @@ fn impersonate(who: &Impersonate, headers: &mut HeaderMap) -> Result<(), String>
         add("Impersonate-Group", group)?;
     }
     for (key, values) in &who.extra {
-        // What a header's name cannot hold is escaped, as upstream's clients do it.
+        // Characters that are invalid in a header name are escaped, as by client-go.
         let key = percent_encoding::utf8_percent_encode(key, super::path::HEADER_NAME);
         for value in values {
             add(&format!("Impersonate-Extra-{key}"), value)?;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_read_again_when_it_is_old_or_refused() {
+    async fn a_token_is_read_again_when_old_or_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let credentials = Credentials::new(&RestConfig {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(
             header(&credentials).await.unwrap(),
             "Bearer one",
-            "it is not old yet"
+            "the token is not old enough to be read again"
         );
         tokio::time::advance(TOKEN_AGE_MAX).await;
         assert_eq!(header(&credentials).await.unwrap(), "Bearer two");
@@ -215,7 +215,7 @@ mod tests {
         let two = credentials.add(&mut headers).await.unwrap();
         credentials.refused(&two);
         assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
-        // A request that was sent with the old one is answered only now.
+        // The late response to a request with the old token.
         std::fs::write(&path, "four").unwrap();
         credentials.refused(&two);
         assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
@@ -225,12 +225,12 @@ mod tests {
         assert_eq!(
             header(&credentials).await.unwrap(),
             "Bearer three",
-            "there is no better"
+            "there is no newer token"
         );
     }
 
     #[tokio::test]
-    async fn whoever_is_meant_is_named() {
+    async fn impersonation_headers() {
         let credentials = Credentials::new(&RestConfig {
             impersonate: Some(Impersonate {
                 user: "jane".into(),

@@ -1,5 +1,5 @@
-//! Which resources a server has, and which of them a user means: `po`, `pods`, `Pod`, `deploy.apps`,
-//! `deployments.v1.apps`, as kubectl takes them. It is what the server said once, not a cache.
+//! The resources of a server, and their resolution by name as in kubectl: `po`, `pods`, `Pod`,
+//! `deploy.apps`, `deployments.v1.apps`. A snapshot, not a cache.
 
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -7,17 +7,18 @@ use serde::Deserialize;
 use super::resource_client::null_is_none;
 use super::{ApiResource, Call, Path, RestClient, RestError};
 
-/// How a server tells everything at once (KEP-3352); the second form is what those before 1.30 do.
+/// The Accept header of aggregated discovery (KEP-3352); the second version is for servers before
+/// 1.30.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// How many names are told that are like one that is not known.
+/// The maximum number of suggestions for an unknown name.
 const NEAR_MAX: usize = 5;
 
-/// How alike a name must be (Jaro-Winkler) to be told.
+/// The minimum similarity (Jaro-Winkler) of a suggestion.
 const NEAR_MIN: f64 = 0.8;
 
-/// The resources of a server, in the order in which it prefers them.
+/// The resources of a server, in the server's order of preference.
 ///
 /// ```
 /// use watchet::informer::{ApiResource, Kubeconfig, RestClient, RestConfig};
@@ -39,26 +40,26 @@ const NEAR_MIN: f64 = 0.8;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
-    known: Vec<Known>,
+    known: Vec<NamedResource>,
 }
 
-/// A resource with all its names.
+/// A resource with its names.
 #[derive(Debug, Clone)]
-struct Known {
+struct NamedResource {
     resource: ApiResource,
     singular: String,
     short: Vec<String>,
-    /// It can be listed and watched.
-    followed: bool,
+    /// Whether it supports list and watch.
+    is_watchable: bool,
 }
 
 /// The server has no such resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server doesn't have a resource type {name:?}{}", hint(near))]
 pub struct UnknownResource {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
-    /// Names that are like it, the nearest first.
+    /// Similar names, the most similar first.
     pub near: Vec<String>,
 }
 
@@ -70,27 +71,27 @@ fn hint(near: &[String]) -> String {
 }
 
 impl Discovery {
-    /// What is meant by `name`: a plural, singular or short name or a kind, in any case, alone or with
-    /// its group (`foos.example.com`) or version and group (`foos.v1.example.com`).
+    /// Resolves `name`: a plural, singular or short name or a kind, case-insensitive, optionally
+    /// with its group (`foos.example.com`) or version and group (`foos.v1.example.com`).
     ///
     /// # Errors
-    /// Nothing is.
+    /// No resource has this name.
     pub fn resolve(&self, name: &str) -> Result<ApiResource, UnknownResource> {
-        let wanted = name.to_lowercase();
-        let (word, rest) = wanted.split_once('.').unwrap_or((&wanted, ""));
-        let in_group = |known: &Known| {
+        let name_lower = name.to_lowercase();
+        let (word, rest) = name_lower.split_once('.').unwrap_or((&name_lower, ""));
+        let in_group = |known: &NamedResource| {
             let ApiResource { group, version, .. } = &known.resource;
             rest.is_empty()
                 || rest == group
                 || rest == version && group.is_empty()
                 || rest.split_once('.') == Some((version, group))
         };
-        // Names count before short names, whichever group comes first: as kubectl has it.
-        let named = |known: &&Known| {
+        // Names take precedence over short names of any group, as in kubectl.
+        let named = |known: &&NamedResource| {
             let ApiResource { plural, kind, .. } = &known.resource;
             word == plural || word == known.singular || word == kind.to_lowercase()
         };
-        let short = |known: &&Known| known.short.iter().any(|short| short == word);
+        let short = |known: &&NamedResource| known.short.iter().any(|short| short == word);
         let candidates = || self.known.iter().filter(|known| in_group(known));
         let found = candidates()
             .find(named)
@@ -98,22 +99,22 @@ impl Discovery {
         match found {
             Some(known) => Ok(known.resource.clone()),
             None => Err(UnknownResource {
-                near: self.near(&wanted),
+                near: self.near(&name_lower),
                 name: name.to_owned(),
             }),
         }
     }
 
-    /// All that can be listed and watched.
+    /// Returns all resources that support list and watch.
     pub fn resources(&self) -> impl Iterator<Item = &ApiResource> {
-        let followed = self.known.iter().filter(|known| known.followed);
-        followed.map(|known| &known.resource)
+        let is_watchable = self.known.iter().filter(|known| known.is_watchable);
+        is_watchable.map(|known| &known.resource)
     }
 
-    /// The names that are most like `wanted`, as they would have to be written.
-    fn near(&self, wanted: &str) -> Vec<String> {
+    /// Returns the names most similar to `name`, in resolvable form.
+    fn near(&self, name_lower: &str) -> Vec<String> {
         let mut near: Vec<(f64, String)> = Vec::new();
-        for known in self.known.iter().filter(|known| known.followed) {
+        for known in self.known.iter().filter(|known| known.is_watchable) {
             let ApiResource { plural, group, .. } = &known.resource;
             let full = match group.as_str() {
                 "" => plural.clone(),
@@ -122,7 +123,7 @@ impl Discovery {
             let names = [plural, &known.singular, &full]
                 .into_iter()
                 .chain(&known.short);
-            let alike = names.map(|name| strsim::jaro_winkler(wanted, name));
+            let alike = names.map(|name| strsim::jaro_winkler(name_lower, name));
             let alike = alike.fold(0.0, f64::max);
             if alike >= NEAR_MIN && !near.iter().any(|(_, name)| *name == full) {
                 near.push((alike, full));
@@ -139,13 +140,13 @@ impl Discovery {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Answer {
+struct DiscoveryDocument {
     kind: String,
-    /// Of an `APIGroupDiscoveryList`.
+    /// The items of an `APIGroupDiscoveryList`.
     items: Vec<AggregatedGroup>,
-    /// Of an `APIVersions`.
+    /// The versions of an `APIVersions`.
     versions: Vec<String>,
-    /// Of an `APIGroupList`.
+    /// The groups of an `APIGroupList`.
     #[serde(deserialize_with = "null_is_none")]
     groups: Vec<Group>,
 }
@@ -219,10 +220,10 @@ struct Resource {
     short_names: Vec<String>,
 }
 
-/// Asks the server for all it has.
+/// Discovers the resources of a server.
 ///
 /// # Errors
-/// It cannot be asked.
+/// A request fails.
 pub(super) async fn discover(client: &RestClient) -> Result<Discovery, RestError> {
     let mut known = Vec::new();
     for root in ["/api", "/apis"] {
@@ -231,12 +232,12 @@ pub(super) async fn discover(client: &RestClient) -> Result<Discovery, RestError
             accept: AGGREGATED,
             ..Call::get(&path)
         };
-        let answer: Answer = client.fetch_json(call).await?;
+        let answer: DiscoveryDocument = client.fetch_json(call).await?;
         if answer.kind == "APIGroupDiscoveryList" {
             known.extend(answer.items.into_iter().flat_map(AggregatedGroup::known));
             continue;
         }
-        // A server from before 1.27 tells each version of a group by itself.
+        // A server before 1.27 has one document per version of a group.
         let mut versions: Vec<(String, String)> = Vec::new();
         versions.extend(answer.versions.into_iter().map(|v| (String::new(), v)));
         versions.extend(answer.groups.into_iter().flat_map(Group::versions));
@@ -244,9 +245,9 @@ pub(super) async fn discover(client: &RestClient) -> Result<Discovery, RestError
         for (list, gv) in join_all(lists).await.into_iter().zip(&versions) {
             match list {
                 Ok(list) => known.extend(list.resources.into_iter().filter_map(|r| r.known(gv))),
-                // One whose own server is away leaves the others as they are.
+                // An aggregated API server that is unavailable does not affect the other groups.
                 Err(error) => {
-                    tracing::warn!(group = gv.0, version = gv.1, %error, "not discovered")
+                    tracing::warn!(group = gv.0, version = gv.1, %error, "discovery of a group failed")
                 }
             }
         }
@@ -266,34 +267,37 @@ async fn one_version(
     client.fetch_json(Call::get(&path.segment(version))).await
 }
 
-fn followed(verbs: &[String]) -> bool {
+fn is_watchable(verbs: &[String]) -> bool {
     let has = |verb: &str| verbs.iter().any(|known| known == verb);
     has("list") && has("watch")
 }
 
 impl AggregatedGroup {
-    fn known(self) -> impl Iterator<Item = Known> {
+    fn known(self) -> impl Iterator<Item = NamedResource> {
         let group = self.metadata.name;
         self.versions.into_iter().flat_map(move |version| {
             let group = group.clone();
-            version.resources.into_iter().map(move |found| Known {
-                resource: ApiResource {
-                    group: group.clone(),
-                    version: version.version.clone(),
-                    plural: found.resource,
-                    kind: found.response_kind.unwrap_or_default().kind,
-                    namespaced: found.scope == "Namespaced",
-                },
-                singular: found.singular_resource,
-                short: found.short_names,
-                followed: followed(&found.verbs),
-            })
+            version
+                .resources
+                .into_iter()
+                .map(move |found| NamedResource {
+                    resource: ApiResource {
+                        group: group.clone(),
+                        version: version.version.clone(),
+                        plural: found.resource,
+                        kind: found.response_kind.unwrap_or_default().kind,
+                        namespaced: found.scope == "Namespaced",
+                    },
+                    singular: found.singular_resource,
+                    short: found.short_names,
+                    is_watchable: is_watchable(&found.verbs),
+                })
         })
     }
 }
 
 impl Group {
-    /// Its versions, the preferred one first.
+    /// Returns the versions, the preferred one first.
     fn versions(self) -> Vec<(String, String)> {
         let mut versions: Vec<String> = self.versions.into_iter().map(|v| v.version).collect();
         versions.sort_by_key(|version| *version != self.preferred_version.version);
@@ -305,10 +309,10 @@ impl Group {
 }
 
 impl Resource {
-    /// Nothing for a subresource.
-    fn known(self, (group, version): &(String, String)) -> Option<Known> {
-        (!self.name.contains('/')).then(|| Known {
-            followed: followed(&self.verbs),
+    /// Returns the resource; `None` for a subresource.
+    fn known(self, (group, version): &(String, String)) -> Option<NamedResource> {
+        (!self.name.contains('/')).then(|| NamedResource {
+            is_watchable: is_watchable(&self.verbs),
             singular: match self.singular_name.as_str() {
                 "" => self.kind.to_lowercase(),
                 name => name.to_owned(),
@@ -329,12 +333,12 @@ impl Resource {
 mod tests {
     use super::*;
 
-    fn known(resource: ApiResource, singular: &str, short: &[&str]) -> Known {
-        Known {
+    fn known(resource: ApiResource, singular: &str, short: &[&str]) -> NamedResource {
+        NamedResource {
             resource,
             singular: singular.into(),
             short: short.iter().map(|name| (*name).to_owned()).collect(),
-            followed: true,
+            is_watchable: true,
         }
     }
 
@@ -361,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_what_kubectl_means_by_it() {
+    fn names_resolve_as_in_kubectl() {
         for (name, expected) in [
             ("po", "pods"),
             ("Pod", "pods"),
             ("pods.v1", "pods"),
-            // A name comes before another one's short name.
+            // A name takes precedence over another resource's short name.
             ("pod", "pods"),
             ("ev", "events"),
             ("events.events.k8s.io", "events.v1.events.k8s.io"),
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_told() {
+    fn similar_names_are_suggested() {
         let error = discovery().resolve("deploments").unwrap_err();
         assert_eq!(error.near, ["deployments.apps"]);
         assert_eq!(

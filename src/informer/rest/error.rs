@@ -1,5 +1,4 @@
-//! `RestError`: why a request got no answer that can be used, so that a caller can match on it. What is
-//! to be done about it, waiting or asking anew, is the caller's to know.
+//! `RestError`: why a request failed. Callers match on it to decide whether to retry.
 
 use std::time::Duration;
 
@@ -8,65 +7,65 @@ use hyper_util::client::legacy;
 
 use crate::api::Status;
 
-/// How much of an answer that explains nothing is told.
-const TOLD_BYTES_MAX: usize = 512;
+/// How much of an unexpected body an error message contains.
+const MESSAGE_BYTES_MAX: usize = 512;
 
-/// What a server may ask for at most: one that asks for days is mistaken, and would be followed no more.
+/// The upper limit of a server's Retry-After: a longer time is probably a mistake.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// A request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RestError {
-    /// The server answered with a failure.
+    /// The server responded with a failure.
     #[error("{}", status.message)]
     Status {
-        /// What it said; if it was no `Status`, what its code means.
+        /// The `Status` of the response; if the body was none, the meaning of its code.
         status: Box<Status>,
-        /// How long it wants to be left alone.
+        /// The delay before a retry, if the server requests one.
         retry_after: Option<Duration>,
     },
-    /// There is no connection to the server.
+    /// The connection cannot be opened.
     #[error("cannot connect to {server}: {detail}")]
     Connect {
-        /// Its URL.
+        /// The URL of the server.
         server: String,
-        /// Why.
+        /// The cause.
         detail: String,
     },
-    /// The connection was lost before the answer was complete. A write may have been done.
+    /// The connection failed before the response was complete. A write may have been executed.
     #[error("the connection to {server} failed: {detail}")]
     Connection {
-        /// Its URL.
+        /// The URL of the server.
         server: String,
-        /// How.
+        /// The cause.
         detail: String,
     },
-    /// The answer took too long. A write may have been done.
-    #[error("no answer from {server} within {timeout:?}")]
+    /// The response took too long. A write may have been executed.
+    #[error("no response from {server} within {timeout:?}")]
     Timeout {
-        /// Its URL.
+        /// The URL of the server.
         server: String,
-        /// How long it was waited for.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The answer is a success, and not what was asked for.
-    #[error("{server} sent what cannot be read: {detail}")]
-    Answer {
-        /// Its URL.
+    /// The response is successful but cannot be decoded.
+    #[error("{server} sent an invalid response: {detail}")]
+    InvalidResponse {
+        /// The URL of the server.
         server: String,
-        /// What is wrong with it.
+        /// The problem.
         detail: String,
     },
-    /// There is nothing to send: an object without a name, a name that is none.
-    #[error("cannot be asked for: {0}")]
+    /// The request is invalid: an object without a name, or an invalid name.
+    #[error("invalid request: {0}")]
     Request(String),
-    /// The credentials cannot be read.
+    /// The credentials are not available.
     #[error("no credentials: {0}")]
     Credentials(String),
 }
 
 impl RestError {
-    /// What the server said, when it answered.
+    /// Returns the status, if the server responded.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status { status, .. } => Some(status),
@@ -74,17 +73,17 @@ impl RestError {
         }
     }
 
-    /// The HTTP status, when the server answered.
+    /// Returns the HTTP status code, if the server responded.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }
 
-    /// The reason for programs: `NotFound`, `Conflict`; empty when the server did not answer.
+    /// Returns the reason: `NotFound`, `Conflict`; empty if the server did not respond.
     pub fn reason(&self) -> &str {
         self.status().map_or("", |status| &status.reason)
     }
 
-    /// How long the server wants to be left alone, if it said.
+    /// Returns the delay before a retry, if the server requests one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -92,35 +91,35 @@ impl RestError {
         }
     }
 
-    /// There is no such object, or no such resource.
+    /// Returns true if the object or the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is("NotFound", 404)
     }
 
-    /// An object of that name is there already.
+    /// Returns true if an object with that name exists.
     pub fn is_already_exists(&self) -> bool {
         self.reason() == "AlreadyExists"
     }
 
-    /// The object has changed since it was read.
+    /// Returns true if the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.reason() != "AlreadyExists" && self.is("Conflict", 409)
     }
 
-    /// The resource version, or the token of a page, is no longer in the server's history.
+    /// Returns true if the resource version or the continue token has expired.
     pub fn is_expired(&self) -> bool {
         matches!(self.reason(), "Expired" | "Gone") || self.code() == Some(410)
     }
 
-    /// The server has too much to do.
+    /// Returns true if the server is overloaded.
     pub fn is_too_many_requests(&self) -> bool {
         self.is("TooManyRequests", 429)
     }
 
-    /// The server has not yet seen the resource version that was asked for.
+    /// Returns true if the server has not reached the requested resource version yet.
     pub fn is_too_large_resource_version(&self) -> bool {
         let causes = self.status().and_then(|status| status.details.as_ref());
-        // Servers before 1.17 do not name the cause.
+        // Servers before 1.17 have no cause.
         self.reason() == "Timeout"
             && (causes.is_some_and(|details| {
                 let named =
@@ -137,12 +136,12 @@ impl RestError {
         };
         match status.reason.as_str() {
             "" => status.code == code,
-            told => told == reason,
+            reported => reported == reason,
         }
     }
 
-    /// The failure that `status`, an ERROR event's object or an answer's body, tells.
-    pub(in crate::informer) fn told(status: Status) -> Self {
+    /// Creates the error of `status`, from an ERROR event or a response.
+    pub(in crate::informer) fn from_status(status: Status) -> Self {
         let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
         Self::Status {
             status: Box::new(status),
@@ -150,15 +149,15 @@ impl RestError {
         }
     }
 
-    /// The failure that an answer is.
-    pub(super) fn answered(
+    /// Creates the error of a response.
+    pub(super) fn from_response(
         method: &Method,
         code: StatusCode,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Self {
-        let told = serde_json::from_slice::<Status>(body).ok();
-        let mut status = match told.filter(|told| told.kind == "Status") {
+        let message = serde_json::from_slice::<Status>(body).ok();
+        let mut status = match message.filter(|message| message.kind == "Status") {
             Some(status) => status,
             None => meaning(method, code, body),
         };
@@ -167,18 +166,18 @@ impl RestError {
         }
         let seconds = headers.get(header::RETRY_AFTER);
         let seconds = seconds.and_then(|value| value.to_str().ok()?.parse().ok());
-        let wish = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
-        match (Self::told(status), wish) {
-            (Self::Status { status, .. }, Some(wish)) => Self::Status {
+        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+        match (Self::from_status(status), retry_after) {
+            (Self::Status { status, .. }, Some(retry_after)) => Self::Status {
                 status,
-                retry_after: Some(wish),
+                retry_after: Some(retry_after),
             },
-            (told, _) => told,
+            (error, _) => error,
         }
     }
 
-    /// The failure of hyper's client.
-    pub(super) fn sent(server: &str, error: &legacy::Error) -> Self {
+    /// Creates the error of hyper's client.
+    pub(super) fn from_client(server: &str, error: &legacy::Error) -> Self {
         let (server, detail) = (server.to_owned(), causes(error));
         match error.is_connect() {
             true => Self::Connect { server, detail },
@@ -186,8 +185,8 @@ impl RestError {
         }
     }
 
-    /// The failure of a body that was being read.
-    pub(super) fn cut(server: &str, error: &hyper::Error) -> Self {
+    /// Creates the error of a body that failed while it was read.
+    pub(super) fn from_body(server: &str, error: &hyper::Error) -> Self {
         Self::Connection {
             server: server.to_owned(),
             detail: causes(error),
@@ -195,37 +194,37 @@ impl RestError {
     }
 }
 
-/// What lies below hyper's own words, which say only where it happened.
+/// Returns the causes below hyper's own message, which only says where the error occurred.
 fn causes(error: &dyn std::error::Error) -> String {
-    let mut said: Vec<String> = Vec::new();
+    let mut messages: Vec<String> = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
-        // A peer that is gone; what rustls has to say about that is a page in its manual.
+        // The peer has closed the connection; rustls' message would be a page of its manual.
         let io = cause.downcast_ref::<std::io::Error>();
         let text = cause.to_string();
-        // HTTP/2 passes on no more than the words.
+        // HTTP/2 passes on only the message.
         if io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
             || text.starts_with("peer closed connection without sending TLS close_notify")
         {
-            said.push("unexpected EOF".to_owned());
+            messages.push("unexpected EOF".to_owned());
             break;
         }
-        // Many of them repeat what they were caused by.
-        if !said.iter().any(|before| before.contains(&text)) {
-            said.push(text);
+        // Many messages repeat their cause.
+        if !messages.iter().any(|before| before.contains(&text)) {
+            messages.push(text);
         }
         next = cause.source();
     }
-    match said.is_empty() {
+    match messages.is_empty() {
         true => error.to_string(),
-        false => said.join(": "),
+        false => messages.join(": "),
     }
 }
 
-/// What client-go makes of an answer that does not explain itself.
+/// Returns the status for a response without one, as client-go.
 fn meaning(method: &Method, code: StatusCode, body: &[u8]) -> Status {
-    let told = String::from_utf8_lossy(&body[..body.len().min(TOLD_BYTES_MAX)]);
-    let told = told.trim();
+    let message = String::from_utf8_lossy(&body[..body.len().min(MESSAGE_BYTES_MAX)]);
+    let message = message.trim();
     let (reason, message) = match code.as_u16() {
         400 => (
             "BadRequest",
@@ -235,7 +234,7 @@ fn meaning(method: &Method, code: StatusCode, body: &[u8]) -> Status {
             "Unauthorized",
             "the server has asked for the client to provide credentials",
         ),
-        403 if !told.is_empty() => ("Forbidden", told),
+        403 if !message.is_empty() => ("Forbidden", message),
         403 => (
             "Forbidden",
             "the server does not allow access to the requested resource",
@@ -257,7 +256,7 @@ fn meaning(method: &Method, code: StatusCode, body: &[u8]) -> Status {
         ),
         409 if *method == Method::POST => ("AlreadyExists", "the server reported a conflict"),
         409 => ("Conflict", "the server reported a conflict"),
-        410 => ("Gone", "the server has forgotten what was asked for"),
+        410 => ("Gone", "the requested state is no longer available"),
         413 => (
             "RequestEntityTooLarge",
             "the request is too large for the server",
@@ -281,7 +280,7 @@ fn meaning(method: &Method, code: StatusCode, body: &[u8]) -> Status {
         ),
         500.. => {
             let message = format!(
-                "an error on the server ({told:?}) has prevented the request from succeeding"
+                "an error on the server ({message:?}) has prevented the request from succeeding"
             );
             return Status::failure(code.as_u16(), "InternalError", message);
         }
@@ -308,11 +307,11 @@ mod tests {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         let code = StatusCode::from_u16(code).unwrap();
-        RestError::answered(&Method::GET, code, &headers, body.as_bytes())
+        RestError::from_response(&Method::GET, code, &headers, body.as_bytes())
     }
 
     #[test]
-    fn a_status_is_told_apart_by_reason_and_code() {
+    fn statuses_are_distinguished_by_reason_and_code() {
         let error = answered(
             404,
             None,
@@ -322,7 +321,7 @@ mod tests {
         assert!(error.is_not_found() && !error.is_conflict() && !error.is_expired());
         assert_eq!(error.to_string(), r#"pods "x" not found"#);
         assert_eq!((error.code(), error.reason()), (Some(404), "NotFound"));
-        let status = |reason: &str, code| RestError::told(Status::failure(code, reason, ""));
+        let status = |reason: &str, code| RestError::from_status(Status::failure(code, reason, ""));
         assert!(status("AlreadyExists", 409).is_already_exists());
         assert!(!status("AlreadyExists", 409).is_conflict());
         assert!(status("Conflict", 409).is_conflict());
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_too_large_version_is_told_by_its_cause() {
+    fn a_too_large_version_is_detected_by_its_cause() {
         let error = answered(
             504,
             None,
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_status_has_the_meaning_of_its_code() {
+    fn a_response_without_a_status_has_the_meaning_of_its_code() {
         for (code, reason) in [
             (401, "Unauthorized"),
             (404, "NotFound"),

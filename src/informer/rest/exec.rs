@@ -1,6 +1,5 @@
-//! Programs that get credentials, as clouds have them (`client.authentication.k8s.io`, KEP-541): they are
-//! run when some are needed, and answer with a token, a client certificate, or both. How these are shown
-//! is not known here.
+//! Credential plugins (`client.authentication.k8s.io`, KEP-541): programs that print a token, a
+//! client certificate, or both.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -21,30 +20,30 @@ use super::credentials::bearer;
 use super::error::RestError;
 use super::material::Identity;
 
-/// The forms of the question that are known.
+/// The supported versions of the protocol.
 const VERSIONS: [&str; 2] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
 ];
 
-/// A program that is run for credentials.
+/// A credential plugin.
 #[derive(Clone, PartialEq)]
 pub struct ExecPlugin {
-    /// Its name, or where it is.
+    /// The name or path of the program.
     pub command: PathBuf,
-    /// What it is given.
+    /// Its arguments.
     pub args: Vec<String>,
-    /// Added to its environment.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// In which form it is asked: `client.authentication.k8s.io/v1`.
+    /// The version of the protocol: `client.authentication.k8s.io/v1`.
     pub api_version: String,
-    /// What a user is told who does not have it.
+    /// A hint for users who do not have the program.
     pub install_hint: String,
-    /// What it is told of the cluster, if it wants to know.
+    /// The cluster to pass to the program, if it needs it.
     pub cluster: Option<Value>,
 }
 
-/// Not what it is given, which may be secret.
+/// Omits the arguments and the environment, which may be secret.
 impl std::fmt::Debug for ExecPlugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ExecPlugin")
@@ -56,27 +55,27 @@ impl std::fmt::Debug for ExecPlugin {
 
 impl ExecPlugin {
     /// # Errors
-    /// It cannot be asked; in words.
+    /// The version is not supported.
     pub(super) fn check(&self) -> Result<(), String> {
         match VERSIONS.contains(&self.api_version.as_str()) {
             true => Ok(()),
             false => Err(format!(
-                "gets its credentials from {:?} by the version {:?}, which is not known",
+                "gets its credentials from {:?} with the version {:?}, which is not supported",
                 self.command, self.api_version
             )),
         }
     }
 }
 
-/// As a kubeconfig has it.
+/// The plugin as written in a kubeconfig.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WrittenExec {
+pub(super) struct KubeconfigExec {
     command: PathBuf,
     #[serde(default)]
     args: Option<Vec<String>>,
     #[serde(default)]
-    env: Option<Vec<WrittenVariable>>,
+    env: Option<Vec<KubeconfigVariable>>,
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -88,32 +87,32 @@ pub(super) struct WrittenExec {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct WrittenVariable {
+struct KubeconfigVariable {
     name: String,
     value: String,
 }
 
-impl WrittenExec {
-    /// What is run.
+impl KubeconfigExec {
+    /// Returns the program.
     pub(super) fn command(&self) -> &Path {
         &self.command
     }
 
-    /// Whether it cannot do without a person who answers.
-    pub(super) fn asks_its_user(&self) -> bool {
+    /// Returns true if the program needs an interactive terminal.
+    pub(super) fn is_interactive(&self) -> bool {
         self.interactive_mode == "Always"
     }
 
-    /// What it means in a file of `directory`, for the cluster of `config`.
+    /// Returns the plugin of a kubeconfig in `directory`, for the cluster of `config`.
     ///
     /// # Errors
-    /// The CA, of which it is told, cannot be read; in words.
+    /// The CA file, which is passed to the program, cannot be read.
     pub(super) fn plugin(
         &self,
         directory: &Path,
         config: &RestConfig,
     ) -> Result<ExecPlugin, String> {
-        // A bare name is looked for where programs are; a path belongs to the file that it is in.
+        // A bare name is searched in PATH; a path is relative to the kubeconfig.
         let command = match self.command.components().count() {
             1 => self.command.clone(),
             _ => directory.join(&self.command),
@@ -122,14 +121,14 @@ impl WrittenExec {
         let authority = config.certificate_authority.as_ref().map(Pem::read);
         let authority = authority.transpose()?;
         let cluster = || {
-            let told = json!({
+            let cluster = json!({
                 "server": config.server,
                 "tls-server-name": config.tls_server_name,
                 "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
                 "certificate-authority-data": authority.map(|pem| BASE64_STANDARD.encode(pem)),
                 "proxy-url": config.proxy_url,
             });
-            match told {
+            match cluster {
                 Value::Object(mut members) => {
                     members.retain(|_, value| !value.is_null());
                     Value::Object(members)
@@ -151,27 +150,27 @@ impl WrittenExec {
     }
 }
 
-/// The credentials of a program, until they end.
+/// Runs a plugin and caches its credentials until they expire.
 #[derive(Debug)]
 pub(super) struct ExecSource {
     plugin: ExecPlugin,
-    last: Mutex<Option<Issued>>,
-    /// One run serves all who wait for it.
+    last: Mutex<Option<IssuedCredentials>>,
+    /// One run serves all waiting requests.
     running: Semaphore,
 }
 
-/// Credentials that last for a while.
+/// Credentials with an expiry.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Issued {
-    /// The header that shows the token, if there is one.
+pub(super) struct IssuedCredentials {
+    /// The header with the token, if any.
     pub(super) header: Option<HeaderValue>,
-    /// The certificate, if there is one.
+    /// The client certificate, if any.
     pub(super) identity: Option<Arc<Identity>>,
     until: Option<Timestamp>,
 }
 
-impl Issued {
-    /// Only a token, without an end.
+impl IssuedCredentials {
+    /// Creates credentials with only a token, without an expiry.
     pub(super) fn token(header: HeaderValue) -> Self {
         Self {
             header: Some(header),
@@ -206,16 +205,16 @@ impl ExecSource {
         }
     }
 
-    /// What it has issued. Cancel safe: a program that is not waited for is killed.
+    /// Returns cached or new credentials. Cancel safe: an abandoned program is killed.
     ///
     /// # Errors
-    /// The program gives nothing.
-    pub(super) async fn issued(&self) -> Result<Issued, RestError> {
+    /// The program returns no credentials.
+    pub(super) async fn issued(&self) -> Result<IssuedCredentials, RestError> {
         if let Some(known) = self.known() {
             return Ok(known);
         }
-        let turn = self.running.acquire().await.expect("it is never closed");
-        // Whoever had the turn before may have left some.
+        let turn = self.running.acquire().await.expect("never closed");
+        // A previous waiter may have obtained new ones.
         if let Some(known) = self.known() {
             return Ok(known);
         }
@@ -227,19 +226,19 @@ impl ExecSource {
         Ok(issued)
     }
 
-    fn known(&self) -> Option<Issued> {
+    fn known(&self) -> Option<IssuedCredentials> {
         let last = self.last.lock();
         let known = last.as_ref()?;
         let lasts = known.until.is_none_or(|until| Timestamp::now() < until);
         lasts.then(|| known.clone())
     }
 
-    /// The server did not take this.
-    pub(super) fn refused(&self, shown: &Issued) {
+    /// Discards credentials that the server rejected.
+    pub(super) fn refused(&self, shown: &IssuedCredentials) {
         drop(self.last.lock().take_if(|last| last == shown));
     }
 
-    async fn run(&self) -> Result<Issued, String> {
+    async fn run(&self) -> Result<IssuedCredentials, String> {
         let ExecPlugin {
             command,
             args,
@@ -252,13 +251,13 @@ impl ExecSource {
         if let Some(cluster) = cluster {
             spec["cluster"] = cluster.clone();
         }
-        let asked = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": spec});
+        let request = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": spec});
         let ran = Command::new(command)
             .args(args)
             .envs(env.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", asked.to_string())
+            .env("KUBERNETES_EXEC_INFO", request.to_string())
             .stdin(Stdio::null())
-            // It may tell its user what is wrong.
+            // The program may print a message for the user.
             .stderr(Stdio::inherit())
             .kill_on_drop(true)
             .output()
@@ -268,22 +267,22 @@ impl ExecSource {
             hint => format!("{error}: {hint}"),
         })?;
         if !output.status.success() {
-            return Err(format!("it failed: {}", output.status));
+            return Err(format!("the plugin failed: {}", output.status));
         }
         issued(&output.stdout, api_version)
     }
 }
 
-fn issued(output: &[u8], api_version: &str) -> Result<Issued, String> {
+fn issued(output: &[u8], api_version: &str) -> Result<IssuedCredentials, String> {
     let credential: ExecCredential = serde_json::from_slice(output)
-        .map_err(|error| format!("it gave no ExecCredential: {error}"))?;
+        .map_err(|error| format!("the plugin printed no ExecCredential: {error}"))?;
     if credential.api_version != api_version {
         let version = credential.api_version;
         return Err(format!(
-            "it was asked by {api_version} and answers by {version}"
+            "the plugin was run with {api_version} and responded with {version}"
         ));
     }
-    let status = credential.status.ok_or("it gave no status")?;
+    let status = credential.status.ok_or("the plugin returned no status")?;
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     let header = filled(status.token).map(|token| bearer(&token));
     let header = header.transpose();
@@ -294,16 +293,20 @@ fn issued(output: &[u8], api_version: &str) -> Result<Issued, String> {
             key: key.into_bytes(),
         })),
         (None, None) => None,
-        (Some(_), None) => return Err("it gave a client certificate without its key".to_owned()),
-        (None, Some(_)) => return Err("it gave a client key without its certificate".to_owned()),
+        (Some(_), None) => {
+            return Err("the plugin returned a client certificate without its key".to_owned());
+        }
+        (None, Some(_)) => {
+            return Err("the plugin returned a client key without its certificate".to_owned());
+        }
     };
-    let issued = Issued {
-        header: header.map_err(|why| format!("its token {why}"))?,
+    let issued = IssuedCredentials {
+        header: header.map_err(|why| format!("the plugin's token {why}"))?,
         identity,
         until: status.expiration_timestamp,
     };
     match issued.header.is_none() && issued.identity.is_none() {
-        true => Err("it gave neither a token nor a client certificate".to_owned()),
+        true => Err("the plugin returned neither a token nor a client certificate".to_owned()),
         false => Ok(issued),
     }
 }
@@ -325,7 +328,7 @@ mod tests {
         })
     }
 
-    /// Answers with this token and how often it was run.
+    /// Returns a script that prints this token with the number of its runs.
     fn counting(file: &std::path::Path, until: &str) -> String {
         let file = file.display();
         format!(
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_is_run_when_a_token_is_needed() {
+    async fn a_plugin_runs_when_a_token_is_needed() {
         let directory = tempfile::tempdir().unwrap();
         let runs = directory.path().join("runs");
         let token = plugin(&counting(&runs, ""));
@@ -352,7 +355,7 @@ mod tests {
         let first = token.issued().await.unwrap();
         token.refused(&first);
         assert_eq!(shown(&token).await, "Bearer from-env-2");
-        // A request that was sent with the old one is answered only now: the new one is as good as before.
+        // The late response to a request with the old token does not discard the new one.
         token.refused(&first);
         assert_eq!(shown(&token).await, "Bearer from-env-2");
         let past = r#","expirationTimestamp":"2020-01-01T00:00:00Z""#;
@@ -362,27 +365,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_told_what_is_asked() {
+    async fn a_plugin_receives_the_request() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().display();
         let token = plugin(&format!(
             "printf %s \"$KUBERNETES_EXEC_INFO\" > {path}; exit 3"
         ));
         let error = token.issued().await.unwrap_err().to_string();
-        assert!(error.contains("sh: it failed: exit status: 3"), "{error}");
-        let asked: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
-        assert_eq!(asked["apiVersion"], V1);
+        assert!(
+            error.contains("sh: the plugin failed: exit status: 3"),
+            "{error}"
+        );
+        let request: Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
+        assert_eq!(request["apiVersion"], V1);
         let spec = json!({"interactive": false, "cluster": {"server": "https://a"}});
-        assert_eq!(asked["spec"], spec);
+        assert_eq!(request["spec"], spec);
     }
 
     #[tokio::test]
-    async fn what_it_gives_is_checked() {
+    async fn invalid_output_is_an_error() {
         for (answer, complaint) in [
             ("no JSON", "no ExecCredential"),
             (
                 r#"{"apiVersion":"client.authentication.k8s.io/v1beta1"}"#,
-                "answers by",
+                "responded with",
             ),
             (
                 r#"{"apiVersion":"client.authentication.k8s.io/v1"}"#,

@@ -1,5 +1,4 @@
-//! A server for tests that answers by a script, over a real socket, with TLS if need be. It knows no
-//! Kubernetes: what it says is written in the test.
+//! A scripted HTTP server for tests, over a real socket, optionally with TLS.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,31 +15,31 @@ use crate::tasks::Tasks;
 /// How the body of a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::informer) enum End {
-    /// As HTTP has it.
-    Good,
+    /// Normally.
+    Complete,
     /// The connection is closed.
     Cut,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// What is answered.
+/// A scripted response.
 #[derive(Debug, Clone)]
 pub(in crate::informer) struct Reply {
     code: u16,
     headers: String,
-    /// Each is written by itself.
+    /// Each is written separately.
     pieces: Vec<Vec<u8>>,
     end: End,
 }
 
 impl Reply {
-    /// A whole answer.
+    /// Creates a complete response.
     pub(in crate::informer) fn new(code: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self::pieces(code, vec![body.into()], End::Good)
+        Self::pieces(code, vec![body.into()], End::Complete)
     }
 
-    /// One that comes in pieces.
+    /// Creates a response that is sent in pieces.
     pub(in crate::informer) fn pieces(code: u16, pieces: Vec<Vec<u8>>, end: End) -> Self {
         Self {
             code,
@@ -50,31 +49,31 @@ impl Reply {
         }
     }
 
-    /// A failure as Kubernetes tells it.
+    /// Creates a failure with a `Status`.
     pub(in crate::informer) fn failure(code: u16, reason: &str) -> Self {
-        let status = crate::api::Status::failure(code, reason, format!("told {reason}"));
+        let status = crate::api::Status::failure(code, reason, format!("message of {reason}"));
         Self::new(code, serde_json::to_vec(&status).unwrap())
     }
 
-    /// The same with a header.
+    /// Adds a header.
     pub(in crate::informer) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers += &format!("{name}: {value}\r\n");
         self
     }
 }
 
-/// A request, as it came.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(in crate::informer) struct Asked {
+pub(in crate::informer) struct ReceivedRequest {
     /// `GET /api/v1/pods?limit=1`
     pub(in crate::informer) line: String,
-    /// Name in small letters, and value.
+    /// Lower-case name, and value.
     pub(in crate::informer) headers: Vec<(String, String)>,
     pub(in crate::informer) body: Vec<u8>,
 }
 
-impl Asked {
-    /// The value of a header; empty if there is none.
+impl ReceivedRequest {
+    /// Returns the value of a header; empty if absent.
     pub(in crate::informer) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
@@ -84,10 +83,10 @@ impl Asked {
 #[derive(Debug, Default)]
 struct Script {
     replies: VecDeque<Reply>,
-    asked: Vec<Asked>,
+    requests: Vec<ReceivedRequest>,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server, stopped when dropped.
 pub(in crate::informer) struct Fake {
     pub(in crate::informer) address: SocketAddr,
     script: Arc<Mutex<Script>>,
@@ -101,12 +100,12 @@ impl Drop for Fake {
 }
 
 impl Fake {
-    /// One that answers these in turn, whatever it is asked.
+    /// Starts a server that sends these replies in turn, whatever the requests.
     pub(in crate::informer) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self::start_with(replies, None).await
     }
 
-    /// One with TLS.
+    /// Starts a server with TLS.
     pub(in crate::informer) async fn start_with(
         replies: impl IntoIterator<Item = Reply>,
         tls: Option<Arc<rustls::ServerConfig>>,
@@ -114,7 +113,7 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let script = Arc::new(Mutex::new(Script {
             replies: replies.into_iter().collect(),
-            asked: Vec::new(),
+            requests: Vec::new(),
         }));
         let fake = Self {
             address: listener.local_addr().unwrap(),
@@ -129,7 +128,7 @@ impl Fake {
                 let serving = async move {
                     match tls {
                         None => serve(socket, &script).await,
-                        // A client that is refused here never asks.
+                        // A client that is rejected here sends no request.
                         Some(tls) => match TlsAcceptor::from(tls).accept(socket).await {
                             Ok(socket) => serve(socket, &script).await,
                             Err(error) => println!("handshake: {error}"),
@@ -147,36 +146,39 @@ impl Fake {
         fake
     }
 
-    /// Adds to what it answers.
+    /// Appends a reply.
     pub(in crate::informer) fn then(&self, reply: Reply) {
         self.script.lock().replies.push_back(reply);
     }
 
-    /// What it was asked so far.
-    pub(in crate::informer) fn asked(&self) -> Vec<Asked> {
-        self.script.lock().asked.clone()
+    /// Returns the requests received so far.
+    pub(in crate::informer) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.script.lock().requests.clone()
     }
 
-    /// The same, without headers.
+    /// Returns the request lines.
     pub(in crate::informer) fn lines(&self) -> Vec<String> {
-        self.asked().into_iter().map(|asked| asked.line).collect()
+        self.requests()
+            .into_iter()
+            .map(|request| request.line)
+            .collect()
     }
 
-    /// A client of it.
+    /// Returns a client of the server.
     pub(in crate::informer) fn client(&self) -> RestClient {
         RestClient::new(&RestConfig::new(format!("http://{}", self.address))).unwrap()
     }
 }
 
-/// Answers the requests of a connection until it ends.
+/// Serves the requests of a connection until it ends.
 async fn serve(mut socket: impl AsyncRead + AsyncWrite + Unpin, script: &Mutex<Script>) {
-    while let Some(asked) = read(&mut socket).await {
+    while let Some(request) = read(&mut socket).await {
         let reply = {
             let mut script = script.lock();
-            let line = asked.line.clone();
-            script.asked.push(asked);
+            let line = request.line.clone();
+            script.requests.push(request);
             let reply = script.replies.pop_front();
-            reply.unwrap_or_else(|| panic!("nothing is written for {line}"))
+            reply.unwrap_or_else(|| panic!("no reply for {line}"))
         };
         let head = format!(
             "HTTP/1.1 {} X\r\ncontent-type: application/json\r\n{}transfer-encoding: chunked\r\n\r\n",
@@ -190,7 +192,7 @@ async fn serve(mut socket: impl AsyncRead + AsyncWrite + Unpin, script: &Mutex<S
             sent = sent.and(socket.flush().await);
         }
         match reply.end {
-            End::Good => sent = sent.and(socket.write_all(b"0\r\n\r\n").await),
+            End::Complete => sent = sent.and(socket.write_all(b"0\r\n\r\n").await),
             End::Cut => return,
             End::Never => std::future::pending().await,
         }
@@ -200,8 +202,8 @@ async fn serve(mut socket: impl AsyncRead + AsyncWrite + Unpin, script: &Mutex<S
     }
 }
 
-/// The next request; nothing at the end of the connection.
-async fn read(socket: &mut (impl AsyncRead + Unpin)) -> Option<Asked> {
+/// Reads the next request; `None` at the end of the connection.
+async fn read(socket: &mut (impl AsyncRead + Unpin)) -> Option<ReceivedRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(socket.read_u8().await.ok()?);
@@ -213,12 +215,12 @@ async fn read(socket: &mut (impl AsyncRead + Unpin)) -> Option<Asked> {
         let (name, value) = line.split_once(':')?;
         Some((name.to_lowercase(), value.trim().to_owned()))
     };
-    let mut asked = Asked {
+    let mut request = ReceivedRequest {
         line,
         headers: lines.filter_map(header).collect(),
         body: Vec::new(),
     };
-    asked.body = vec![0; asked.header("content-length").parse().unwrap_or(0)];
-    socket.read_exact(&mut asked.body).await.ok()?;
-    Some(asked)
+    request.body = vec![0; request.header("content-length").parse().unwrap_or(0)];
+    socket.read_exact(&mut request.body).await.ok()?;
+    Some(request)
 }

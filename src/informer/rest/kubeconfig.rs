@@ -1,5 +1,5 @@
-//! Kubeconfig files: several as one, as kubectl reads them, and the [`RestConfig`] that a context of
-//! them means. Who keeps a password is refused in so many words.
+//! Kubeconfig files: merged as by kubectl, and converted to the [`RestConfig`] of a context.
+//! Unsupported credentials are errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,56 +10,56 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::config::{ClientCertificate, Impersonate, Pem, RestConfig, Token, without_password};
-use super::exec::WrittenExec;
+use super::exec::KubeconfigExec;
 
-/// A kubeconfig cannot be used.
+/// Why a kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    /// A file, or one that it names, cannot be read.
+    /// A file, or one that it refers to, cannot be read.
     #[error("{path:?}: {detail}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         detail: String,
     },
-    /// It is no kubeconfig.
-    #[error("kubeconfig {path:?} cannot be read: {detail}")]
+    /// A file is not a kubeconfig.
+    #[error("kubeconfig {path:?} is invalid: {detail}")]
     Syntax {
-        /// Which file; empty: a text.
+        /// The file; empty for a text.
         path: PathBuf,
-        /// Why.
+        /// The error.
         detail: String,
     },
-    /// It names what it does not have.
+    /// A reference to an entry that does not exist.
     #[error("the kubeconfig has no {kind} {name:?}{hint}")]
     Missing {
         /// `context`, `cluster` or `user`.
         kind: &'static str,
-        /// Its name.
+        /// The name of the entry.
         name: String,
-        /// Which there are.
+        /// The existing entries.
         hint: String,
     },
-    /// It wants what this client does not do.
+    /// An unsupported feature.
     #[error("user {user:?} of the kubeconfig {detail}")]
     Unsupported {
-        /// Whose credentials.
+        /// The user entry with the feature.
         user: String,
-        /// What.
+        /// The feature.
         detail: String,
     },
-    /// It holds what is none of what it should be.
+    /// An invalid value.
     #[error("the kubeconfig's {what} {detail}")]
     Invalid {
-        /// Which member.
+        /// The member.
         what: &'static str,
-        /// Why.
+        /// The error.
         detail: String,
     },
 }
 
-/// The kubeconfig files of a user, merged.
+/// Merged kubeconfig files.
 ///
 /// ```
 /// use watchet::informer::{Kubeconfig, RestClient, RestConfig};
@@ -152,7 +152,7 @@ struct User {
     as_groups: Option<Vec<String>>,
     as_user_extra: Option<BTreeMap<String, Vec<String>>>,
     username: Option<String>,
-    exec: Option<WrittenExec>,
+    exec: Option<KubeconfigExec>,
     auth_provider: Option<AuthProvider>,
 }
 
@@ -180,7 +180,7 @@ impl std::fmt::Debug for User {
 impl FromStr for Kubeconfig {
     type Err = KubeconfigError;
 
-    /// Reads one file's text; its paths are relative to the working directory.
+    /// Parses the text of one file; its paths are relative to the working directory.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut merged = Self::default();
         merged.add(Path::new(""), text)?;
@@ -189,10 +189,11 @@ impl FromStr for Kubeconfig {
 }
 
 impl Kubeconfig {
-    /// The files, all of which must be there. Of two entries with a name the first file's counts.
+    /// Loads the files, all of which must exist. The first file with an entry of a name takes
+    /// precedence.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// A file cannot be read.
     pub fn load(paths: &[impl AsRef<Path>]) -> Result<Self, KubeconfigError> {
         let mut merged = Self::default();
         for path in paths {
@@ -206,11 +207,11 @@ impl Kubeconfig {
         Ok(merged)
     }
 
-    /// The files that kubectl takes when it is given none: those of `KUBECONFIG`, else
-    /// `~/.kube/config`. Files that are not there are left out; if none is, the answer is empty.
+    /// Loads kubectl's default files: those of `KUBECONFIG`, else `~/.kube/config`. Files that do
+    /// not exist are skipped; the result may be empty.
     ///
     /// # Errors
-    /// One is there and cannot be read.
+    /// An existing file cannot be read.
     pub fn load_default() -> Result<Self, KubeconfigError> {
         let variable = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
         let paths: Vec<PathBuf> = match variable {
@@ -226,17 +227,17 @@ impl Kubeconfig {
         Self::load(&there)
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.users.is_empty() && self.contexts.is_empty()
     }
 
-    /// The context that is meant when none is named; empty when there is none.
+    /// Returns the name of the current context; empty if there is none.
     pub fn current_context(&self) -> &str {
         &self.current_context
     }
 
-    /// The names of the contexts.
+    /// Returns the names of the contexts.
     pub fn contexts(&self) -> impl Iterator<Item = &str> {
         self.contexts.keys().map(String::as_str)
     }
@@ -269,7 +270,7 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// What a context means.
+    /// Returns the configuration of a context.
     pub(super) fn access(&self, context: Option<&str>) -> Result<RestConfig, KubeconfigError> {
         let name = context.unwrap_or(&self.current_context);
         let context = find(&self.contexts, "context", name)?;
@@ -314,7 +315,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The data, or the file, which has to be there; data counts, as in every client.
+    /// Returns the data, or the file, which must exist; data takes precedence, as in client-go.
     fn pem(
         &self,
         what: &'static str,
@@ -325,7 +326,7 @@ impl<T> Entry<T> {
             let decoded = BASE64_STANDARD.decode(data);
             let text = decoded.map_err(|error| KubeconfigError::Invalid {
                 what,
-                detail: format!("is no base64: {error}"),
+                detail: format!("is not base64: {error}"),
             })?;
             return Ok(Some(Pem::Text(text)));
         }
@@ -369,13 +370,12 @@ impl Entry<Cluster> {
 }
 
 impl Entry<User> {
-    /// Refuses what would be ignored otherwise: a client that asks as nobody gets strange answers.
+    /// Rejects unsupported credentials: ignoring them would make the client anonymous.
     fn check(&self, user: &str) -> Result<(), KubeconfigError> {
-        let asks = |exec: &&WrittenExec| exec.asks_its_user();
+        let asks = |exec: &&KubeconfigExec| exec.is_interactive();
         let detail = if let Some(exec) = self.entry.exec.as_ref().filter(asks) {
             format!(
-                "gets its credentials from the program {:?}, which wants to ask its user, and nobody \
-                 is asked here",
+                "gets its credentials from the program {:?}, which is interactive: that is not supported",
                 exec.command()
             )
         } else if let Some(provider) = &self.entry.auth_provider {
@@ -419,7 +419,7 @@ impl Entry<User> {
             (Some(_), None) => return Err(lonely("client-certificate", "has no client-key")),
             (None, Some(_)) => return Err(lonely("client-key", "has no client-certificate")),
         };
-        // A file counts, as in every client: its token is the fresher one.
+        // A token file takes precedence, as in client-go: its token is more recent.
         let file = user
             .token_file
             .as_ref()

@@ -1,5 +1,5 @@
-//! What TLS needs and somebody may renew while a client runs: the CA, and the client's certificate with its
-//! key. How connections use it, and when, is not known here.
+//! The TLS material of a client that may be rotated: the CA and the client certificate with its
+//! key.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use super::config::{ClientCertificate, Pem, RestConfig};
 
-/// How long files are left alone. Certificates that are kept fresh are so long before they end.
+/// How long files are not read again. Certificates are rotated long before they expire.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What is trusted and shown, in PEM.
+/// The trusted CA and the client identity, in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Material {
-    /// `None`: what the system trusts.
+    /// `None` for the system's CAs.
     pub(super) authority: Option<Vec<u8>>,
-    /// Who asks.
+    /// The client certificate.
     pub(super) identity: Option<Identity>,
 }
 
-/// A client's certificate with its key, in PEM.
+/// A client certificate with its key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) certificate: Vec<u8>,
@@ -34,17 +34,17 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Where the material of a client is.
+/// The sources of a client's material.
 #[derive(Debug)]
 pub(super) struct Sources {
     authority: Option<Pem>,
     certificate: Option<ClientCertificate>,
-    /// When the files were read last; `None`: they have to be read again.
+    /// When the files were last read; `None` to force a read.
     read: Mutex<Option<Instant>>,
 }
 
 impl Sources {
-    /// Those of `config`.
+    /// Creates the sources of `config`.
     pub(super) fn of(config: &RestConfig) -> Self {
         Self {
             authority: config.certificate_authority.clone(),
@@ -53,10 +53,10 @@ impl Sources {
         }
     }
 
-    /// All of it, for the beginning: it waits for the disk.
+    /// Reads everything at startup; blocks.
     ///
     /// # Errors
-    /// A file cannot be read; in words.
+    /// A file cannot be read.
     pub(super) fn read(&self) -> Result<Material, String> {
         let [authority, certificate, key] = self.parts();
         let read = |pem: Option<&Pem>| pem.map(Pem::read).transpose();
@@ -68,10 +68,10 @@ impl Sources {
         ))
     }
 
-    /// All of it as it is now; `None` when that was looked at not long ago, or is in no file.
+    /// Reads everything again; `None` if that was done recently, or nothing is in a file.
     ///
     /// # Errors
-    /// A file cannot be read; in words.
+    /// A file cannot be read.
     pub(super) async fn read_again(&self) -> Option<Result<Material, String>> {
         let parts = self.parts();
         if !parts.iter().any(|pem| matches!(pem, Some(Pem::File(_)))) {
@@ -82,7 +82,8 @@ impl Sources {
             if read.is_some_and(|read| read.elapsed() < AGE_MAX) {
                 return None;
             }
-            // Now, so that others do not look meanwhile, nor at once if this fails.
+            // Set first, so that concurrent requests do not read too, nor retry immediately if this
+            // fails.
             *read = Some(Instant::now());
         }
         let mut texts = [None, None, None];
@@ -98,7 +99,7 @@ impl Sources {
         Some(Ok(Material::new(authority, certificate, key)))
     }
 
-    /// Something went wrong for which old files may be the reason.
+    /// Forces the next read after a failure that old files may have caused.
     pub(super) fn suspect(&self) {
         *self.read.lock() = None;
     }
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn files_are_read_again_when_that_is_long_ago_or_they_are_suspected() {
+    async fn files_are_read_again_after_a_while_or_a_failure() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ca");
         let sources = Sources::of(&RestConfig {
@@ -139,7 +140,7 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         assert_eq!(sources.read().unwrap().authority.unwrap(), b"one");
         std::fs::write(&path, "two").unwrap();
-        assert_eq!(sources.read_again().await, None, "it is not old yet");
+        assert_eq!(sources.read_again().await, None, "read recently");
         tokio::time::advance(AGE_MAX).await;
         let again = sources.read_again().await.unwrap().unwrap();
         assert_eq!(again.authority.unwrap(), b"two");
@@ -147,11 +148,11 @@ mod tests {
         assert_eq!(sources.read_again().await, None);
         sources.suspect();
         assert!(sources.read_again().await.unwrap().is_err());
-        assert_eq!(sources.read_again().await, None, "it was looked at");
+        assert_eq!(sources.read_again().await, None, "read just now");
     }
 
     #[tokio::test]
-    async fn what_is_in_no_file_is_as_it_is() {
+    async fn fixed_data_is_never_read_again() {
         let sources = Sources::of(&RestConfig {
             certificate_authority: Some(Pem::Text(b"one".to_vec())),
             ..RestConfig::new("https://a")

@@ -1,5 +1,5 @@
-//! `RestClient`: requests to a Kubernetes server and their answers, over a pool of connections that all
-//! of a program's informers share. It keeps nothing of what it reads, and asks nothing twice.
+//! `RestClient`: sends requests to a Kubernetes server over a shared pool of connections. It caches
+//! nothing and does not retry.
 
 mod api_resource;
 mod config;
@@ -40,18 +40,18 @@ pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(in crate::informer) use path::Path;
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
 
-use connect::{Place, Pools};
-use credentials::{Credentials, Shown};
+use connect::{Pools, StreamPermit};
+use credentials::{Credentials, UsedCredentials};
 
-/// How large an answer may be. A list of 100,000 pods is some hundred MB; whoever has more asks for
-/// pages. What is larger is taken for an attack on the memory of this process.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// The maximum size of a response. A list of 100,000 pods has some hundred MB; larger lists need
+/// pages. A larger response is considered an attack on this process' memory.
+const RESPONSE_BYTES_MAX: usize = 1 << 30;
 
-/// How much of a failure's body is read.
+/// The maximum number of bytes read of a failure's body.
 const FAILURE_BYTES_MAX: usize = 1 << 20;
 
-/// A client of one server. Clones share its connections, which end with the last of them and of the
-/// watches that they opened.
+/// A client of one server. Clones share its connections, which end with the last clone and the last
+/// watch.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -82,7 +82,7 @@ pub struct RestClient {
 #[derive(Debug)]
 struct Shared {
     pools: Pools,
-    /// What all requests begin with: `https://10.0.0.1:6443`.
+    /// The prefix of all request URLs: `https://10.0.0.1:6443`.
     server: String,
     namespace: String,
     credentials: Credentials,
@@ -91,17 +91,17 @@ struct Shared {
     _connections: DropGuard,
 }
 
-/// A [`RestConfig`] cannot be used.
+/// A [`RestConfig`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server {server:?} cannot be used: {detail}")]
 pub struct InvalidRestConfig {
-    /// Its URL.
+    /// The URL of the server.
     pub server: String,
-    /// What is wrong.
+    /// The problem.
     pub detail: String,
 }
 
-/// What is asked.
+/// A request.
 pub(in crate::informer) struct Call<'a> {
     pub method: Method,
     pub path: &'a Path,
@@ -111,7 +111,7 @@ pub(in crate::informer) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// For what is at `path`.
+    /// Creates a GET of `path`.
     pub(in crate::informer) fn get(path: &'a Path) -> Self {
         Self {
             method: Method::GET,
@@ -123,22 +123,22 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The body of an answer that goes on. It keeps the client's connections.
+/// The body of a streaming response. It keeps the client's connections open.
 pub(in crate::informer) struct Body {
     incoming: Incoming,
     client: RestClient,
-    _place: Place,
+    _permit: StreamPermit,
 }
 
 impl Body {
-    /// The next piece; `None` at its end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
-    /// It was cut off.
+    /// The connection failed.
     pub(in crate::informer) async fn next(&mut self) -> Result<Option<Bytes>, RestError> {
         while let Some(frame) = self.incoming.frame().await {
             let frame =
-                frame.map_err(|error| RestError::cut(&self.client.shared.server, &error))?;
+                frame.map_err(|error| RestError::from_body(&self.client.shared.server, &error))?;
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
             {
@@ -148,7 +148,7 @@ impl Body {
         Ok(None)
     }
 
-    /// The connection did not do what it should.
+    /// Creates the error of a failed connection.
     pub(in crate::informer) fn lost(&self, detail: &str) -> RestError {
         RestError::Connection {
             server: self.client.shared.server.clone(),
@@ -161,12 +161,12 @@ impl Body {
         self.client.unreadable(error)
     }
 
-    /// All of it.
+    /// Reads the complete body.
     async fn whole(mut self, bytes_max: usize) -> Result<Bytes, RestError> {
         let Some(first) = self.next().await? else {
             return Ok(Bytes::new());
         };
-        // Most answers are one piece, which need not be copied.
+        // Most bodies are a single piece, which need not be copied.
         let Some(second) = self.next().await? else {
             return Ok(first);
         };
@@ -174,9 +174,9 @@ impl Body {
         let mut next = Some(second);
         while let Some(piece) = next {
             if whole.len() + piece.len() > bytes_max {
-                return Err(RestError::Answer {
+                return Err(RestError::InvalidResponse {
                     server: self.client.shared.server.clone(),
-                    detail: format!("it is larger than {bytes_max} bytes: ask for pages"),
+                    detail: format!("the response is larger than {bytes_max} bytes: use pages"),
                 });
             }
             whole.extend_from_slice(&piece);
@@ -187,10 +187,10 @@ impl Body {
 }
 
 impl RestClient {
-    /// A client for what `config` says. It connects when it is first used.
+    /// Creates a client. It connects on the first request.
     ///
     /// # Errors
-    /// The URL, a certificate, a key, the token or the proxy cannot be used.
+    /// The URL, a certificate, a key, the token or the proxy is invalid.
     pub fn new(config: &RestConfig) -> Result<Self, InvalidRestConfig> {
         let refused = |detail: String| InvalidRestConfig {
             server: config.server.clone(),
@@ -199,13 +199,13 @@ impl RestClient {
         let server = config.server.trim_end_matches('/').to_owned();
         let uri: Uri = server
             .parse()
-            .map_err(|_| refused("it is no URL".to_owned()))?;
+            .map_err(|_| refused("it is not a URL".to_owned()))?;
         if !matches!(uri.scheme_str(), Some("https" | "http")) || uri.host().is_none() {
-            let detail = "it must begin with https:// or http:// and name a host";
+            let detail = "it must start with https:// or http:// and have a host";
             return Err(refused(detail.to_owned()));
         }
         let user_agent = HeaderValue::try_from(&config.user_agent)
-            .map_err(|_| refused("the user agent cannot be in a header".to_owned()))?;
+            .map_err(|_| refused("the user agent is not a valid header value".to_owned()))?;
         let tasks = Tasks::new();
         let connections = tasks.token().drop_guard();
         Ok(Self {
@@ -221,44 +221,44 @@ impl RestClient {
         })
     }
 
-    /// The server's URL.
+    /// Returns the server's URL.
     pub fn server(&self) -> &str {
         &self.shared.server
     }
 
-    /// The namespace that is meant where none is named.
+    /// Returns the default namespace.
     pub fn default_namespace(&self) -> &str {
         &self.shared.namespace
     }
 
-    /// The objects of a resource, in all namespaces, as values of `T`.
+    /// Returns a client for the objects of a resource, in all namespaces, as values of `T`.
     pub fn resource<T>(&self, resource: ApiResource) -> ResourceClient<T> {
         ResourceClient::new(self.clone(), resource)
     }
 
-    /// Which resources the server has.
+    /// Discovers the server's resources.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// A request fails.
     pub async fn discover(&self) -> Result<Discovery, RestError> {
         discovery::discover(self).await
     }
 
-    /// Asks, and gives the answer's body while it comes; only its head is waited for with a limit.
+    /// Sends a request and returns the response's body as a stream; only the head has a timeout.
     pub(in crate::informer) async fn open(&self, call: Call<'_>) -> Result<Body, RestError> {
         let deadline = Instant::now() + self.shared.timeout;
         self.open_until(call, deadline).await
     }
 
-    /// Asks, and gives the answer's body.
+    /// Sends a request and returns the complete body.
     pub(in crate::informer) async fn fetch(&self, call: Call<'_>) -> Result<Bytes, RestError> {
         let deadline = Instant::now() + self.shared.timeout;
         let body = self.open_until(call, deadline).await?;
-        let whole = timeout_at(deadline, body.whole(ANSWER_BYTES_MAX)).await;
+        let whole = timeout_at(deadline, body.whole(RESPONSE_BYTES_MAX)).await;
         whole.map_err(|_| self.late())?
     }
 
-    /// Asks for JSON.
+    /// Sends a request and decodes the body as JSON.
     pub(in crate::informer) async fn fetch_json<T: DeserializeOwned>(
         &self,
         call: Call<'_>,
@@ -269,16 +269,16 @@ impl RestClient {
 
     async fn open_until(&self, call: Call<'_>, deadline: Instant) -> Result<Body, RestError> {
         let method = call.method.clone();
-        // A program that is run for a token may hang, too.
+        // A credential plugin may hang, too.
         let request = timeout_at(deadline, self.request(call)).await;
         let (request, shown) = request.map_err(|_| self.late())??;
-        let (pool, place) = self.shared.pools.place();
+        let (pool, permit) = self.shared.pools.acquire();
         let response = timeout_at(deadline, pool.request(request)).await;
         let response = response.map_err(|_| self.late())?.map_err(|error| {
             self.shared.pools.suspect();
-            RestError::sent(&self.shared.server, &error)
+            RestError::from_client(&self.shared.server, &error)
         })?;
-        let (status, headers, body) = self.opened(response, place);
+        let (status, headers, body) = self.opened(response, permit);
         if status.is_success() {
             return Ok(body);
         }
@@ -288,10 +288,13 @@ impl RestClient {
         }
         let body = timeout_at(deadline, body.whole(FAILURE_BYTES_MAX)).await;
         let body = body.map_err(|_| self.late())??;
-        Err(RestError::answered(&method, status, &headers, &body))
+        Err(RestError::from_response(&method, status, &headers, &body))
     }
 
-    async fn request(&self, call: Call<'_>) -> Result<(Request<Full<Bytes>>, Shown), RestError> {
+    async fn request(
+        &self,
+        call: Call<'_>,
+    ) -> Result<(Request<Full<Bytes>>, UsedCredentials), RestError> {
         let sent = !call.body.is_empty();
         let mut request = Request::builder()
             .method(call.method)
@@ -310,12 +313,16 @@ impl RestClient {
         Ok((request, shown))
     }
 
-    fn opened(&self, response: Response<Incoming>, place: Place) -> (StatusCode, HeaderMap, Body) {
+    fn opened(
+        &self,
+        response: Response<Incoming>,
+        permit: StreamPermit,
+    ) -> (StatusCode, HeaderMap, Body) {
         let (head, incoming) = response.into_parts();
         let body = Body {
             incoming,
             client: self.clone(),
-            _place: place,
+            _permit: permit,
         };
         (head.status, head.headers, body)
     }
@@ -327,9 +334,9 @@ impl RestClient {
         }
     }
 
-    /// What the server sent is not what was asked for.
+    /// Creates the error of a response that cannot be decoded.
     pub(in crate::informer) fn unreadable(&self, error: &dyn std::fmt::Display) -> RestError {
-        RestError::Answer {
+        RestError::InvalidResponse {
             server: self.shared.server.clone(),
             detail: error.to_string(),
         }

@@ -1,21 +1,21 @@
-//! Paths and queries of the API: where a resource's objects are, and how what a user wrote is escaped in
-//! there. It knows no verbs.
+//! Paths and queries of the API, with escaping of values from the user.
 
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is escaped in a query's value: all but the unreserved characters of RFC 3986.
+/// Characters escaped in a query's value: all but the unreserved ones of RFC 3986.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// In a segment of a path, names of roles have colons in them.
+/// Characters escaped in a path segment: names of roles contain colons.
 const SEGMENT: &AsciiSet = &VALUE.remove(b':');
 
-/// In a header's name: all but what a token of RFC 9110 may hold, and the escape itself.
+/// Characters escaped in a header's name: all but those of a token (RFC 9110), and the escape
+/// itself.
 pub(super) const HEADER_NAME: &AsciiSet = &VALUE
     .remove(b'!')
     .remove(b'#')
@@ -28,40 +28,40 @@ pub(super) const HEADER_NAME: &AsciiSet = &VALUE
     .remove(b'`')
     .remove(b'|');
 
-/// A path with a query that is being written.
+/// A path with a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::informer) struct Path {
     text: String,
-    /// Whether there is a parameter yet.
-    asked: bool,
+    /// Whether there is a parameter.
+    has_query: bool,
 }
 
 impl Path {
-    /// The path that begins with `text`, which is one.
+    /// Creates a path from `text`, which must be escaped.
     pub(in crate::informer) fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            asked: false,
+            has_query: false,
         }
     }
 
-    /// The same with one more segment.
+    /// Appends a segment.
     pub(in crate::informer) fn segment(mut self, name: &str) -> Self {
         write!(self.text, "/{}", utf8_percent_encode(name, SEGMENT)).expect("memory");
         self
     }
 
-    /// The same with a parameter.
+    /// Appends a parameter.
     pub(in crate::informer) fn query(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        let mark = if self.asked { '&' } else { '?' };
+        let mark = if self.has_query { '&' } else { '?' };
         let value = value.to_string();
         let value = utf8_percent_encode(&value, VALUE);
         write!(self.text, "{mark}{name}={value}").expect("memory");
-        self.asked = true;
+        self.has_query = true;
         self
     }
 
-    /// The same with a parameter, if it is given and not empty.
+    /// Appends a parameter if it is given and not empty.
     pub(in crate::informer) fn query_some(self, name: &str, value: Option<&str>) -> Self {
         match value.filter(|value| !value.is_empty()) {
             Some(value) => self.query(name, value),
@@ -69,7 +69,7 @@ impl Path {
         }
     }
 
-    /// As it is sent.
+    /// Returns the escaped path and query.
     pub(in crate::informer) fn as_str(&self) -> &str {
         &self.text
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_users_wrote_is_escaped() {
+    fn segments_and_values_are_escaped() {
         let path = Path::new("/api/v1")
             .segment("system:a/b%")
             .query("labelSelector", "a in (b,c)");

@@ -1,5 +1,5 @@
-//! `ResourceClient`: the verbs on the objects of one resource. Watching, which goes on, is the business
-//! of the informer's source.
+//! `ResourceClient`: the verbs on the objects of one resource, except watch; see
+//! [`HttpListerWatcher`](crate::informer::HttpListerWatcher).
 
 use std::marker::PhantomData;
 
@@ -60,20 +60,20 @@ impl<T> Clone for ResourceClient<T> {
     }
 }
 
-/// Which objects a list has, and of which state.
+/// The parameters of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListParams {
     /// `app=web,tier notin (x)`
     pub labels: Option<String>,
     /// `spec.nodeName=n1`
     pub fields: Option<String>,
-    /// At most so many objects; `None`: all of them.
+    /// The maximum number of objects; `None` for all.
     pub limit: Option<u32>,
-    /// Where the list before ended.
+    /// The continue token of the previous page.
     pub continue_token: Option<String>,
-    /// `None`: the latest state; `"0"`: any; else one at least as new, unless `exact`.
+    /// `None` for the latest state, `"0"` for any, else a minimum unless `exact`.
     pub resource_version: Option<String>,
-    /// The state at exactly this version.
+    /// Whether to list the state at exactly this version.
     pub exact: bool,
 }
 
@@ -81,13 +81,13 @@ pub struct ListParams {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
 pub struct ObjectList<T> {
-    /// The list's type: `v1`.
+    /// The apiVersion of the list: `v1`.
     #[serde(default, rename = "apiVersion")]
     pub api_version: String,
-    /// The list's type: `PodList`.
+    /// The kind of the list: `PodList`.
     #[serde(default)]
     pub kind: String,
-    /// Its version, and where it goes on.
+    /// The resource version and the continue token.
     #[serde(default)]
     pub metadata: ListMeta,
     /// The objects.
@@ -95,14 +95,14 @@ pub struct ObjectList<T> {
     pub items: Vec<T>,
 }
 
-/// Go writes a list without anything in it as null.
+/// Deserializes null as an empty list, as Go encodes one.
 pub(super) fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What is to be changed.
+/// A patch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Patch {
     /// RFC 6902: a list of operations.
@@ -111,13 +111,13 @@ pub enum Patch {
     Merge(Value),
     /// Kubernetes' own: lists are merged by their keys. Not for custom resources.
     Strategic(Value),
-    /// Server-side apply: what `manager` wants of the object.
+    /// Server-side apply of the fields that `manager` owns.
     Apply {
-        /// The whole intent, with `apiVersion` and `kind`.
+        /// The applied configuration, with `apiVersion` and `kind`.
         object: Value,
-        /// Who wants it.
+        /// The field manager.
         manager: String,
-        /// Fields are taken from other managers.
+        /// Whether to take over fields from other managers.
         force: bool,
     },
 }
@@ -150,30 +150,30 @@ impl<T> ResourceClient<T> {
         }
     }
 
-    /// The same in one namespace. Objects that are in none are not affected.
+    /// Returns a client restricted to one namespace; no effect on cluster-scoped resources.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// The client that it asks by.
+    /// Returns the client for requests.
     pub fn client(&self) -> &RestClient {
         &self.client
     }
 
-    /// Whose objects these are.
+    /// Returns the resource.
     pub fn resource(&self) -> &ApiResource {
         &self.resource
     }
 
-    /// The one namespace that is looked at, if it is one.
+    /// Returns the namespace, if restricted to one.
     pub fn only_namespace(&self) -> Option<&str> {
         self.namespace
             .as_deref()
             .filter(|_| self.resource.namespaced)
     }
 
-    /// Where the collection is.
+    /// Returns the path of the collection.
     pub(in crate::informer) fn path(&self) -> Path {
         self.resource.path(self.namespace.as_deref())
     }
@@ -181,13 +181,13 @@ impl<T> ResourceClient<T> {
     fn one(&self, name: &str) -> Result<Path, RestError> {
         if matches!(name, "" | "." | "..") || name.contains('/') {
             return Err(RestError::Request(format!(
-                "{} {name:?}: this is no name",
+                "{} {name:?}: not a valid name",
                 self.resource
             )));
         }
         if self.resource.namespaced && self.namespace.is_none() {
             return Err(RestError::Request(format!(
-                "{} {name:?}: one object is in one namespace, and none is named",
+                "{} {name:?}: the resource is namespaced, and no namespace is given",
                 self.resource
             )));
         }
@@ -196,18 +196,18 @@ impl<T> ResourceClient<T> {
 }
 
 impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
-    /// The object called `name`, as it is now.
+    /// Reads the object `name`.
     ///
     /// # Errors
-    /// [`RestError`]; there is none: [`RestError::is_not_found`].
+    /// [`RestError`]; if it does not exist: [`RestError::is_not_found`].
     pub async fn get(&self, name: &str) -> Result<T, RestError> {
         self.answered(Call::get(&self.one(name)?)).await
     }
 
-    /// The objects that `params` tell.
+    /// Lists objects.
     ///
     /// # Errors
-    /// [`RestError`]; the version or the page is gone: [`RestError::is_expired`].
+    /// [`RestError`]; if the version or the continue token has expired: [`RestError::is_expired`].
     pub async fn list(&self, params: &ListParams) -> Result<ObjectList<T>, RestError> {
         let path = params.write(self.path());
         let call = Call {
@@ -215,7 +215,7 @@ impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
             ..Call::get(&path)
         };
         let mut list: ObjectList<T> = self.client.fetch_json(call).await?;
-        // The items of a list need not say their type: it is the list's.
+        // The items of a list may lack a type: it is derived from the list's.
         let kind = list.kind.strip_suffix("List").unwrap_or_default();
         for types in list.items.iter_mut().filter_map(KubeObject::types_mut) {
             if types.kind.is_empty() && !kind.is_empty() {
@@ -226,7 +226,7 @@ impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
         Ok(list)
     }
 
-    /// Deletes the object called `name`. One that has finalizers, or a grace period, goes later.
+    /// Deletes the object `name`. With finalizers or a grace period it is deleted later.
     ///
     /// # Errors
     /// [`RestError`]
@@ -240,7 +240,7 @@ impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
         self.client.fetch(call).await.map(drop)
     }
 
-    /// Changes the object called `name`.
+    /// Patches the object `name`.
     ///
     /// # Errors
     /// [`RestError`]
@@ -248,7 +248,7 @@ impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
         self.patch_at(self.one(name)?, patch).await
     }
 
-    /// Changes the status of the object called `name`.
+    /// Patches the status of the object `name`.
     ///
     /// # Errors
     /// [`RestError`]
@@ -285,30 +285,30 @@ impl<T: KubeObject + DeserializeOwned> ResourceClient<T> {
 }
 
 impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
-    /// Makes `object`; returns it as it was made.
+    /// Creates `object`; returns it as stored.
     ///
     /// # Errors
-    /// [`RestError`]; there is one: [`RestError::is_already_exists`].
+    /// [`RestError`]; if it exists: [`RestError::is_already_exists`].
     pub async fn create(&self, object: &T) -> Result<T, RestError> {
         if self.resource.namespaced && self.namespace.is_none() {
             let namespace = object.metadata().namespace.clone();
             let namespace = namespace.unwrap_or_else(|| self.client.default_namespace().to_owned());
-            // Boxed: a future cannot hold itself.
+            // Boxed: a recursive future.
             return Box::pin(self.clone().namespace(namespace).create(object)).await;
         }
         self.write(Method::POST, self.path(), object).await
     }
 
-    /// Replaces the object of that name; returns it as it is then. With a resourceVersion in its
-    /// metadata only if it still has that.
+    /// Replaces the object; returns it as stored. A resourceVersion in its metadata is a
+    /// precondition.
     ///
     /// # Errors
-    /// [`RestError`]; it has changed: [`RestError::is_conflict`].
+    /// [`RestError`]; if it has changed: [`RestError::is_conflict`].
     pub async fn update(&self, object: &T) -> Result<T, RestError> {
         self.write(Method::PUT, self.own(object)?, object).await
     }
 
-    /// As [`Self::update`], of the status only.
+    /// Replaces only the status, like [`Self::update`].
     ///
     /// # Errors
     /// [`RestError`]
@@ -317,7 +317,7 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
         self.write(Method::PUT, path, object).await
     }
 
-    /// Where `object` is.
+    /// Returns the path of `object`.
     fn own(&self, object: &T) -> Result<Path, RestError> {
         let metadata = object.metadata();
         let name = metadata.name.as_deref().unwrap_or_default();
@@ -328,7 +328,7 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
     }
 
     async fn write(&self, method: Method, path: Path, object: &T) -> Result<T, RestError> {
-        // Types of one's own may not say what they are, and the server wants to know.
+        // User-defined types may lack kind and apiVersion, which the server requires.
         let unwritable = |error| RestError::Request(format!("{}: {error}", self.resource));
         let mut body = serde_json::to_value(object).map_err(unwritable)?;
         if let Value::Object(members) = &mut body {
@@ -351,7 +351,7 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
 }
 
 impl ListParams {
-    /// Adds them to a path.
+    /// Appends the parameters to a path.
     pub(in crate::informer) fn write(&self, path: Path) -> Path {
         let path = path
             .query_some("labelSelector", self.labels.as_deref())

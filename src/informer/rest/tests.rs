@@ -1,4 +1,4 @@
-//! The client against scripted servers on real sockets: trust, identity, and what goes wrong.
+//! Tests of the client with scripted servers on real sockets: TLS, credentials, failures.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
@@ -10,7 +10,7 @@ use super::fake::{End, Fake, Reply};
 use super::*;
 use crate::informer::DynamicObject;
 
-/// A CA, and what it signs.
+/// A CA that signs certificates.
 struct Authority {
     pem: String,
     der: rustls_pki_types::CertificateDer<'static>,
@@ -36,7 +36,8 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// A server with a certificate for `name`, that asks clients for one of `clients`.
+    /// Returns the TLS configuration of a server with a certificate for `name`, which requires
+    /// client certificates of `clients`.
     fn server(&self, name: &str, clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
         let (certificate, key) = self.sign(name);
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -83,7 +84,7 @@ fn found() -> Reply {
 }
 
 #[tokio::test]
-async fn a_server_is_trusted_by_its_own_ca_and_by_its_name() {
+async fn a_server_is_verified_by_ca_and_name() {
     let (ours, other) = (Authority::new(), Authority::new());
     let fake = Fake::start_with(
         [found(), found(), found()],
@@ -116,7 +117,7 @@ async fn a_server_is_trusted_by_its_own_ca_and_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_client_shows_its_certificate() {
+async fn a_client_sends_its_certificate() {
     let (ours, clients) = (Authority::new(), Authority::new());
     let fake = Fake::start_with([found()], Some(ours.server("127.0.0.1", Some(&clients)))).await;
     let config = |certificate| RestConfig {
@@ -134,7 +135,7 @@ async fn a_client_shows_its_certificate() {
     }
 }
 
-/// Certificates once were what they had been when the client was made.
+/// Certificate files used to be read only when the client was created.
 #[tokio::test]
 async fn certificates_in_files_follow_their_rotation() {
     let (old, new, clients) = (Authority::new(), Authority::new(), Authority::new());
@@ -160,7 +161,8 @@ async fn certificates_in_files_follow_their_rotation() {
     maps.get("a").await.unwrap_err();
     write(&new, &old.client("jane"));
     maps.get("a").await.unwrap_err();
-    // In the middle of it: the key is not of that certificate, and what was good is kept.
+    // In the middle of the rotation the key does not match the certificate, and the previous pair
+    // is kept.
     std::fs::write(file("crt"), jane.certificate.read().unwrap()).unwrap();
     maps.get("a").await.unwrap_err();
     write(&new, &jane);
@@ -171,7 +173,7 @@ async fn certificates_in_files_follow_their_rotation() {
 }
 
 #[tokio::test]
-async fn a_program_may_give_a_certificate() {
+async fn a_plugin_may_return_a_certificate() {
     let (ours, clients) = (Authority::new(), Authority::new());
     let settings = ours.server("127.0.0.1", Some(&clients));
     let fake = Fake::start_with([found(), found(), found()], Some(settings)).await;
@@ -206,7 +208,7 @@ async fn a_program_may_give_a_certificate() {
         })),
         ..RestConfig::new(format!("https://{}", fake.address))
     });
-    // One that has ended is not shown again, whatever the server thinks of it.
+    // An expired certificate is not used again, whatever the server's response.
     give(&ours.client("stranger"), "2020-01-01T00:00:00Z");
     maps.get("a").await.unwrap_err();
     give(&clients.client("jane"), "2999-01-01T00:00:00Z");
@@ -214,11 +216,11 @@ async fn a_program_may_give_a_certificate() {
         maps.get("a").await.unwrap();
         assert_eq!(ran(), 2);
     }
-    assert_eq!(fake.asked()[0].header("authorization"), "");
+    assert_eq!(fake.requests()[0].header("authorization"), "");
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_program_that_cannot_be_used_is_told() {
+async fn an_invalid_certificate_of_a_plugin_is_reported() {
     let answer = r#"{"apiVersion":"client.authentication.k8s.io/v1","status":{"clientCertificateData":"x","clientKeyData":"y"}}"#;
     let maps = maps(&RestConfig {
         token: Some(Token::Exec(ExecPlugin {
@@ -255,20 +257,20 @@ async fn a_token_in_a_file_follows_its_rotation() {
     assert_eq!(maps.get("a").await.unwrap_err().code(), Some(401));
     maps.get("a").await.unwrap();
     let tokens: Vec<String> = fake
-        .asked()
+        .requests()
         .iter()
-        .map(|asked| asked.header("authorization").to_owned())
+        .map(|request| request.header("authorization").to_owned())
         .collect();
     assert_eq!(tokens, ["Bearer one", "Bearer one", "Bearer two"]);
 }
 
 #[tokio::test]
-async fn requests_are_what_they_should_be() {
+async fn request_lines_and_bodies() {
     let fake = Fake::start(std::iter::repeat_with(found).take(9)).await;
     let maps = maps(&RestConfig {
         user_agent: "tests/1".into(),
         token: Some(Token::Fixed("t".into())),
-        // What a proxy in front of several clusters looks like.
+        // The path prefix of a proxy for several clusters.
         ..RestConfig::new(format!("http://{}/clusters/c/", fake.address))
     });
     let map: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
@@ -293,15 +295,15 @@ async fn requests_are_what_they_should_be() {
         ..ListParams::default()
     };
     assert!(maps.list(&params).await.unwrap().items.is_empty());
-    let asked = fake.asked();
-    let lines: Vec<String> = asked
+    let requests = fake.requests();
+    let lines: Vec<String> = requests
         .iter()
-        .map(|asked| {
-            assert_eq!(asked.header("user-agent"), "tests/1");
-            assert_eq!(asked.header("authorization"), "Bearer t");
+        .map(|request| {
+            assert_eq!(request.header("user-agent"), "tests/1");
+            assert_eq!(request.header("authorization"), "Bearer t");
             let root = "/clusters/c/api/v1/namespaces/n/configmaps";
-            let line = asked.line.replace(root, "");
-            format!("{line} {}", asked.header("content-type"))
+            let line = request.line.replace(root, "");
+            format!("{line} {}", request.header("content-type"))
                 .trim()
                 .to_owned()
         })
@@ -320,13 +322,13 @@ async fn requests_are_what_they_should_be() {
             "GET ?resourceVersion=7&resourceVersionMatch=Exact",
         ]
     );
-    let created: serde_json::Value = serde_json::from_slice(&asked[0].body).unwrap();
+    let created: serde_json::Value = serde_json::from_slice(&requests[0].body).unwrap();
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    assert_eq!(created, expected, "the server is told what it is");
+    assert_eq!(created, expected, "kind and apiVersion are added");
 }
 
 #[tokio::test]
-async fn what_cannot_be_named_is_not_asked_for() {
+async fn invalid_names_are_errors() {
     let fake = Fake::start([]).await;
     let maps = maps(&RestConfig::new(format!("http://{}", fake.address)));
     for name in ["", ".", "..", "a/b"] {
@@ -340,11 +342,14 @@ async fn what_cannot_be_named_is_not_asked_for() {
         .client()
         .resource::<DynamicObject>(maps.resource().clone());
     let error = everywhere.get("a").await.unwrap_err();
-    assert!(error.to_string().contains("none is named"), "{error}");
+    assert!(
+        error.to_string().contains("no namespace is given"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+async fn a_missing_response_times_out() {
     let late = Reply::pieces(200, vec![b"{".to_vec()], End::Never);
     let fake = Fake::start([late]).await;
     let maps = maps(&RestConfig {
@@ -356,14 +361,17 @@ async fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_no_answer() {
+async fn a_truncated_response_is_an_error() {
     let cut = || Reply::pieces(200, vec![b"{\"kind\":".to_vec()], End::Cut);
     let fake = Fake::start([cut(), Reply::new(200, "[]"), Reply::new(502, "<html>")]).await;
     let maps = maps(&RestConfig::new(format!("http://{}", fake.address)));
     let error = maps.get("a").await.unwrap_err();
     assert!(matches!(error, RestError::Connection { .. }), "{error:?}");
     let error = maps.get("a").await.unwrap_err();
-    assert!(matches!(error, RestError::Answer { .. }), "{error:?}");
+    assert!(
+        matches!(error, RestError::InvalidResponse { .. }),
+        "{error:?}"
+    );
     let error = maps.get("a").await.unwrap_err();
     assert_eq!((error.code(), error.reason()), (Some(502), "InternalError"));
 }
@@ -378,26 +386,26 @@ async fn requests_go_through_a_proxy() {
     proxy.then(Reply::new(407, ""));
     let error = maps.get("a").await.unwrap_err();
     assert!(matches!(error, RestError::Connect { .. }), "{error:?}");
-    let asked = proxy.asked();
-    assert_eq!(asked[0].line, "CONNECT api.example:6443");
-    assert_eq!(asked[0].header("proxy-authorization"), "Basic dTpw");
+    let requests = proxy.requests();
+    assert_eq!(requests[0].line, "CONNECT api.example:6443");
+    assert_eq!(requests[0].header("proxy-authorization"), "Basic dTpw");
 }
 
 #[test]
 fn urls_are_checked() {
-    for (server, complaint) in [
-        ("ftp://a", "must begin with https://"),
-        ("localhost:8080", "must begin with https://"),
-        ("https://", "must begin with https://"),
-        ("", "is no URL"),
+    for (server, problem) in [
+        ("ftp://a", "must start with https://"),
+        ("localhost:8080", "must start with https://"),
+        ("https://", "must start with https://"),
+        ("", "is not a URL"),
     ] {
         let error = RestClient::new(&RestConfig::new(server)).unwrap_err();
-        assert!(error.to_string().contains(complaint), "{server}: {error}");
+        assert!(error.to_string().contains(problem), "{server}: {error}");
     }
 }
 
 #[tokio::test]
-async fn servers_of_old_tell_each_version_by_itself() {
+async fn legacy_discovery() {
     let fake = Fake::start([
         Reply::new(200, r#"{"kind":"APIVersions","versions":["v1"]}"#),
         Reply::new(

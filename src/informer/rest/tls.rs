@@ -1,5 +1,4 @@
-//! How a client trusts a server over TLS and shows who it is: rustls' settings from what there is in PEM.
-//! Connections are made elsewhere.
+//! The TLS configuration of a client: rustls settings from PEM.
 
 use std::sync::Arc;
 
@@ -14,11 +13,11 @@ use super::material::{Identity, Material, Sources};
 use crate::x509::AnyCertificate;
 
 impl RestConfig {
-    /// How connections are encrypted that somebody else opens: whom they trust and what they show, from files
-    /// as they are now.
+    /// Returns the TLS configuration for connections outside of the client, with the current
+    /// content of the files.
     ///
     /// # Errors
-    /// A certificate or key cannot be read or used.
+    /// A certificate or key is invalid.
     pub(crate) fn tls_client(&self) -> Result<ClientConfig, InvalidRestConfig> {
         let material = Sources::of(self).read();
         let config = material.and_then(|read| client_config(self.insecure_skip_tls_verify, &read));
@@ -29,21 +28,19 @@ impl RestConfig {
     }
 }
 
-/// The settings of connections that trust and show `material`; or trust anybody.
+/// Returns the TLS configuration with `material`, or without verification.
 ///
 /// # Errors
-/// A certificate or key cannot be used; in words.
+/// A certificate or key is invalid.
 pub(super) fn client_config(insecure: bool, material: &Material) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = match insecure {
-        // As every client: whoever says both may have meant either, and one of them is dangerous.
+        // An error as in client-go: one of the two is a mistake, possibly a dangerous one.
         true if material.authority.is_some() => {
-            return Err(
-                "a CA is given, and the server's certificate is not to be verified: say one".into(),
-            );
+            return Err("a CA and insecure-skip-tls-verify are both set: remove one".into());
         }
         true => builder
             .dangerous()
@@ -60,20 +57,20 @@ pub(super) fn client_config(insecure: bool, material: &Material) -> Result<Clien
                 .map_err(|error| format!("the client key is not PEM: {error}"))?;
             builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|error| format!("the client certificate cannot be used: {error}"))
+                .map_err(|error| format!("the client certificate is invalid: {error}"))
         }
     }
 }
 
-/// The name that the server's certificate must be for, when the URL does not say it.
+/// Returns the name to verify in the server's certificate, if it is not the URL's host.
 ///
 /// # Errors
-/// No certificate can be for such a name.
+/// The name is not valid in a certificate.
 pub(super) fn server_name(config: &RestConfig) -> Result<Option<ServerName<'static>>, String> {
     let name = config.tls_server_name.as_ref();
     name.map(|name| {
         ServerName::try_from(name.clone())
-            .map_err(|_| format!("the name {name:?} cannot be in a certificate"))
+            .map_err(|_| format!("the name {name:?} is not valid in a certificate"))
     })
     .transpose()
 }
@@ -87,20 +84,20 @@ fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, String> {
                     certificate.map_err(|error| format!("the CA is not PEM: {error}"))?;
                 roots
                     .add(certificate)
-                    .map_err(|error| format!("the CA cannot be used: {error}"))?;
+                    .map_err(|error| format!("the CA is invalid: {error}"))?;
             }
             if roots.is_empty() {
-                return Err("the CA holds no certificate in PEM".to_owned());
+                return Err("the CA has no certificate in PEM".to_owned());
             }
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
             for error in &found.errors {
-                tracing::warn!(%error, "some of the system's CA certificates cannot be read");
+                tracing::warn!(%error, "cannot read some of the system's CA certificates");
             }
             let (_, unusable) = roots.add_parsable_certificates(found.certs);
             if unusable > 0 {
-                tracing::debug!(unusable, "CA certificates of the system cannot be used");
+                tracing::debug!(unusable, "some of the system's CA certificates are invalid");
             }
         }
     }
@@ -112,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_trusted_is_named() {
+    fn invalid_tls_settings_are_errors() {
         let with = |insecure, change: fn(&mut Material)| {
             let mut material = Material::default();
             change(&mut material);
@@ -127,7 +124,7 @@ mod tests {
             ),
             (
                 with(true, |material| material.authority = Some(b"x".to_vec())),
-                "say one",
+                "remove one",
             ),
             (
                 with(true, |material| {

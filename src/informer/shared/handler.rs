@@ -1,30 +1,29 @@
-//! What is told of the changes of a collection: the trait, and closures in place of one. Who tells it,
-//! and what is kept for one that is slow, is not here.
+//! The handler trait of informers, and an implementation with closures.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use crate::informer::Deleted;
 
-/// One thing that a handler is told.
+/// A notification for a handler.
 #[derive(Debug)]
 pub enum Notification<T> {
-    /// It is new, to this handler at least.
+    /// An object was added, at least for this handler.
     Added {
         /// The object.
         object: Arc<T>,
-        /// Whether it was there before the informer, or the handler, was.
+        /// Whether it existed before the informer, or before the handler was added.
         is_in_initial_list: bool,
     },
-    /// It changed; or it did not, and this is a resync, or what a new list says: the resource versions
-    /// are equal then.
+    /// An object was updated. For a resync, or an unchanged object in a new list, the resource
+    /// versions are equal.
     Updated {
-        /// What the handler was told last.
+        /// The object of the handler's previous notification.
         old: Arc<T>,
-        /// What it is now.
+        /// The current object.
         new: Arc<T>,
     },
-    /// It is gone.
+    /// An object was deleted.
     Deleted(Deleted<T>),
 }
 
@@ -47,14 +46,13 @@ impl<T> Clone for Notification<T> {
     }
 }
 
-/// Is told of every object of a collection and of each change of it, one call after the other, by a
-/// task of its own. What it does not care about it leaves out. By the time it is told, the indexer has
-/// the change, and may have later ones.
+/// Handles the notifications of an informer, one at a time, in its own task. The default methods do
+/// nothing. When a handler is called, the indexer contains the change, and possibly later ones.
 ///
-/// A method may wait, and nobody else waits for it. Meanwhile changes gather; if many do, those of the
-/// same object are told as one. What a handler always is told: the last state of each object, and of
-/// each object that it was told of and that is gone, that it is gone. A method that computes for long or
-/// blocks the thread belongs elsewhere: most handlers put a key into a work queue and return.
+/// A method may wait; this does not delay others. Meanwhile notifications accumulate; if there are
+/// many, those of the same object are merged. A handler always receives the last state of each
+/// object, and the deletion of each object that it received and that no longer exists. A method
+/// should not compute for long or block the thread: most handlers add a key to a work queue.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -75,7 +73,7 @@ impl<T> Clone for Notification<T> {
 /// }
 /// ```
 pub trait ResourceEventHandler<T: Send + Sync + 'static>: Send + 'static {
-    /// An object is new. `is_in_initial_list`: it was there when the informer, or the handler, began.
+    /// An object was added. `is_in_initial_list`: it existed before the informer or the handler.
     fn on_add(
         &mut self,
         object: Arc<T>,
@@ -85,15 +83,14 @@ pub trait ResourceEventHandler<T: Send + Sync + 'static>: Send + 'static {
         std::future::ready(())
     }
 
-    /// An object changed since this handler was told of it last. After a resync and after a new list
-    /// the two can be the same.
+    /// An object was updated since this handler's previous notification of it. After a resync or a
+    /// new list the two can be equal.
     fn on_update(&mut self, old: Arc<T>, new: Arc<T>) -> impl Future<Output = ()> + Send {
         let _unheard = (old, new);
         std::future::ready(())
     }
 
-    /// An object is gone. When its end was not seen (the connection was lost then), its final state is
-    /// not known; what is told is the last one that is.
+    /// An object was deleted. If the watch missed the deletion, `deleted` has the last known state.
     fn on_delete(&mut self, deleted: Deleted<T>) -> impl Future<Output = ()> + Send {
         let _unheard = deleted;
         std::future::ready(())
@@ -104,7 +101,7 @@ type OnAdd<T> = Box<dyn FnMut(Arc<T>, bool) + Send>;
 type OnUpdate<T> = Box<dyn FnMut(Arc<T>, Arc<T>) + Send>;
 type OnDelete<T> = Box<dyn FnMut(Deleted<T>) + Send>;
 
-/// A handler made of closures, of which any may be left out.
+/// A handler made of optional closures.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -116,7 +113,7 @@ type OnDelete<T> = Box<dyn FnMut(Deleted<T>) + Send>;
 ///     })
 ///     .on_delete(|deleted| println!("{:?} is gone", deleted.object().metadata.name));
 /// ```
-#[must_use = "it hears nothing until an informer has it"]
+#[must_use = "a handler does nothing until it is added to an informer"]
 pub struct ResourceEventHandlerFuncs<T> {
     add: OnAdd<T>,
     update: OnUpdate<T>,
@@ -124,7 +121,7 @@ pub struct ResourceEventHandlerFuncs<T> {
 }
 
 impl<T> ResourceEventHandlerFuncs<T> {
-    /// One that does nothing.
+    /// Creates a handler that does nothing.
     pub fn new() -> Self {
         Self {
             add: Box::new(|_, _| {}),
@@ -133,19 +130,19 @@ impl<T> ResourceEventHandlerFuncs<T> {
         }
     }
 
-    /// As [`ResourceEventHandler::on_add`].
+    /// Sets the closure for [`ResourceEventHandler::on_add`].
     pub fn on_add(mut self, add: impl FnMut(Arc<T>, bool) + Send + 'static) -> Self {
         self.add = Box::new(add);
         self
     }
 
-    /// As [`ResourceEventHandler::on_update`].
+    /// Sets the closure for [`ResourceEventHandler::on_update`].
     pub fn on_update(mut self, update: impl FnMut(Arc<T>, Arc<T>) + Send + 'static) -> Self {
         self.update = Box::new(update);
         self
     }
 
-    /// As [`ResourceEventHandler::on_delete`].
+    /// Sets the closure for [`ResourceEventHandler::on_delete`].
     pub fn on_delete(mut self, delete: impl FnMut(Deleted<T>) + Send + 'static) -> Self {
         self.delete = Box::new(delete);
         self

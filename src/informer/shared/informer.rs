@@ -1,11 +1,11 @@
-//! `SharedInformer`: one Reflector, one indexer and any number of handlers. How a handler is told, and
-//! what is kept for a slow one, is in `listener` and `pending`.
+//! `SharedInformer`: a Reflector, an indexer and any number of handlers.
 //!
 //! # Invariants
 //!
-//! 1. The indexer is changed, and the change is given to the handlers, under one lock; a handler that
-//!    comes later reads the indexer under the same one. So it misses nothing and hears nothing twice.
-//! 2. Nobody waits under that lock, nor is a handler called: what is given is only put down.
+//! 1. The indexer is updated and the notification is queued for all handlers under one lock, under
+//!    which a new handler also reads the indexer. So a handler misses nothing and receives nothing
+//!    twice.
+//! 2. Nothing waits under that lock, and no handler is called.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +26,7 @@ use crate::api::ResourceVersion;
 use crate::informer::controller::{
     Config, Controller, ControllerState, Resync, WatchErrorHandler, process_deltas,
 };
-use crate::informer::metrics::Seen;
+use crate::informer::metrics::InformerSnapshot;
 use crate::informer::{
     DeltaFifo, Deltas, IndexTaken, Indexers, KubeObject, Lister, Notification, ReflectorMetrics,
     Requeue, ResourceEventHandler, ThreadSafeStore,
@@ -34,7 +34,7 @@ use crate::informer::{
 use crate::reflector::{Backoff, ListerWatcher, SourceError};
 use crate::tasks::Tasks;
 
-/// A local, indexed copy of a collection that any number of handlers share. Clones are the same one.
+/// A local, indexed copy of a collection with any number of handlers. Clones share it.
 ///
 /// ```text
 ///   ListerWatcher ─▶ Reflector ─▶ DeltaFifo ─▶ indexer ◀── Lister
@@ -50,7 +50,7 @@ use crate::tasks::Tasks;
 /// # use watchet::informer::*;
 /// # use watchet::reflector::*;
 /// # use watchet::tasks::Tasks;
-/// # /// Stands for a server.
+/// # /// A server with constant content.
 /// # struct Constant;
 /// # impl ListerWatcher for Constant {
 /// #     type Object = ConfigMap;
@@ -68,16 +68,16 @@ use crate::tasks::Tasks;
 /// # }
 /// # let source = Constant;
 /// let informer = SharedInformer::<ConfigMap>::new("configmaps", source, Duration::ZERO);
-/// let (told, mut tells) = tokio::sync::mpsc::channel(16);
+/// let (sender, mut receiver) = tokio::sync::mpsc::channel(16);
 /// let handler = ResourceEventHandlerFuncs::<ConfigMap>::new()
-///     .on_add(move |map, _| told.try_send(map).unwrap());
+///     .on_add(move |map, _| sender.try_send(map).unwrap());
 /// informer.add_event_handler(handler).unwrap();
 ///
 /// let tasks = Tasks::new();
 /// informer.start(&tasks).unwrap();
 /// informer.wait_for_cache_sync().await.unwrap();
 /// let map = informer.lister().get("settings").unwrap();
-/// assert!(Arc::ptr_eq(&tells.recv().await.unwrap(), &map));
+/// assert!(Arc::ptr_eq(&receiver.recv().await.unwrap(), &map));
 /// tasks.drain(Duration::from_secs(1)).await.unwrap();
 /// assert!(informer.is_stopped());
 /// # }
@@ -93,11 +93,11 @@ struct Inner<T: KubeObject> {
     state: Mutex<State<T>>,
     resync_check_period: watch::Sender<Duration>,
     progress: Progress,
-    /// Once it runs.
+    /// Set when it is started.
     run: OnceLock<Run<T>>,
 }
 
-/// What is looked at while it runs, and after that.
+/// The state that remains observable after the stop.
 struct Run<T: KubeObject> {
     queue: Weak<DeltaFifo<T>>,
     controller: ControllerState,
@@ -105,32 +105,32 @@ struct Run<T: KubeObject> {
 
 struct State<T: KubeObject> {
     processor: Processor<T>,
-    life: Life<T>,
+    phase: Phase<T>,
     reflector: Option<Arc<ReflectorMetrics>>,
 }
 
-enum Life<T: KubeObject> {
+enum Phase<T: KubeObject> {
     New(Preparation<T>),
     Running(Tasks),
     Stopped,
 }
 
-/// What is decided before the start.
+/// The settings before the start.
 struct Preparation<T: KubeObject> {
     control: Control<T>,
     transform: Option<WithTransform<T>>,
     watch_error_handler: Option<WatchErrorHandler>,
-    /// The tasks of the handlers that there are.
+    /// Spawns the handlers that were added before the start.
     listeners: Vec<Spawn>,
 }
 
 /// Spawns the task of a handler.
 type Spawn = Box<dyn FnOnce(&Tasks) + Send>;
 
-/// Runs a controller of the source, whose type is known to it alone, until it is told to stop.
-#[allow(clippy::type_complexity, reason = "it is the name of the type")]
+/// Runs the controller of a source (of erased type) until it is stopped.
+#[allow(clippy::type_complexity, reason = "the alias is its name")]
 type Control<T> = Box<dyn FnOnce(SharedInformer<T>, Started<T>) -> Running + Send>;
-/// Gives a queue its transform function; by whom the objects can be cloned for it is known where it was set.
+/// Sets the transform of a queue; captures the `Clone` bound, which the informer does not have.
 type WithTransform<T> = Box<dyn FnOnce(DeltaFifo<T>) -> DeltaFifo<T> + Send>;
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -141,9 +141,9 @@ struct Started<T: KubeObject> {
 }
 
 impl<T: KubeObject> SharedInformer<T> {
-    /// An informer of `source`, which does nothing until it is started. `resource` is what it is called
-    /// in messages, such as `deployments.apps`. Handlers that do not say otherwise are told of every
-    /// object anew each `default_resync`; never, if that is zero.
+    /// Creates an informer of `source`; it does nothing until it is started. `resource` is its name
+    /// in messages, such as `deployments.apps`. Handlers without their own period are resynced each
+    /// `default_resync`; never, if that is zero.
     pub fn new<L>(resource: &str, source: L, default_resync: Duration) -> Self
     where
         L: ListerWatcher<Object = T>,
@@ -151,7 +151,7 @@ impl<T: KubeObject> SharedInformer<T> {
         Self::with_backoff(resource, source, default_resync, Backoff::default())
     }
 
-    /// One whose Reflector waits by `backoff` after failures.
+    /// Creates an informer with a `backoff` for its Reflector.
     pub(super) fn with_backoff<L>(
         resource: &str,
         source: L,
@@ -175,7 +175,7 @@ impl<T: KubeObject> SharedInformer<T> {
             default_resync,
             state: Mutex::new(State {
                 processor: Processor::default(),
-                life: Life::New(preparation),
+                phase: Phase::New(preparation),
                 reflector: None,
             }),
             resync_check_period: watch::Sender::default(),
@@ -187,17 +187,17 @@ impl<T: KubeObject> SharedInformer<T> {
         }
     }
 
-    /// Starts it as tasks of `tasks`, which stop with that group.
+    /// Starts the informer as tasks of `tasks`.
     ///
     /// # Errors
     /// [`AlreadyStarted`]
     pub fn start(&self, tasks: &Tasks) -> Result<(), AlreadyStarted> {
         let mut state = self.inner.state.lock();
-        let life = std::mem::replace(&mut state.life, Life::Running(tasks.clone()));
-        let preparation = match life {
-            Life::New(preparation) => preparation,
+        let phase = std::mem::replace(&mut state.phase, Phase::Running(tasks.clone()));
+        let preparation = match phase {
+            Phase::New(preparation) => preparation,
             started => {
-                state.life = started;
+                state.phase = started;
                 return Err(AlreadyStarted);
             }
         };
@@ -220,7 +220,7 @@ impl<T: KubeObject> SharedInformer<T> {
         backoff: Backoff,
         started: Started<T>,
     ) {
-        // Also when it panics.
+        // Also after a panic.
         let _stopped = StopOnDrop(&self);
         let inner = &self.inner;
         let queue = DeltaFifo::new().with_known_objects(inner.indexer.clone());
@@ -259,11 +259,11 @@ impl<T: KubeObject> SharedInformer<T> {
         tokio::join!(controller.run(started.tasks.token()), mark);
     }
 
-    /// Changes the indexer and tells the handlers.
+    /// Updates the indexer and notifies the handlers.
     fn process(&self, deltas: &Deltas<T>, is_in_initial_list: bool) {
         let state = self.inner.state.lock();
-        let tell = |notification: Notification<T>| state.processor.distribute(&notification);
-        process_deltas(&self.inner.indexer, deltas, is_in_initial_list, tell);
+        let notify = |notification: Notification<T>| state.processor.distribute(&notification);
+        process_deltas(&self.inner.indexer, deltas, is_in_initial_list, notify);
     }
 
     fn mark_synced(&self) {
@@ -274,10 +274,11 @@ impl<T: KubeObject> SharedInformer<T> {
         }
     }
 
-    /// Adds a handler, which gets a task of its own. One that comes late first gets `on_add` of each
-    /// object that is known, then every change.
+    /// Adds a handler, which gets its own task. A handler added after the start first receives
+    /// `on_add` for each known object.
     ///
     /// # Errors
+    /// [`InformerStopped`]
     /// [`InformerStopped`]
     pub fn add_event_handler<H: ResourceEventHandler<T>>(
         &self,
@@ -286,9 +287,9 @@ impl<T: KubeObject> SharedInformer<T> {
         self.add_event_handler_with_resync_period(handler, self.inner.default_resync)
     }
 
-    /// The same, for one that is told of every object anew each `period` (of one second at least; never,
-    /// if it is zero): by an update whose objects have equal resource versions. Whether a handler is due
-    /// is looked at as often as the one with the smallest period wants it.
+    /// Adds a handler that is resynced each `period` (at least one second; never, if zero): it
+    /// receives an update with equal objects for each known object. Resyncs are checked with the
+    /// smallest period of all handlers.
     ///
     /// # Errors
     /// [`InformerStopped`]
@@ -298,19 +299,19 @@ impl<T: KubeObject> SharedInformer<T> {
         period: Duration,
     ) -> Result<HandlerRegistration, InformerStopped> {
         let listener = Arc::new(Listener::new());
-        let told = listener.clone();
+        let task_listener = listener.clone();
         let task = move |tasks: &Tasks| {
             let stop = tasks.token();
-            let run = async move { told.run(handler, stop).await };
+            let run = async move { task_listener.run(handler, stop).await };
             drop(tasks.spawn("informer handler", run));
         };
         let mut state = self.inner.state.lock();
         let State {
-            processor, life, ..
+            processor, phase, ..
         } = &mut *state;
-        match life {
-            Life::New(preparation) => preparation.listeners.push(Box::new(task)),
-            Life::Running(tasks) => {
+        match phase {
+            Phase::New(preparation) => preparation.listeners.push(Box::new(task)),
+            Phase::Running(tasks) => {
                 for object in &self.inner.indexer.list() {
                     listener.add(Notification::Added {
                         object: object.clone(),
@@ -322,7 +323,7 @@ impl<T: KubeObject> SharedInformer<T> {
                 }
                 task(tasks);
             }
-            Life::Stopped => return Err(InformerStopped),
+            Phase::Stopped => return Err(InformerStopped),
         }
         let registration =
             HandlerRegistration::new(processor.add(listener.clone(), period), &listener);
@@ -330,8 +331,7 @@ impl<T: KubeObject> SharedInformer<T> {
         Ok(registration)
     }
 
-    /// Removes a handler. It is told nothing more; a call that is in progress is finished. Whether it
-    /// was there.
+    /// Removes a handler; returns whether it existed. A call in progress is completed.
     pub fn remove_event_handler(&self, handler: &HandlerRegistration) -> bool {
         let mut state = self.inner.state.lock();
         let Some(listener) = state.processor.remove(handler) else {
@@ -350,8 +350,8 @@ impl<T: KubeObject> SharedInformer<T> {
             .send_if_modified(|known| std::mem::replace(known, period) != period);
     }
 
-    /// Has `transform` change each object before anybody sees it, once: to drop what takes memory and
-    /// is not needed, such as managed fields.
+    /// Sets a function that changes each object once before it is stored, e.g. to drop managed
+    /// fields.
     ///
     /// # Errors
     /// [`AlreadyStarted`]
@@ -366,8 +366,8 @@ impl<T: KubeObject> SharedInformer<T> {
         self.prepare(|preparation| preparation.transform = Some(with_transform))
     }
 
-    /// Has `handler` told when the source cannot be listed or watched, instead of the log. It is tried
-    /// again in any case.
+    /// Sets a function that is called when a list or watch fails, instead of logging. The Reflector
+    /// retries in any case.
     ///
     /// # Errors
     /// [`AlreadyStarted`]
@@ -379,19 +379,19 @@ impl<T: KubeObject> SharedInformer<T> {
         self.prepare(|preparation| preparation.watch_error_handler = Some(handler))
     }
 
-    /// Says where its source counts, so that [`InformerMetrics`](crate::informer::InformerMetrics) can tell
-    /// it: [`HttpListerWatcher::metrics`](crate::informer::HttpListerWatcher::metrics).
+    /// Sets the metrics of the source for [`InformerMetrics`](crate::informer::InformerMetrics),
+    /// from [`HttpListerWatcher::metrics`](crate::informer::HttpListerWatcher::metrics).
     pub fn set_reflector_metrics(&self, metrics: Arc<ReflectorMetrics>) {
         self.inner.state.lock().reflector = Some(metrics);
     }
 
-    /// What is told of it in a scrape.
-    pub(in crate::informer) fn seen(&self) -> Seen {
-        // Before the lock, which is taken under that of the queue.
+    /// Returns a snapshot for metrics.
+    pub(in crate::informer) fn snapshot(&self) -> InformerSnapshot {
+        // Before the lock, which is acquired while the queue's lock is held elsewhere.
         let queue = self.inner.run.get().and_then(|run| run.queue.upgrade());
         let queued = queue.map_or(0, |queue| queue.len());
         let state = self.inner.state.lock();
-        Seen {
+        InformerSnapshot {
             name: self.inner.resource.to_string(),
             reflector: state.reflector.clone(),
             synced: self.has_synced(),
@@ -402,71 +402,71 @@ impl<T: KubeObject> SharedInformer<T> {
     }
 
     fn prepare(&self, prepare: impl FnOnce(&mut Preparation<T>)) -> Result<(), AlreadyStarted> {
-        match &mut self.inner.state.lock().life {
-            Life::New(preparation) => {
+        match &mut self.inner.state.lock().phase {
+            Phase::New(preparation) => {
                 prepare(preparation);
                 Ok(())
             }
-            Life::Running(_) | Life::Stopped => Err(AlreadyStarted),
+            Phase::Running(_) | Phase::Stopped => Err(AlreadyStarted),
         }
     }
 
-    /// Adds indexes, before or after the start; objects that are there are taken into them.
+    /// Adds indexes, before or after the start; existing objects are indexed.
     ///
     /// # Errors
-    /// [`IndexTaken`] when there is one of that name.
+    /// [`IndexTaken`] if an index with that name exists.
     pub fn add_indexers(&self, indexers: Indexers<T>) -> Result<(), IndexTaken> {
         self.inner.indexer.add_indexers(indexers)
     }
 
-    /// The copy, to be read.
+    /// Returns the indexer, to be read.
     pub fn indexer(&self) -> &Arc<ThreadSafeStore<T>> {
         &self.inner.indexer
     }
 
-    /// Reads the copy by namespace, name and labels.
+    /// Returns a lister of the indexer.
     pub fn lister(&self) -> Lister<T> {
         Lister::new(&self.inner.resource, self.inner.indexer.clone())
     }
 
-    /// What it is called.
+    /// Returns the name of the resource.
     pub fn resource(&self) -> &str {
         &self.inner.resource
     }
 
-    /// Up to where its source has been followed: the version of the last list, change or bookmark. The copy
-    /// may be a little behind. `None` before the first list.
+    /// Returns the version of the last list, change or bookmark of the source; `None` before the
+    /// first list. The indexer may be slightly behind.
     pub fn last_sync_resource_version(&self) -> Option<ResourceVersion> {
         let run = self.inner.run.get()?;
         run.controller.last_sync_resource_version()
     }
 
-    /// Whether the copy has all that there was at first.
+    /// Returns true if the indexer contains the first list.
     pub fn has_synced(&self) -> bool {
         self.inner.progress.has_synced()
     }
 
-    /// The same, to be waited for.
+    /// Returns the same as a future to wait for.
     pub fn synced(&self) -> InformerSynced {
-        self.inner.progress.told()
+        self.inner.progress.subscribe()
     }
 
-    /// Waits until the copy has all that there was at first. Cancel safe.
+    /// Waits until the indexer contains the first list. Cancel safe.
     ///
     /// # Errors
-    /// [`NeverSynced`] when it is stopped before.
+    /// [`NeverSynced`] if the informer is stopped before.
     pub async fn wait_for_cache_sync(&self) -> Result<(), NeverSynced> {
         self.synced().wait().await
     }
 
-    /// Whether it was started and is so no longer.
+    /// Returns true if it was started and stopped.
     pub fn is_stopped(&self) -> bool {
-        matches!(self.inner.state.lock().life, Life::Stopped)
+        matches!(self.inner.state.lock().phase, Phase::Stopped)
     }
 
     fn stop(&self) {
         let mut state = self.inner.state.lock();
-        state.life = Life::Stopped;
+        state.phase = Phase::Stopped;
         self.inner.progress.end();
         for listener in state.processor.listeners() {
             listener.end();

@@ -1,5 +1,4 @@
-//! `Listener`: one handler's side of the processor: what it has yet to be told, and the task that tells
-//! it. Which handlers there are, and what they are told, is the processor's business.
+//! `Listener`: the pending notifications of one handler, and the task that calls it.
 
 use std::sync::Arc;
 
@@ -12,23 +11,22 @@ use super::synced::{InformerSynced, Progress};
 use crate::informer::{KubeObject, Notification, ResourceEventHandler};
 use crate::metrics::{Counter, Gauge};
 
-/// What one handler is measured by.
+/// The metrics of one handler.
 #[derive(Debug, Default)]
 pub struct HandlerMetrics {
-    /// Its lag: how many notifications it has yet to be told; of how many objects, when it is so far
-    /// behind that those of the same object are told as one.
+    /// The number of pending notifications; of pending objects, if notifications are merged.
     pub pending: Gauge,
-    /// Calls that have returned.
-    pub told: Counter,
-    /// Notifications that came for it, before any were folded.
-    pub came: Counter,
+    /// Completed calls.
+    pub delivered: Counter,
+    /// Received notifications, before merging.
+    pub received: Counter,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener<T> {
     state: Mutex<State<T>>,
-    /// Something is pending. Its only waiter is the listener's own task.
-    news: Notify,
+    /// Notified when something is pending. Only the listener's own task waits for it.
+    notify: Notify,
     progress: Progress,
     metrics: Arc<HandlerMetrics>,
     removed: CancellationToken,
@@ -37,9 +35,10 @@ pub(super) struct Listener<T> {
 #[derive(Debug)]
 struct State<T> {
     pending: Pending<T>,
-    /// Once the source is synced: the handler is when it was told all that came before this.
+    /// Set once the source is synced: the handler is synced when it has processed everything before
+    /// this.
     barrier: Option<Ordinal>,
-    /// A call is in progress.
+    /// Whether a call is in progress.
     calling: bool,
     ended: bool,
 }
@@ -53,7 +52,7 @@ impl<T: KubeObject> Listener<T> {
                 calling: false,
                 ended: false,
             }),
-            news: Notify::new(),
+            notify: Notify::new(),
             progress: Progress::default(),
             metrics: Arc::default(),
             removed: CancellationToken::new(),
@@ -65,10 +64,10 @@ impl<T: KubeObject> Listener<T> {
     }
 
     pub(super) fn synced(&self) -> InformerSynced {
-        self.progress.told()
+        self.progress.subscribe()
     }
 
-    /// To be told when its turn comes. Waits for nobody.
+    /// Queues a notification; does not wait.
     pub(super) fn add(&self, notification: Notification<T>) {
         {
             let mut state = self.state.lock();
@@ -76,20 +75,20 @@ impl<T: KubeObject> Listener<T> {
                 return;
             }
             state.pending.push(notification);
-            self.metrics.came.inc();
+            self.metrics.received.inc();
             self.measure(&state);
         }
-        self.news.notify_one();
+        self.notify.notify_one();
     }
 
-    /// All that the source had at first was added by now.
+    /// Records that the source's first list was queued completely.
     pub(super) fn source_synced(&self) {
         let mut state = self.state.lock();
         state.barrier = Some(state.pending.next());
         self.check_progress(&state);
     }
 
-    /// It is told nothing more, but for a call that is in progress.
+    /// Ends the listener; a call in progress is completed.
     pub(super) fn end(&self) {
         {
             let mut state = self.state.lock();
@@ -101,16 +100,17 @@ impl<T: KubeObject> Listener<T> {
         self.removed.cancel();
     }
 
-    /// Tells `handler` until `stop`, or until the listener was ended. A call in progress is finished.
+    /// Calls `handler` until `stop`, or until the listener is ended. A call in progress is
+    /// completed.
     pub(super) async fn run<H: ResourceEventHandler<T>>(
         &self,
         mut handler: H,
         stop: CancellationToken,
     ) {
-        // Also when the handler panics: nothing is kept for it then.
+        // Also if the handler panics, to release pending notifications.
         let _ended = EndOnDrop(self);
         loop {
-            // Biased: stopping comes before any more calls.
+            // Biased: stopping comes before further calls.
             let notification = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -126,18 +126,18 @@ impl<T: KubeObject> Listener<T> {
                 Notification::Deleted(deleted) => handler.on_delete(deleted).await,
             }
             self.returned();
-            // A handler that never waits gives way to others now and then.
+            // Yields to other tasks if the handler never waits.
             tokio::task::consume_budget().await;
         }
     }
 
-    /// Cancel safe: what it has taken it returns at once.
+    /// Returns the next notification. Cancel safe: it returns as soon as it has taken one.
     async fn next(&self) -> Notification<T> {
         loop {
             if let Some(notification) = self.take() {
                 return notification;
             }
-            self.news.notified().await;
+            self.notify.notified().await;
         }
     }
 
@@ -150,7 +150,7 @@ impl<T: KubeObject> Listener<T> {
     }
 
     fn returned(&self) {
-        self.metrics.told.inc();
+        self.metrics.delivered.inc();
         let mut state = self.state.lock();
         state.calling = false;
         self.check_progress(&state);
@@ -158,11 +158,11 @@ impl<T: KubeObject> Listener<T> {
 
     fn check_progress(&self, state: &State<T>) {
         let Some(barrier) = state.barrier else { return };
-        let told = state
+        let reached = state
             .pending
             .oldest()
             .is_none_or(|oldest| oldest >= barrier);
-        if told && !state.calling && !state.ended {
+        if reached && !state.calling && !state.ended {
             self.progress.sync();
         }
     }

@@ -1,6 +1,5 @@
-//! The shared informer: one Reflector fills one indexer, and any number of handlers are told of each
-//! change, each as fast as it can be. The queue between Reflector and indexer is not here, nor is the
-//! source.
+//! The shared informer: one Reflector fills one indexer, and any number of handlers are notified of
+//! its changes, each at its own speed.
 
 mod handler;
 mod informer;
@@ -19,12 +18,12 @@ pub use registration::HandlerRegistration;
 pub(super) use synced::Progress;
 pub use synced::{InformerSynced, NeverSynced, wait_for_cache_sync};
 
-/// It was started already: what is asked for has to be there before.
+/// The informer was already started; the setting must be made before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the informer has already started")]
 pub struct AlreadyStarted;
 
-/// It was stopped: a handler would hear nothing.
+/// The informer was stopped and has no more notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the informer has stopped")]
 pub struct InformerStopped;

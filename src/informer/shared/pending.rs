@@ -1,28 +1,27 @@
-//! What a handler has yet to be told, in bounded memory however slow it is. It does not know who tells
-//! it, nor when.
+//! The pending notifications of a handler, in bounded memory however slow it is.
 //!
 //! # Definitions
 //!
-//! Notifications are kept as they came while there are at most [`EXACT_MAX`]. One more, and those of the
-//! same object are *folded* into what its handler is *owed*: at most one deletion and, after it, at most
-//! one addition or update. It stays so until all is told.
+//! Up to [`EXACT_MAX`] notifications are stored as received. Beyond that, those of the same object
+//! are *merged* into at most one deletion followed by at most one addition or update, until all
+//! pending ones are delivered.
 //!
 //! ```text
 //! Added(a), Updated(a, b)            = Added(b)
 //! Updated(a, b), Updated(b, c)       = Updated(a, c)
 //! Updated(a, b), Deleted(b)          = Deleted(b)
-//! Deleted(a), Added(b)               = Deleted(a), Added(b)    another object of the same name
-//! Added(a), Deleted(a)               = nothing                 it was never told of it
+//! Deleted(a), Added(b)               = Deleted(a), Added(b)    another object with the same name
+//! Added(a), Deleted(a)               = nothing                 the handler never received it
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. Told one after the other, what is pending takes the handler from what it was told to the state
-//!    that the indexer has.
-//! 2. Each object that it was told of and that is gone is told as deleted.
-//! 3. The notifications kept are at most [`EXACT_MAX`], or two for each key that the handler was told of
-//!    or that exists: churn makes them no more.
-//! 4. What is told next is the oldest; an object has the place of the oldest that it is owed.
+//! 1. Delivered in order, the pending notifications lead from what the handler has received to the
+//!    state of the indexer.
+//! 2. Each object that the handler received and that no longer exists is delivered as deleted.
+//! 3. There are at most [`EXACT_MAX`] notifications, or two per key that the handler has received
+//!    or that exists, however many changes there are.
+//! 4. The oldest is delivered first; merged notifications have the position of their oldest.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,43 +29,43 @@ use std::sync::Arc;
 use crate::api::ObjectKey;
 use crate::informer::{Deleted, KubeObject, Notification, key_of};
 
-/// Above this, notifications of the same object are folded. A handler that is as fast as its source is
-/// told each of them: so many gather while it does one slow thing.
+/// Above this number, notifications of the same object are merged. A handler as fast as its source
+/// receives each of them: this many may accumulate during a slow call.
 pub(super) const EXACT_MAX: usize = 1024;
 
-/// Counts what was put in, so that a place in the order has a number.
+/// The position of a notification in the order of receipt.
 pub(super) type Ordinal = u64;
 
 #[derive(Debug)]
 pub(super) struct Pending<T> {
-    kept: Kept<T>,
+    notifications: Notifications<T>,
     next: Ordinal,
     exact_max: usize,
 }
 
 #[derive(Debug)]
-enum Kept<T> {
-    /// As they came.
+enum Notifications<T> {
+    /// As received.
     Exact(VecDeque<(Ordinal, Notification<T>)>),
-    /// A key once.
-    Folded(Folded<T>),
+    /// One entry per key.
+    Merged(Merged<T>),
 }
 
 #[derive(Debug)]
-struct Folded<T> {
+struct Merged<T> {
     order: BTreeMap<Ordinal, ObjectKey>,
-    owed: HashMap<ObjectKey, (Ordinal, Owed<T>)>,
+    entries: HashMap<ObjectKey, (Ordinal, MergedEntry<T>)>,
 }
 
-/// What is owed of one key; not nothing.
+/// The merged notifications of one key, at least one.
 #[derive(Debug)]
-struct Owed<T> {
+struct MergedEntry<T> {
     deleted: Option<Deleted<T>>,
-    then: Option<News<T>>,
+    then: Option<LiveChange<T>>,
 }
 
 #[derive(Debug)]
-enum News<T> {
+enum LiveChange<T> {
     Added {
         object: Arc<T>,
         is_in_initial_list: bool,
@@ -78,84 +77,86 @@ enum News<T> {
 }
 
 impl<T: KubeObject> Pending<T> {
-    /// Nothing, of which more than `exact_max` will be folded.
+    /// Creates an empty queue that merges above `exact_max` notifications.
     pub(super) fn new(exact_max: usize) -> Self {
         Self {
-            kept: Kept::Exact(VecDeque::new()),
+            notifications: Notifications::Exact(VecDeque::new()),
             next: 0,
             exact_max,
         }
     }
 
-    /// The number that the next one gets: all that is pending now has a smaller one.
+    /// Returns the position of the next notification: all pending ones have smaller positions.
     pub(super) fn next(&self) -> Ordinal {
         self.next
     }
 
-    /// The number of the oldest.
+    /// Returns the position of the oldest.
     pub(super) fn oldest(&self) -> Option<Ordinal> {
-        match &self.kept {
-            Kept::Exact(queue) => queue.front().map(|(ordinal, _)| *ordinal),
-            Kept::Folded(folded) => folded.order.first_key_value().map(|(ordinal, _)| *ordinal),
+        match &self.notifications {
+            Notifications::Exact(queue) => queue.front().map(|(ordinal, _)| *ordinal),
+            Notifications::Merged(merged) => {
+                merged.order.first_key_value().map(|(ordinal, _)| *ordinal)
+            }
         }
     }
 
-    /// How many there are; when they are folded, of how many objects.
+    /// Returns the number of notifications, or of objects if they are merged.
     pub(super) fn len(&self) -> usize {
-        match &self.kept {
-            Kept::Exact(queue) => queue.len(),
-            Kept::Folded(folded) => folded.order.len(),
+        match &self.notifications {
+            Notifications::Exact(queue) => queue.len(),
+            Notifications::Merged(merged) => merged.order.len(),
         }
     }
 
     pub(super) fn push(&mut self, notification: Notification<T>) {
         let ordinal = self.next;
         self.next += 1;
-        match &mut self.kept {
-            Kept::Exact(queue) => {
+        match &mut self.notifications {
+            Notifications::Exact(queue) => {
                 queue.push_back((ordinal, notification));
                 if queue.len() > self.exact_max {
-                    let mut folded = Folded::default();
+                    let mut merged = Merged::default();
                     for (ordinal, notification) in queue.drain(..) {
-                        folded.push(ordinal, notification);
+                        merged.push(ordinal, notification);
                     }
-                    self.kept = Kept::Folded(folded);
+                    self.notifications = Notifications::Merged(merged);
                 }
             }
-            Kept::Folded(folded) => folded.push(ordinal, notification),
+            Notifications::Merged(merged) => merged.push(ordinal, notification),
         }
     }
 
-    /// The oldest, to be told.
+    /// Removes the oldest notification.
     pub(super) fn pop(&mut self) -> Option<Notification<T>> {
-        match &mut self.kept {
-            Kept::Exact(queue) => queue.pop_front().map(|(_, notification)| notification),
-            Kept::Folded(folded) => {
-                let popped = folded.pop();
-                if folded.order.is_empty() {
-                    self.kept = Kept::Exact(VecDeque::new());
+        match &mut self.notifications {
+            Notifications::Exact(queue) => queue.pop_front().map(|(_, notification)| notification),
+            Notifications::Merged(merged) => {
+                let popped = merged.pop();
+                if merged.order.is_empty() {
+                    self.notifications = Notifications::Exact(VecDeque::new());
                 }
                 popped
             }
         }
     }
 
-    /// Forgets everything.
+    /// Drops all notifications.
     pub(super) fn clear(&mut self) {
-        self.kept = Kept::Exact(VecDeque::new());
+        self.notifications = Notifications::Exact(VecDeque::new());
     }
 }
 
-impl<T> Default for Folded<T> {
+impl<T> Default for Merged<T> {
     fn default() -> Self {
         Self {
             order: BTreeMap::new(),
-            owed: HashMap::new(),
+            entries: HashMap::new(),
         }
     }
 }
 
-impl<T: KubeObject> Folded<T> {
+impl<T: KubeObject> Merged<T> {
     fn push(&mut self, ordinal: Ordinal, notification: Notification<T>) {
         let key = match &notification {
             Notification::Added { object, .. } => key_of(&**object),
@@ -163,14 +164,14 @@ impl<T: KubeObject> Folded<T> {
             Notification::Deleted(Deleted::Observed(object)) => key_of(&**object),
             Notification::Deleted(Deleted::Unknown(tombstone)) => tombstone.key.clone(),
         };
-        let (key, (place, owed)) = match self.owed.remove_entry(&key) {
-            Some((key, (place, owed))) => (key, (place, owed.and(notification))),
-            None => (key, (ordinal, Some(Owed::first(notification)))),
+        let (key, (place, entry)) = match self.entries.remove_entry(&key) {
+            Some((key, (place, entry))) => (key, (place, entry.and(notification))),
+            None => (key, (ordinal, Some(MergedEntry::first(notification)))),
         };
-        match owed {
-            Some(owed) => {
+        match entry {
+            Some(entry) => {
                 self.order.entry(place).or_insert_with(|| key.clone());
-                self.owed.insert(key, (place, owed));
+                self.entries.insert(key, (place, entry));
             }
             None => {
                 self.order.remove(&place);
@@ -180,22 +181,22 @@ impl<T: KubeObject> Folded<T> {
 
     fn pop(&mut self) -> Option<Notification<T>> {
         let first = self.order.first_entry()?;
-        let (_, owed) = self
-            .owed
+        let (_, entry) = self
+            .entries
             .get_mut(first.get())
-            .expect("what is in order is owed");
-        if let Some(deleted) = owed.deleted.take() {
-            if owed.then.is_none() {
-                self.owed.remove(&first.remove());
+            .expect("keys in order have notifications");
+        if let Some(deleted) = entry.deleted.take() {
+            if entry.then.is_none() {
+                self.entries.remove(&first.remove());
             }
             return Some(Notification::Deleted(deleted));
         }
-        let (_, (_, owed)) = self.owed.remove_entry(&first.remove())?;
-        owed.then.map(News::into)
+        let (_, (_, entry)) = self.entries.remove_entry(&first.remove())?;
+        entry.then.map(LiveChange::into)
     }
 }
 
-impl<T> Owed<T> {
+impl<T> MergedEntry<T> {
     fn first(notification: Notification<T>) -> Self {
         let (deleted, then) = match notification {
             Notification::Deleted(deleted) => (Some(deleted), None),
@@ -204,17 +205,17 @@ impl<T> Owed<T> {
                 is_in_initial_list,
             } => (
                 None,
-                Some(News::Added {
+                Some(LiveChange::Added {
                     object,
                     is_in_initial_list,
                 }),
             ),
-            Notification::Updated { old, new } => (None, Some(News::Updated { old, new })),
+            Notification::Updated { old, new } => (None, Some(LiveChange::Updated { old, new })),
         };
         Self { deleted, then }
     }
 
-    /// This and then `notification`: nothing, if the handler was never told of the object.
+    /// Appends `notification`; returns `None` if the handler never received the object.
     fn and(self, notification: Notification<T>) -> Option<Self> {
         let Self { deleted, then } = self;
         let next = Self::first(notification);
@@ -230,9 +231,9 @@ impl<T> Owed<T> {
                 })
             }
             (last, _) => {
-                let told_of = !matches!(then, Some(News::Added { .. }));
-                // If it is owed a deletion already then that is of the object that it was told of.
-                let deleted = deleted.or(last.filter(|_| told_of));
+                let was_received = !matches!(then, Some(LiveChange::Added { .. }));
+                // A pending deletion is that of the object that the handler has received.
+                let deleted = deleted.or(last.filter(|_| was_received));
                 deleted.map(|deleted| Self {
                     deleted: Some(deleted),
                     then: None,
@@ -242,14 +243,14 @@ impl<T> Owed<T> {
     }
 }
 
-impl<T> News<T> {
+impl<T> LiveChange<T> {
     fn object(self) -> Arc<T> {
         match self {
             Self::Added { object, .. } | Self::Updated { new: object, .. } => object,
         }
     }
 
-    /// What brings a handler from before this to a later state.
+    /// Returns the update that leads from before this one to a later state.
     fn up_to(self, later: Arc<T>) -> Self {
         match self {
             Self::Updated { old, .. } => Self::Updated { old, new: later },
@@ -263,17 +264,17 @@ impl<T> News<T> {
     }
 }
 
-impl<T> From<News<T>> for Notification<T> {
-    fn from(news: News<T>) -> Self {
-        match news {
-            News::Added {
+impl<T> From<LiveChange<T>> for Notification<T> {
+    fn from(change: LiveChange<T>) -> Self {
+        match change {
+            LiveChange::Added {
                 object,
                 is_in_initial_list,
             } => Self::Added {
                 object,
                 is_in_initial_list,
             },
-            News::Updated { old, new } => Self::Updated { old, new },
+            LiveChange::Updated { old, new } => Self::Updated { old, new },
         }
     }
 }

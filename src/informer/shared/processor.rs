@@ -1,5 +1,5 @@
-//! The processor: all handlers of an informer, which of them hears what, and when each is due a resync.
-//! It waits for none of them. It does not touch the indexer.
+//! The processor: distributes notifications to the handlers of an informer, and schedules their
+//! resyncs. It waits for none of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::listener::{HandlerMetrics, Listener};
 use super::registration::HandlerRegistration;
 use crate::informer::{FOREVER, KubeObject, Notification};
 
-/// A handler that wants to be told of everything anew more often than this is told so often.
+/// The minimum resync period of a handler.
 pub(super) const RESYNC_MIN: Duration = Duration::from_secs(1);
 
-/// Names a handler of one informer.
+/// Identifies a handler of an informer.
 pub(super) type HandlerId = u64;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Processor<T> {
 struct Handler<T> {
     listener: Arc<Listener<T>>,
     resync: Option<Schedule>,
-    /// It was due when that was checked last: it hears of objects that did not change.
+    /// Whether it was due a resync at the last check: it then receives unchanged objects.
     syncing: bool,
 }
 
@@ -47,7 +47,7 @@ impl<T> Default for Processor<T> {
 }
 
 impl<T: KubeObject> Processor<T> {
-    /// Adds a handler that wants a resync each `period`; none, if that is zero.
+    /// Adds a handler that is resynced each `period`; never, if that is zero.
     pub(super) fn add(&mut self, listener: Arc<Listener<T>>, period: Duration) -> HandlerId {
         let id = self.next_id;
         self.next_id += 1;
@@ -64,7 +64,7 @@ impl<T: KubeObject> Processor<T> {
         id
     }
 
-    /// Removes a handler, if it is one of these.
+    /// Removes a handler, if it belongs to this processor.
     pub(super) fn remove(&mut self, registered: &HandlerRegistration) -> Option<Arc<Listener<T>>> {
         let handler = self.handlers.get(&registered.id())?;
         if !registered.is_of(&handler.listener) {
@@ -79,21 +79,20 @@ impl<T: KubeObject> Processor<T> {
         self.handlers.values().map(|handler| &handler.listener)
     }
 
-    /// What each handler is measured by.
+    /// Returns the metrics of each handler.
     pub(super) fn metrics(&self) -> Vec<(String, Arc<HandlerMetrics>)> {
         let handlers = self.handlers.iter();
         let measured = handlers.map(|(id, h)| (id.to_string(), h.listener.metrics().clone()));
         measured.collect()
     }
 
-    /// The smallest period that is asked for; zero if none is.
+    /// Returns the smallest resync period; zero if there is none.
     pub(super) fn resync_check_period(&self) -> Duration {
         let schedules = self.handlers.values().filter_map(|h| h.resync.as_ref());
         schedules.map(|s| s.period).min().unwrap_or_default()
     }
 
-    /// Whether any handler is due a resync at `now`. Those that are get the next one, and are due again
-    /// a period later.
+    /// Returns true if any handler is due a resync at `now`, and schedules its next one.
     pub(super) fn should_resync(&mut self, now: Instant) -> bool {
         let mut any = false;
         for handler in self.handlers.values_mut() {
@@ -109,7 +108,8 @@ impl<T: KubeObject> Processor<T> {
         any
     }
 
-    /// Tells everybody; those who are not due a resync only if something changed.
+    /// Queues a notification for all handlers; an unchanged object only for those that are due a
+    /// resync.
     pub(super) fn distribute(&self, notification: &Notification<T>) {
         let unchanged = is_unchanged(notification);
         let handlers = self.handlers.values();
@@ -119,7 +119,7 @@ impl<T: KubeObject> Processor<T> {
     }
 }
 
-/// A resync, or what a new list says of an object that is as it was.
+/// Returns true for a resync, or an unchanged object in a new list.
 fn is_unchanged<T: KubeObject>(notification: &Notification<T>) -> bool {
     match notification {
         Notification::Updated { old, new } => {

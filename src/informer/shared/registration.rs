@@ -1,5 +1,5 @@
-//! `HandlerRegistration`: what one gets for a handler, to see how far it is and to remove it. It keeps
-//! neither the handler nor its informer alive.
+//! `HandlerRegistration`: a handle to observe and remove a handler. It keeps neither the handler
+//! nor its informer alive.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::processor::HandlerId;
 use super::synced::{InformerSynced, NeverSynced};
 use crate::informer::KubeObject;
 
-/// A handler of an informer.
+/// A registered handler of an informer.
 #[derive(Debug, Clone)]
 pub struct HandlerRegistration {
     id: HandlerId,
@@ -29,31 +29,31 @@ impl HandlerRegistration {
         self.id
     }
 
-    /// Whether it is this listener's: another informer may have one of the same number.
+    /// Returns true if it is this listener's: IDs of different informers may be equal.
     pub(super) fn is_of<T: KubeObject>(&self, listener: &Listener<T>) -> bool {
         Arc::ptr_eq(&self.metrics, listener.metrics())
     }
 
-    /// Whether the handler was told of every object that there was when it began, and has returned from
-    /// that.
+    /// Returns true if the handler has processed every object that existed when it was added.
+    ///
     pub fn has_synced(&self) -> bool {
         self.synced.has_synced()
     }
 
-    /// The same, to be waited for together with others.
+    /// Returns the same as a future to wait for.
     pub fn synced(&self) -> InformerSynced {
         self.synced.clone()
     }
 
-    /// Waits until it was. Cancel safe.
+    /// Waits until the handler has synced. Cancel safe.
     ///
     /// # Errors
-    /// [`NeverSynced`] when it is removed, or its informer stopped, before.
+    /// [`NeverSynced`] if it is removed, or its informer stopped, before.
     pub async fn wait_for_sync(&self) -> Result<(), NeverSynced> {
         self.synced().wait().await
     }
 
-    /// How far behind it is.
+    /// Returns the metrics of the handler.
     pub fn metrics(&self) -> &HandlerMetrics {
         &self.metrics
     }

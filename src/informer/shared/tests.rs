@@ -1,4 +1,4 @@
-//! The rules of the shared informer, against a source that fails when it is told to, under paused time.
+//! Tests of the shared informer with a simulated source, in paused time.
 
 pub(in crate::informer) mod collection;
 mod handlers;
@@ -18,10 +18,10 @@ use crate::informer::{Deleted, HandlerRegistration, ResourceEventHandler, Shared
 use crate::tasks::Tasks;
 use collection::{Collection, name_of, version_of};
 
-/// Longer than the Reflector ever waits before it tries again.
+/// Longer than any backoff of the Reflector.
 const A_WHILE: Duration = Duration::from_secs(100);
 
-/// An informer of a collection.
+/// An informer of a simulated collection.
 struct Host {
     collection: Collection,
     informer: SharedInformer<ConfigMap>,
@@ -43,14 +43,14 @@ impl Host {
         self.informer.start(&self.tasks).unwrap();
     }
 
-    /// Adds a handler that writes down what it hears.
-    fn listen(&self) -> (Heard, HandlerRegistration) {
-        let heard = Heard::default();
+    /// Adds a handler that logs its notifications.
+    fn listen(&self) -> (Log, HandlerRegistration) {
+        let heard = Log::default();
         let registration = self.informer.add_event_handler(heard.clone());
         (heard, registration.unwrap())
     }
 
-    /// Whether the copy is what there is.
+    /// Returns true if the indexer equals the collection.
     fn is_equal(&self) -> bool {
         let copy = self.informer.indexer().list();
         let versions = copy
@@ -66,21 +66,21 @@ impl Drop for Host {
     }
 }
 
-/// Until nothing more happens, unless time passes.
-async fn settle() {
+/// Runs all tasks until they are idle; time does not pass.
+async fn run_until_idle() {
     sleep(Duration::from_millis(1)).await;
 }
 
-/// A handler that writes down what it hears. Clones write into the same book.
+/// A handler that logs its notifications. Clones share the log.
 #[derive(Clone, Default)]
-struct Heard {
+struct Log {
     book: Arc<Mutex<Vec<String>>>,
     /// How long each call takes.
     pause: Duration,
 }
 
-impl Heard {
-    /// What was written since this was asked last.
+impl Log {
+    /// Returns the log entries since the previous call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.book.lock())
     }
@@ -93,27 +93,28 @@ impl Heard {
     }
 }
 
-fn told(map: &ConfigMap) -> String {
+fn name_and_version(map: &ConfigMap) -> String {
     format!("{}@{}", name_of(map), version_of(map))
 }
 
-impl ResourceEventHandler<ConfigMap> for Heard {
+impl ResourceEventHandler<ConfigMap> for Log {
     async fn on_add(&mut self, map: Arc<ConfigMap>, is_in_initial_list: bool) {
         let initial = if is_in_initial_list { " initially" } else { "" };
-        self.write(format!("add {}{initial}", told(&map))).await;
+        self.write(format!("add {}{initial}", name_and_version(&map)))
+            .await;
     }
 
     async fn on_update(&mut self, old: Arc<ConfigMap>, new: Arc<ConfigMap>) {
-        let (old, new) = (told(&old), told(&new));
+        let (old, new) = (name_and_version(&old), name_and_version(&new));
         self.write(format!("update {old} {new}")).await;
     }
 
     async fn on_delete(&mut self, deleted: Deleted<ConfigMap>) {
         let what = match &deleted {
             Deleted::Observed(_) => "delete",
-            Deleted::Unknown(_) => "bury",
+            Deleted::Unknown(_) => "tombstone",
         };
-        self.write(format!("{what} {}", told(deleted.object())))
+        self.write(format!("{what} {}", name_and_version(deleted.object())))
             .await;
     }
 }

@@ -1,4 +1,4 @@
-//! One event of a watch, decoded in one pass over its line. What follows from it is not known here.
+//! Decodes a watch event in one pass.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 
 use crate::api::Status;
 
-/// What a bookmark carries when all that there was at the beginning has been told (KEP-3157).
+/// The annotation of the bookmark that ends the initial events (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// How an object changed.
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Added,
@@ -21,7 +21,7 @@ pub(super) enum Verb {
     Deleted,
 }
 
-/// An event.
+/// A watch event.
 #[derive(Debug)]
 pub(super) enum Event<T> {
     /// `ADDED`, `MODIFIED`, `DELETED`
@@ -30,11 +30,11 @@ pub(super) enum Event<T> {
     Bookmark(Bookmark),
     /// `ERROR`
     Error(Box<Status>),
-    /// Of a type that is not known.
+    /// An unknown type.
     Unknown(String),
 }
 
-/// The object of a bookmark.
+/// The object of a BOOKMARK event.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Bookmark {
     #[serde(default)]
@@ -49,12 +49,12 @@ struct BookmarkMetadata {
 }
 
 impl Bookmark {
-    /// Up to where all is told.
+    /// Returns the resource version.
     pub(super) fn version(&self) -> &str {
         &self.metadata.resource_version
     }
 
-    /// Whether all that there was at the beginning has been told.
+    /// Returns true if the bookmark ends the initial events.
     pub(super) fn ends_initial_events(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
         annotations
@@ -64,7 +64,7 @@ impl Bookmark {
     }
 }
 
-/// Which type an event's object says that it is of, when it could not be read as another one.
+/// Decodes only the type of an event's object, after it could not be decoded as the expected one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Peek {
@@ -81,19 +81,19 @@ struct PeekedTypes {
 }
 
 impl Peek {
-    /// The kind, if it is another one than `kind` of `api_version`. What ends a watch, or tells the
-    /// metadata that were asked for, is none that may be left out.
+    /// Returns the kind if it is not `kind` of `api_version`. A `Status` and a
+    /// `PartialObjectMetadata` are never unexpected.
     pub(super) fn unexpected(self, api_version: &str, kind: &str) -> Option<String> {
         let PeekedTypes {
-            kind: told,
+            kind: given,
             api_version: version,
         } = self.object;
         let other = self.event_type != "ERROR"
-            && told != "PartialObjectMetadata"
-            && !told.is_empty()
+            && given != "PartialObjectMetadata"
+            && !given.is_empty()
             && !kind.is_empty()
-            && (told != kind || !version.is_empty() && version != api_version);
-        other.then(|| format!("{version}, Kind={told}"))
+            && (given != kind || !version.is_empty() && version != api_version);
+        other.then(|| format!("{version}, Kind={given}"))
     }
 }
 
@@ -115,7 +115,7 @@ enum Member {
     Other,
 }
 
-/// An event's type, as it decides what its object is.
+/// The type of an event, which determines that of its object.
 enum Type {
     Change(Verb),
     Bookmark,
@@ -151,7 +151,7 @@ impl Visitor<'_> for TypeVisitor {
 }
 
 impl Type {
-    /// The object that follows, read as what it is.
+    /// Decodes the following object according to the type.
     fn object<'de, T: DeserializeOwned, A: MapAccess<'de>>(
         self,
         map: &mut A,
@@ -167,8 +167,8 @@ impl Type {
         })
     }
 
-    /// An object that came before its type.
-    fn kept<T: DeserializeOwned>(self, object: &RawValue) -> serde_json::Result<Event<T>> {
+    /// Decodes an object that preceded its type.
+    fn buffered<T: DeserializeOwned>(self, object: &RawValue) -> serde_json::Result<Event<T>> {
         Ok(match self {
             Self::Change(verb) => Event::Change(verb, serde_json::from_str(object.get())?),
             Self::Bookmark => Event::Bookmark(serde_json::from_str(object.get())?),
@@ -187,24 +187,24 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for EventVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<T>, A::Error> {
         let mut event_type = None;
-        let mut kept: Option<Box<RawValue>> = None;
+        let mut buffered: Option<Box<RawValue>> = None;
         let mut event = None;
         while let Some(member) = map.next_key()? {
             match (member, event_type.take()) {
                 (Member::Type, _) => event_type = Some(map.next_value::<Type>()?),
                 (Member::Object, Some(event_type)) => event = Some(event_type.object(&mut map)?),
-                // No server writes it in this order, but it may.
-                (Member::Object, None) => kept = Some(map.next_value()?),
+                // No server is known to write this order, but it is valid.
+                (Member::Object, None) => buffered = Some(map.next_value()?),
                 (Member::Other, before) => {
                     map.next_value::<IgnoredAny>()?;
                     event_type = before;
                 }
             }
         }
-        match (event, event_type, kept) {
+        match (event, event_type, buffered) {
             (Some(event), ..) => Ok(event),
             (None, Some(event_type), Some(object)) => {
-                event_type.kept(&object).map_err(A::Error::custom)
+                event_type.buffered(&object).map_err(A::Error::custom)
             }
             (None, Some(_), None) => Err(A::Error::missing_field("object")),
             (None, None, _) => Err(A::Error::missing_field("type")),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_read_in_either_order() {
+    fn members_are_decoded_in_any_order() {
         let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
         for line in [
             format!(r#"{{"type":"MODIFIED","object":{object}}}"#),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_and_errors_are_told_apart() {
+    fn bookmarks_and_errors_are_distinguished() {
         let bookmark = |line| match decode(line).unwrap() {
             Event::Bookmark(bookmark) => (
                 bookmark.version().to_owned(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_another_kind_can_be_told() {
+    fn an_object_of_another_kind_is_detected() {
         let line = r#"{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1"}}"#;
         assert!(decode(line).is_err());
         let peek = || serde_json::from_str::<Peek>(line).unwrap();

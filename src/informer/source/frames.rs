@@ -1,55 +1,54 @@
-//! The lines of a watch's body, one event each, cut out of the pieces that it comes in. An event that is
-//! in one piece is not copied. What a line means is not known here.
+//! Splits the body of a watch into lines, one event each. A line within one piece is not copied.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// How large an event may be: what client-go's decoder takes, and ten times what etcd stores.
+/// The maximum size of an event: client-go's limit, ten times that of etcd.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
 
 /// An event is larger than [`EVENT_BYTES_MAX`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Pieces in, lines out.
+/// Splits pieces into lines.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The rest of the last piece.
+    /// The unread rest of the last piece.
     piece: Bytes,
-    /// The beginning of a line that ends in a later piece; at most [`EVENT_BYTES_MAX`].
-    begun: BytesMut,
+    /// The beginning of an incomplete line; at most [`EVENT_BYTES_MAX`].
+    incomplete: BytesMut,
 }
 
 impl Frames {
-    /// Adds the next piece, when [`Self::next`] has nothing more.
+    /// Adds a piece, after [`Self::next`] has returned all lines.
     pub(super) fn push(&mut self, piece: Bytes) {
         debug_assert!(
             self.piece.is_empty(),
-            "lines are taken out before more comes"
+            "all lines are read before the next piece"
         );
         self.piece = piece;
     }
 
-    /// The next whole line that is not empty, without its end.
+    /// Returns the next complete line that is not empty, without its end.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLarge> {
         loop {
             let end = memchr::memchr(b'\n', &self.piece);
             let length = end.unwrap_or(self.piece.len());
-            if self.begun.len() + length > EVENT_BYTES_MAX {
+            if self.incomplete.len() + length > EVENT_BYTES_MAX {
                 return Err(TooLarge);
             }
             let part = self.piece.split_to(length);
             if end.is_none() {
-                self.begun.extend_from_slice(&part);
-                // The piece may be a part of a larger buffer, which need not be kept for nothing.
+                self.incomplete.extend_from_slice(&part);
+                // The piece may be part of a larger buffer, which this releases.
                 self.piece = Bytes::new();
                 return Ok(None);
             }
             self.piece.advance(1);
-            let line = match self.begun.is_empty() {
+            let line = match self.incomplete.is_empty() {
                 true => part,
                 false => {
-                    self.begun.extend_from_slice(&part);
-                    self.begun.split().freeze()
+                    self.incomplete.extend_from_slice(&part);
+                    self.incomplete.split().freeze()
                 }
             };
             if !line.trim_ascii().is_empty() {
@@ -58,9 +57,9 @@ impl Frames {
         }
     }
 
-    /// Whether a line has begun and not ended.
+    /// Returns true if a line is incomplete.
     pub(super) fn is_within_one(&self) -> bool {
-        !self.begun.trim_ascii().is_empty()
+        !self.incomplete.trim_ascii().is_empty()
     }
 }
 
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_out_however_they_are_cut() {
+    fn lines_do_not_depend_on_piece_boundaries() {
         let text = "one\ntwo\n\nthree\r\nfour";
         let whole = lines(&[text]);
         assert_eq!(
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_before_it_fills_the_memory() {
+    fn an_endless_line_is_an_error() {
         let mut frames = Frames::default();
         let piece = Bytes::from(vec![b'x'; 1 << 20]);
         for _ in 0..EVENT_BYTES_MAX / piece.len() {

@@ -1,5 +1,5 @@
-//! What a source counts of its lists and watches, under the names of client-go's reflector. How
-//! it is told is not known here; see [`InformerMetrics`](crate::informer::InformerMetrics).
+//! The metrics of lists and watches, with the names of client-go's reflector.
+//! [`InformerMetrics`](crate::informer::InformerMetrics) renders them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,29 +10,29 @@ use crate::api::ResourceVersion;
 use crate::metrics::{Counter, Histogram};
 use crate::reflector::SHORT_WATCH;
 
-/// Upper bounds, in seconds.
+/// Bucket bounds in seconds.
 const LIST_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const WATCH_SECONDS: &[f64] = &[1.0, 10.0, 60.0, 300.0, 360.0, 420.0, 480.0, 540.0, 600.0];
 
-/// Upper bounds of numbers of objects.
+/// Bucket bounds of numbers of objects.
 const ITEMS: &[f64] = &[0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6];
 
-/// The numbers of one source.
+/// The metrics of one source.
 #[derive(Debug)]
 pub struct ReflectorMetrics {
-    /// `reflector_lists_total`: how often the whole collection came, as a list or as a watch's beginning.
+    /// `reflector_lists_total`: complete collections received, by a list or by initial events.
     pub lists: Counter,
-    /// `reflector_list_duration_seconds`: how long that took.
+    /// `reflector_list_duration_seconds`: the duration of receiving one.
     pub list_seconds: Histogram,
-    /// `reflector_items_per_list`: how many objects there were.
+    /// `reflector_items_per_list`: the number of objects in one.
     pub list_items: Histogram,
-    /// `reflector_watches_total`: how many watches were opened.
+    /// `reflector_watches_total`: opened watches.
     pub watches: Counter,
-    /// `reflector_short_watches_total`: how many of them ended at once and without an event.
+    /// `reflector_short_watches_total`: watches that ended immediately without an event.
     pub short_watches: Counter,
-    /// `reflector_watch_duration_seconds`: how long watches lasted.
+    /// `reflector_watch_duration_seconds`: the duration of watches.
     pub watch_seconds: Histogram,
-    /// `reflector_items_per_watch`: how many events one had, bookmarks included.
+    /// `reflector_items_per_watch`: the number of events of a watch, including bookmarks.
     pub watch_items: Histogram,
     last: AtomicU64,
     receiving: AtomicU64,
@@ -55,14 +55,13 @@ impl Default for ReflectorMetrics {
 }
 
 impl ReflectorMetrics {
-    /// `reflector_last_resource_version`: up to where everything was handed on. Zero before the first
-    /// list.
+    /// Returns `reflector_last_resource_version`: the version up to which everything was passed on;
+    /// zero before the first list.
     pub fn last_sync_resource_version(&self) -> ResourceVersion {
         ResourceVersion::new(self.last.load(Ordering::Relaxed))
     }
 
-    /// How many objects have come of the collection that is being received; of the last one, when none
-    /// is.
+    /// Returns the number of objects received of the collection in progress, or of the last one.
     pub fn receiving(&self) -> u64 {
         self.receiving.load(Ordering::Relaxed)
     }
@@ -75,28 +74,28 @@ impl ReflectorMetrics {
         self.last.store(version.get(), Ordering::Relaxed);
     }
 
-    /// A whole collection of `items` has come since `begun`.
-    pub(super) fn listed(&self, items: usize, begun: Instant) {
+    /// Records a complete collection of `items` received since `started`.
+    pub(super) fn listed(&self, items: usize, started: Instant) {
         self.lists.inc();
-        self.list_seconds.observe_duration(begun.elapsed());
+        self.list_seconds.observe_duration(started.elapsed());
         self.list_items.observe(items as f64);
     }
 }
 
-/// Counts a watch, from when it is opened until this is dropped.
+/// Measures a watch from its opening until this is dropped.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchTimer {
     metrics: Arc<ReflectorMetrics>,
-    begun: Instant,
+    started: Instant,
     items: usize,
 }
 
-impl Watched {
+impl WatchTimer {
     pub(super) fn begin(metrics: &Arc<ReflectorMetrics>) -> Self {
         metrics.watches.inc();
         Self {
             metrics: metrics.clone(),
-            begun: Instant::now(),
+            started: Instant::now(),
             items: 0,
         }
     }
@@ -105,15 +104,15 @@ impl Watched {
         &self.metrics
     }
 
-    /// One more event.
+    /// Counts an event.
     pub(super) fn event(&mut self) {
         self.items += 1;
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchTimer {
     fn drop(&mut self) {
-        let lasted = self.begun.elapsed();
+        let lasted = self.started.elapsed();
         if lasted < SHORT_WATCH && self.items == 0 {
             self.metrics.short_watches.inc();
         }

@@ -1,5 +1,5 @@
-//! `HttpListerWatcher`: the Reflector's source over HTTP. It streams lists where the server does that,
-//! asks for them where not, and watches; it waits for nothing but answers, and keeps no objects.
+//! `HttpListerWatcher`: the Reflector's source over HTTP. It uses streaming lists where the server
+//! supports them, else lists in pages, and watches.
 
 mod event;
 mod frames;
@@ -21,27 +21,27 @@ use crate::reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 pub use metrics::ReflectorMetrics;
 
 use event::Verb;
-use stream::{Events, Told, end_of_watch, source_error};
+use stream::{DecodedEvent, Events, end_of_watch, source_error};
 
-/// How many objects a page has when nobody said: client-go's.
+/// The default page size, as in client-go.
 const PAGE_SIZE: u32 = 500;
 
-/// How long a watch lasts at least; at most twice that, so that those which began together do not end
-/// together (client-go's).
+/// The minimum timeout of a watch, and half the maximum; random, so that watches do not end
+/// simultaneously (as in client-go).
 const WATCH_MIN: Duration = Duration::from_secs(300);
 
-/// Which objects are followed, and how they are listed.
+/// Which objects to watch, and how to list them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListWatchOptions {
     /// `app=web,tier notin (x)`
     pub labels: Option<String>,
     /// `spec.nodeName=n1`
     pub fields: Option<String>,
-    /// List in pages of so many objects. `None`: in one piece, but for lists of the very latest state,
-    /// which may come from the server's storage.
+    /// The page size of lists. `None`: no pages, except for lists of the most recent state, which
+    /// the server may read from storage.
     pub page_size: Option<u32>,
-    /// Have the collection streamed at the beginning of a watch (KEP-3157), if the server does that:
-    /// neither side then ever holds it as one piece. On by default.
+    /// Whether to use streaming lists (KEP-3157) if the server supports them: neither side then
+    /// holds the list in memory. On by default.
     pub watch_list: bool,
 }
 
@@ -92,15 +92,15 @@ pub struct HttpListerWatcher<T> {
     options: ListWatchOptions,
     metrics: Arc<ReflectorMetrics>,
     random: fastrand::Rng,
-    /// The server does not stream lists: it said so once.
+    /// Whether the server is known not to support streaming lists.
     lists_only: bool,
-    /// The last version cannot be listed at: the next list is of the latest state.
-    last_is_gone: bool,
-    /// The watch that began with the last list, and where it was then.
+    /// Whether the last version has expired: the next list requests the most recent state.
+    has_expired: bool,
+    /// The watch that continues the last list, and its version.
     open: Option<(ResourceVersion, Opened<T>)>,
 }
 
-/// A stream in a struct that can be shown.
+/// A stream with a `Debug` implementation.
 struct Opened<T>(ChangeStream<T>);
 
 impl<T> std::fmt::Debug for Opened<T> {
@@ -109,18 +109,18 @@ impl<T> std::fmt::Debug for Opened<T> {
     }
 }
 
-/// Why a collection was not streamed.
+/// Why a streaming list failed.
 enum NotStreamed {
-    /// It will not be the next time either.
+    /// The server does not support it.
     Refused(RestError),
-    /// The server cannot do it now; a list it may.
+    /// It failed this time; a list may succeed.
     Failed(RestError),
-    /// It cannot be had now in any way.
-    Away(SourceError),
+    /// The server is unavailable.
+    Unavailable(SourceError),
 }
 
 impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
-    /// A source of `objects` that `options` tell.
+    /// Creates a source of `objects`, selected by `options`.
     pub fn new(objects: ResourceClient<T>, options: ListWatchOptions) -> Self {
         Self {
             lists_only: !options.watch_list,
@@ -128,20 +128,20 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             options,
             metrics: Arc::default(),
             random: fastrand::Rng::new(),
-            last_is_gone: false,
+            has_expired: false,
             open: None,
         }
     }
 
-    /// What it counts, and how far it came.
+    /// Returns the metrics.
     pub fn metrics(&self) -> Arc<ReflectorMetrics> {
         self.metrics.clone()
     }
 
-    /// Where the next list is to be at least, as far as is known.
+    /// Returns the minimum version of the next list, if known.
     fn known(&self) -> Option<ResourceVersion> {
         let last = self.metrics.last_sync_resource_version();
-        Some(last).filter(|last| !last.is_zero() && !self.last_is_gone)
+        Some(last).filter(|last| !last.is_zero() && !self.has_expired)
     }
 
     fn selected(&self) -> Path {
@@ -151,7 +151,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             .query_some("fieldSelector", self.options.fields.as_deref())
     }
 
-    async fn opened(&mut self, path: Path) -> Result<Events<T>, RestError> {
+    async fn open_watch(&mut self, path: Path) -> Result<Events<T>, RestError> {
         let lasting = WATCH_MIN.mul_f64(1.0 + self.random.f64()).as_secs();
         let path = path
             .query("watch", "true")
@@ -166,8 +166,8 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         Ok(Events::new(body, resource, lasting, &self.metrics))
     }
 
-    /// The collection as the beginning of a watch, which is kept for [`ListerWatcher::watch`].
-    async fn streamed(&mut self) -> Result<Listing<T>, NotStreamed> {
+    /// Requests a streaming list; its watch is stored for [`ListerWatcher::watch`].
+    async fn stream_list(&mut self) -> Result<Listing<T>, NotStreamed> {
         let error = match self.streamed_from(self.known()).await {
             Ok(listing) => return Ok(listing),
             Err(error) => error,
@@ -176,7 +176,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         let error = match again && self.known().is_some() {
             false => error,
             true => {
-                self.last_is_gone = true;
+                self.has_expired = true;
                 match self.streamed_from(None).await {
                     Ok(listing) => return Ok(listing),
                     Err(error) => error,
@@ -184,8 +184,8 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             }
         };
         Err(match error.code() {
-            _ if error.is_too_many_requests() => NotStreamed::Away(self.away(error)),
-            None => NotStreamed::Away(self.away(error)),
+            _ if error.is_too_many_requests() => NotStreamed::Unavailable(self.unavailable(error)),
+            None => NotStreamed::Unavailable(self.unavailable(error)),
             Some(400 | 405 | 406 | 422 | 501) => NotStreamed::Refused(error),
             Some(_) => NotStreamed::Failed(error),
         })
@@ -201,45 +201,48 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
             .query("sendInitialEvents", "true")
             .query("resourceVersionMatch", "NotOlderThan")
             .query_some("resourceVersion", at_least.as_deref());
-        let mut events = self.opened(path).await?;
+        let mut events = self.open_watch(path).await?;
         let mut objects = BTreeMap::new();
         loop {
             self.metrics.received(objects.len());
             match events.next().await? {
-                // A list may do better: some servers know streams no more than they say so.
+                // A list may succeed: some servers do not report that they do not support streaming
+                // lists.
                 None => {
-                    return Err(RestError::told(crate::api::Status::failure(
+                    return Err(RestError::from_status(crate::api::Status::failure(
                         504,
                         "Timeout",
-                        "the watch ended before it had told everything",
+                        "the watch ended before the initial events were complete",
                     )));
                 }
-                Some(Told::Change(Verb::Deleted, object, _)) => {
+                Some(DecodedEvent::Change(Verb::Deleted, object, _)) => {
                     drop(objects.remove(&key(&*object)))
                 }
-                Some(Told::Change(_, object, _)) => drop(objects.insert(key(&*object), object)),
-                Some(Told::Bookmark(at, true)) => {
+                Some(DecodedEvent::Change(_, object, _)) => {
+                    drop(objects.insert(key(&*object), object))
+                }
+                Some(DecodedEvent::Bookmark(at, true)) => {
                     self.open = Some((at, Opened(events.into_changes(at))));
                     let objects = objects.into_values().collect();
                     return Ok(Listing { objects, at });
                 }
-                // The first bookmark is the one that ends it: this server has never heard of it.
-                Some(Told::Bookmark(_, false)) => {
-                    return Err(RestError::told(crate::api::Status::failure(
+                // An ordinary bookmark first: the server does not support streaming lists.
+                Some(DecodedEvent::Bookmark(_, false)) => {
+                    return Err(RestError::from_status(crate::api::Status::failure(
                         501,
                         "NotImplemented",
-                        "the server does not stream lists",
+                        "the server does not support streaming lists",
                     )));
                 }
             }
         }
     }
 
-    /// The collection as a list, or as the sum of its pages.
-    async fn listed(&mut self) -> Result<Listing<T>, RestError> {
+    /// Requests a list, possibly in pages.
+    async fn full_list(&mut self) -> Result<Listing<T>, RestError> {
         let version = match self.known() {
             Some(known) => known.to_string(),
-            None if self.last_is_gone => String::new(),
+            None if self.has_expired => String::new(),
             None => "0".to_owned(),
         };
         let list = match self.pages(version.clone()).await {
@@ -247,13 +250,13 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
                 if !version.is_empty()
                     && (error.is_expired() || error.is_too_large_resource_version()) =>
             {
-                self.last_is_gone = true;
+                self.has_expired = true;
                 self.pages(String::new()).await
             }
             other => other,
         }?;
         let at = list.metadata.resource_version.unwrap_or_default();
-        // What names no version is no list, and must not pass for an empty one.
+        // A response without a version is not a list, and must not pass for an empty one.
         if at.is_empty() {
             let problem = "the list has no resourceVersion";
             return Err(self.objects.client().unreadable(&problem));
@@ -267,12 +270,12 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         })
     }
 
-    // By `&mut`: the kept stream cannot be shared between threads, nor a reference to what has it.
+    // `&mut self`, because the stored stream is not `Sync`.
     async fn pages(&mut self, version: String) -> Result<ObjectList<T>, RestError> {
         let whole = ListParams {
             labels: self.options.labels.clone(),
             fields: self.options.fields.clone(),
-            // A limit makes servers leave their cache, unless the version is none.
+            // With a limit older servers read from storage, unless there is no version.
             limit: self
                 .options
                 .page_size
@@ -299,7 +302,7 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
                     self.metrics.received(list.items.len());
                     list.metadata = page.metadata;
                 }
-                // The state that the pages were of is forgotten: another one, at once.
+                // The snapshot of the pages has expired: list again without pages.
                 Err(error) if error.is_expired() => {
                     let limit = None;
                     return self.objects.list(&ListParams { limit, ..whole }).await;
@@ -310,12 +313,12 @@ impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
         Ok(list)
     }
 
-    fn away(&self, error: RestError) -> SourceError {
+    fn unavailable(&self, error: RestError) -> SourceError {
         source_error(error, self.metrics.last_sync_resource_version())
     }
 }
 
-/// What an object is known by: its namespace, if it has one, and its name.
+/// Returns the namespace, if any, and the name of an object.
 fn key<T: KubeObject>(object: &T) -> (Option<String>, Option<String>) {
     let metadata = object.metadata();
     (metadata.namespace.clone(), metadata.name.clone())
@@ -326,23 +329,23 @@ impl<T: KubeObject + DeserializeOwned> ListerWatcher for HttpListerWatcher<T> {
 
     async fn list(&mut self) -> Result<Listing<T>, SourceError> {
         self.open = None;
-        let begun = Instant::now();
+        let started = Instant::now();
         if !self.lists_only {
-            match self.streamed().await {
-                Ok(listing) => return Ok(self.synced(listing, begun)),
-                Err(NotStreamed::Away(error)) => return Err(error),
+            match self.stream_list().await {
+                Ok(listing) => return Ok(self.synced(listing, started)),
+                Err(NotStreamed::Unavailable(error)) => return Err(error),
                 Err(NotStreamed::Failed(error)) => {
-                    tracing::debug!(%error, "the collection was not streamed: it is listed");
+                    tracing::debug!(%error, "streaming list failed, listing");
                 }
                 Err(NotStreamed::Refused(error)) => {
-                    tracing::debug!(%error, "the server does not stream: it is asked for lists");
+                    tracing::debug!(%error, "streaming lists not supported, listing from now on");
                     self.lists_only = true;
                 }
             }
         }
-        match self.listed().await {
-            Ok(listing) => Ok(self.synced(listing, begun)),
-            Err(error) => Err(self.away(error)),
+        match self.full_list().await {
+            Ok(listing) => Ok(self.synced(listing, started)),
+            Err(error) => Err(self.unavailable(error)),
         }
     }
 
@@ -356,10 +359,10 @@ impl<T: KubeObject + DeserializeOwned> ListerWatcher for HttpListerWatcher<T> {
         let path = self
             .selected()
             .query_some("resourceVersion", after_text.as_deref());
-        match self.opened(path).await {
+        match self.open_watch(path).await {
             Ok(events) => Ok(events.into_changes(after)),
             Err(error) => Err(match source_error(error.clone(), after) {
-                // What it says of this version it will say again; a list may mend it, as in client-go.
+                // A retry at this version would fail again; a list may succeed, as in client-go.
                 SourceError::Unavailable { .. } if matches!(error.code(), Some(400..=499)) => {
                     end_of_watch(error, after)
                 }
@@ -370,10 +373,10 @@ impl<T: KubeObject + DeserializeOwned> ListerWatcher for HttpListerWatcher<T> {
 }
 
 impl<T: KubeObject + DeserializeOwned> HttpListerWatcher<T> {
-    fn synced(&mut self, listing: Listing<T>, begun: Instant) -> Listing<T> {
-        self.metrics.listed(listing.objects.len(), begun);
+    fn synced(&mut self, listing: Listing<T>, started: Instant) -> Listing<T> {
+        self.metrics.listed(listing.objects.len(), started);
         self.metrics.reached(listing.at);
-        self.last_is_gone = false;
+        self.has_expired = false;
         listing
     }
 }

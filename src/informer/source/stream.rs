@@ -1,5 +1,5 @@
-//! An open watch: its events as they come, and as batches of changes for the Reflector. A half event is
-//! never handed on. Where a watch begins, and what is done when it ends, is not decided here.
+//! An open watch: its events, and their conversion to batches of changes for the Reflector.
+//! Incomplete events are never passed on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,25 @@ use tokio::time::{Instant, timeout_at};
 
 use super::event::{Bookmark, Event, Peek, Verb};
 use super::frames::{EVENT_BYTES_MAX, Frames};
-use super::metrics::{ReflectorMetrics, Watched};
+use super::metrics::{ReflectorMetrics, WatchTimer};
 use crate::api::ResourceVersion;
 use crate::informer::KubeObject;
 use crate::informer::rest::{ApiResource, Body, RestError};
 use crate::reflector::{Change, ChangeBatch, ChangeStream, SourceError};
 
-/// How long a server may be late with the end of a watch. One that is later is not there any more.
+/// How late the server may end a watch after its timeout. After that the connection is considered
+/// dead.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
-/// The type of objects that are cut down to their metadata.
+/// The type of objects reduced to their metadata.
 const METADATA: (&str, &str) = ("meta.k8s.io/v1", "PartialObjectMetadata");
 
-/// What a watch told.
+/// A decoded event.
 #[derive(Debug)]
-pub(super) enum Told<T> {
-    /// An object changed, and has this version now.
+pub(super) enum DecodedEvent<T> {
+    /// A changed object and its new version.
     Change(Verb, Arc<T>, ResourceVersion),
-    /// Everything up to there is told; and whether all that was there at the beginning is.
+    /// A bookmark, and whether it ends the initial events.
     Bookmark(ResourceVersion, bool),
 }
 
@@ -37,16 +38,16 @@ pub(super) enum Told<T> {
 pub(super) struct Events<T> {
     body: Body,
     frames: Frames,
-    /// When the server should long have ended it.
+    /// When the server should have ended the watch at the latest.
     deadline: Instant,
     api_version: String,
     kind: String,
-    watched: Watched,
+    watched: WatchTimer,
     holds: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<T: KubeObject + DeserializeOwned> Events<T> {
-    /// Those of `body`, which the server was asked to end after `lasting`.
+    /// Creates the events of `body`, of a watch with the timeout `lasting`.
     pub(super) fn new(
         body: Body,
         resource: &ApiResource,
@@ -59,19 +60,20 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
             deadline: Instant::now() + lasting + LATE_MAX,
             api_version: resource.api_version(),
             kind: resource.kind.clone(),
-            watched: Watched::begin(metrics),
+            watched: WatchTimer::begin(metrics),
             holds: std::marker::PhantomData,
         }
     }
 
-    /// The next event; `None` at an end in good order.
+    /// Returns the next event; `None` at a regular end.
     ///
     /// # Errors
-    /// The watch was cut off or ended by an ERROR, or something came that cannot be read. It is over.
-    pub(super) async fn next(&mut self) -> Result<Option<Told<T>>, RestError> {
+    /// The connection failed, an ERROR event arrived, or an event cannot be decoded. The watch is
+    /// over.
+    pub(super) async fn next(&mut self) -> Result<Option<DecodedEvent<T>>, RestError> {
         loop {
-            if let Some(told) = self.buffered()? {
-                return Ok(Some(told));
+            if let Some(event) = self.buffered()? {
+                return Ok(Some(event));
             }
             if !self.more().await? {
                 return Ok(None);
@@ -79,24 +81,22 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
         }
     }
 
-    /// Waits for the next piece; `false` at the end.
+    /// Waits for the next piece; returns false at the end.
     async fn more(&mut self) -> Result<bool, RestError> {
         let piece = timeout_at(self.deadline, self.body.next()).await;
-        let piece = piece.map_err(|_| self.body.lost("the watch outlived its timeout"))?;
+        let piece = piece.map_err(|_| self.body.lost("the watch exceeded its timeout"))?;
         match piece? {
             Some(piece) => self.frames.push(piece),
             None if self.frames.is_within_one() => {
-                return Err(self
-                    .body
-                    .lost("the watch was cut in the middle of an event"));
+                return Err(self.body.lost("the watch ended in the middle of an event"));
             }
             None => return Ok(false),
         }
         Ok(true)
     }
 
-    /// The next event of what is there, without waiting.
-    fn buffered(&mut self) -> Result<Option<Told<T>>, RestError> {
+    /// Returns the next received event, without waiting.
+    fn buffered(&mut self) -> Result<Option<DecodedEvent<T>>, RestError> {
         loop {
             let line = self.frames.next().map_err(|_| {
                 let detail = format!("an event is larger than {EVENT_BYTES_MAX} bytes");
@@ -106,18 +106,18 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
                 return Ok(None);
             };
             self.watched.event();
-            if let Some(told) = self.told(&line)? {
-                return Ok(Some(told));
+            if let Some(event) = self.decode(&line)? {
+                return Ok(Some(event));
             }
         }
     }
 
-    /// What `line` tells; nothing if it is of no kind that was asked for.
-    fn told(&self, line: &Bytes) -> Result<Option<Told<T>>, RestError> {
+    /// Decodes `line`; `None` if its kind or type was not requested.
+    fn decode(&self, line: &Bytes) -> Result<Option<DecodedEvent<T>>, RestError> {
         let event = match serde_json::from_slice::<Event<T>>(line) {
             Ok(event) => event,
             Err(error) => {
-                // It is dear to look twice, so only at what could not be read.
+                // Decoding twice is expensive, so only after a failure.
                 let peek = serde_json::from_slice::<Peek>(line).ok();
                 let Some(other) = peek.and_then(|p| p.unexpected(&self.api_version, &self.kind))
                 else {
@@ -126,7 +126,7 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
                 tracing::warn!(
                     kind = self.kind,
                     other,
-                    "an event of another kind is left out"
+                    "ignored an event with an object of another kind"
                 );
                 return Ok(None);
             }
@@ -140,26 +140,29 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
                     tracing::warn!(
                         kind = self.kind,
                         other,
-                        "an event of another kind is left out"
+                        "ignored an event with an object of another kind"
                     );
                     return Ok(None);
                 }
                 let version = object.metadata().resource_version.as_deref();
                 let version = self.version(version.unwrap_or_default())?;
-                Ok(Some(Told::Change(verb, Arc::new(object), version)))
+                Ok(Some(DecodedEvent::Change(verb, Arc::new(object), version)))
             }
             Event::Bookmark(bookmark) => self.bookmark(&bookmark).map(Some),
-            Event::Error(status) => Err(RestError::told(*status)),
+            Event::Error(status) => Err(RestError::from_status(*status)),
             Event::Unknown(event_type) => {
-                tracing::warn!(event_type, "an event of an unknown type is left out");
+                tracing::warn!(event_type, "ignored an event of an unknown type");
                 Ok(None)
             }
         }
     }
 
-    fn bookmark(&self, bookmark: &Bookmark) -> Result<Told<T>, RestError> {
+    fn bookmark(&self, bookmark: &Bookmark) -> Result<DecodedEvent<T>, RestError> {
         let version = self.version(bookmark.version())?;
-        Ok(Told::Bookmark(version, bookmark.ends_initial_events()))
+        Ok(DecodedEvent::Bookmark(
+            version,
+            bookmark.ends_initial_events(),
+        ))
     }
 
     fn expects(&self, api_version: &str, kind: &str) -> bool {
@@ -173,8 +176,8 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
         text.parse().map_err(|error| self.body.unreadable(&error))
     }
 
-    /// The changes that follow `after`, which was reached before. What has come in one piece is one
-    /// batch.
+    /// Converts the events into batches of the changes after `after`. Events received in one piece
+    /// form one batch.
     pub(super) fn into_changes(self, after: ResourceVersion) -> ChangeStream<T> {
         let metrics = self.watched.metrics().clone();
         let state = Changes {
@@ -195,11 +198,11 @@ impl<T: KubeObject + DeserializeOwned> Events<T> {
     }
 }
 
-/// The rest of a watch as batches.
+/// A watch as batches of changes.
 struct Changes<T> {
     events: Events<T>,
     at: ResourceVersion,
-    /// What came after the last batch.
+    /// The error that followed the last batch.
     failed: Option<SourceError>,
     over: bool,
 }
@@ -219,7 +222,7 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
         };
         let mut next = first?;
         loop {
-            match self.take(next) {
+            match self.advance(next) {
                 Ok(change) => changes.extend(change),
                 Err(error) => self.end(error),
             }
@@ -227,7 +230,7 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
                 break;
             }
             match self.events.buffered() {
-                Ok(Some(told)) => next = told,
+                Ok(Some(event)) => next = event,
                 Ok(None) => break,
                 Err(error) => {
                     self.end(end_of_watch(error, self.at));
@@ -241,17 +244,17 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
         }))
     }
 
-    /// After what is being handed on, this.
+    /// Stores an error to return after the current batch.
     fn end(&mut self, error: SourceError) {
         self.over = true;
         self.failed = Some(error);
     }
 
-    /// Goes on to what was told; gives the change, if it is one.
-    fn take(&mut self, told: Told<T>) -> Result<Option<Change<T>>, SourceError> {
-        let (version, change) = match told {
-            Told::Bookmark(version, _) => (version, None),
-            Told::Change(verb, object, version) => {
+    /// Advances to an event; returns its change, if it is one.
+    fn advance(&mut self, event: DecodedEvent<T>) -> Result<Option<Change<T>>, SourceError> {
+        let (version, change) = match event {
+            DecodedEvent::Bookmark(version, _) => (version, None),
+            DecodedEvent::Change(verb, object, version) => {
                 let change = match verb {
                     Verb::Added => Change::Added(object),
                     Verb::Modified => Change::Modified(object),
@@ -263,7 +266,7 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
         if version < self.at {
             return Err(SourceError::Expired {
                 at: self.at,
-                detail: format!("the server went back from it to {version}"),
+                detail: format!("the version went back from it to {version}"),
             });
         }
         self.at = version;
@@ -271,19 +274,19 @@ impl<T: KubeObject + DeserializeOwned> Changes<T> {
     }
 }
 
-/// What a failure means to the Reflector, when the watch had come to `at`.
+/// Converts an error of a watch that had reached `at`.
 pub(super) fn source_error(error: RestError, at: ResourceVersion) -> SourceError {
     let detail = error.to_string();
     match &error {
-        // No such collection, or a server that is not there yet and may never be, as it was restored from
-        // a backup: what there is now has another history.
+        // The collection does not exist, or the server may never reach the version, because it was
+        // restored from a backup: its history is a different one.
         _ if error.is_expired()
             || error.is_not_found()
             || error.is_too_large_resource_version() =>
         {
             SourceError::Expired { at, detail }
         }
-        RestError::Answer { .. } => SourceError::Undecodable { detail },
+        RestError::InvalidResponse { .. } => SourceError::Undecodable { detail },
         _ => SourceError::Unavailable {
             detail,
             retry_after: error.retry_after(),
@@ -291,13 +294,13 @@ pub(super) fn source_error(error: RestError, at: ResourceVersion) -> SourceError
     }
 }
 
-/// As [`source_error`], of a watch that was open. A server that ends one by another ERROR cannot tell
-/// what happened next, but what there is now: client-go lists then, too.
+/// Converts an error of an open watch, like [`source_error`]. After any ERROR event the only way to
+/// continue is a list, as in client-go.
 pub(super) fn end_of_watch(error: RestError, at: ResourceVersion) -> SourceError {
     match error.status() {
         Some(_) if !error.is_expired() && !error.is_too_many_requests() => {
             SourceError::Undecodable {
-                detail: format!("the watch ended with: {error}"),
+                detail: format!("the watch ended with an error: {error}"),
             }
         }
         _ => source_error(error, at),

@@ -1,4 +1,4 @@
-//! The source against scripted servers on real sockets.
+//! Tests of the source with scripted servers on real sockets.
 
 mod lists;
 mod watches;
@@ -11,13 +11,13 @@ use super::super::rest::{ApiResource, RestClient};
 use super::*;
 use crate::reflector::{Change, ChangeBatch};
 
-/// Config maps of `client`.
+/// Returns a source of config maps.
 fn maps(client: &RestClient, options: ListWatchOptions) -> HttpListerWatcher<ConfigMap> {
     let maps = client.resource(ApiResource::of::<ConfigMap>());
     HttpListerWatcher::new(maps, options)
 }
 
-/// The same without streamed lists.
+/// Returns a source without streaming lists.
 fn listing_maps(fake: &Fake) -> HttpListerWatcher<ConfigMap> {
     let options = ListWatchOptions {
         watch_list: false,
@@ -32,7 +32,7 @@ fn map(name: &str, version: u64) -> String {
     )
 }
 
-/// A line of a watch.
+/// Returns a line of a watch.
 fn event(event_type: &str, object: &str) -> String {
     format!("{{\"type\":\"{event_type}\",\"object\":{object}}}\n")
 }
@@ -49,13 +49,13 @@ fn initial_events_end(version: u64) -> String {
     event("BOOKMARK", &object)
 }
 
-/// An answer that is a watch with these lines, each in a piece of its own.
+/// Returns a response with these lines, each as a separate piece.
 fn watch(lines: &[String], end: End) -> Reply {
     let pieces = lines.iter().map(|line| line.clone().into_bytes());
     Reply::pieces(200, pieces.collect(), end)
 }
 
-/// An answer that is a list of these config maps.
+/// Returns a response with a list of these config maps.
 fn list(version: u64, token: &str, names: &[&str]) -> Reply {
     let items: Vec<String> = names.iter().map(|name| map(name, 1)).collect();
     Reply::new(
@@ -70,12 +70,12 @@ fn list(version: u64, token: &str, names: &[&str]) -> Reply {
 fn names(listing: &Listing<ConfigMap>) -> (Vec<&str>, u64) {
     let names = listing.objects.iter().map(|map| {
         let name = map.metadata.name.as_deref();
-        name.expect("it has a name")
+        name.expect("the object has a name")
     });
     (names.collect(), listing.at.get())
 }
 
-/// A change in short: `+a`, `~a`, `-a`.
+/// Formats changes: `+a`, `~a`, `-a`.
 fn shorts(batch: &ChangeBatch<ConfigMap>) -> Vec<String> {
     let short = |change: &Change<ConfigMap>| {
         let (sign, map) = match change {
@@ -88,27 +88,27 @@ fn shorts(batch: &ChangeBatch<ConfigMap>) -> Vec<String> {
     batch.changes.iter().map(short).collect()
 }
 
-/// Everything that a stream tells until it ends: the changes, where they led, and how it ended.
+/// Reads a stream to its end: the changes, the last version, and the error, if any.
 async fn drained(
     mut changes: ChangeStream<ConfigMap>,
 ) -> (Vec<String>, Option<u64>, Option<SourceError>) {
-    let (mut told, mut at) = (Vec::new(), None);
+    let (mut formatted, mut at) = (Vec::new(), None);
     while let Some(batch) = changes.next().await {
         match batch {
             Ok(batch) => {
-                told.extend(shorts(&batch));
+                formatted.extend(shorts(&batch));
                 at = Some(batch.at.get());
             }
             Err(error) => {
                 assert!(changes.next().await.is_none(), "nothing follows an error");
-                return (told, at, Some(error));
+                return (formatted, at, Some(error));
             }
         }
     }
-    (told, at, None)
+    (formatted, at, None)
 }
 
-/// A request without the time that it asks for, which is random.
+/// Removes the timeout, which is random, from a request line.
 fn timeless(line: &str) -> String {
     match line.split_once("&timeoutSeconds=") {
         Some((before, after)) => {

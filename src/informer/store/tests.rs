@@ -1,5 +1,5 @@
-//! The rules of stores and indexes, one by one. That an index is right after whatever happened is tested
-//! in `reflector::indexer`.
+//! Tests of stores and indexes. The consistency of indexes after random changes is tested in
+//! `reflector::indexer`.
 
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A pod of a node in its namespace, with a number that tells it from others of its name.
+/// Returns a pod of a node, with `number` as its resourceVersion.
 fn pod(key: &str, node: &str, number: usize) -> Arc<Pod> {
     let (namespace, name) = crate::informer::split_key(key).unwrap();
     let pod = json!({

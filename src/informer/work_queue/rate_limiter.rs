@@ -1,18 +1,17 @@
-//! Rate limiters: how long a key waits that is looked at again because something failed. They sleep nowhere
-//! themselves, and how often a key has failed they are told.
+//! Rate limiters: compute the delay of keys that are retried after a failure.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Says how long a key has to wait.
+/// Computes the delay of a key.
 pub trait RateLimiter: Send + 'static {
-    /// How long one waits that has been added so many times before this one since it was forgotten.
+    /// Returns the delay of a key with this number of earlier failures.
     fn when(&mut self, requeues: u32) -> Duration;
 }
 
-/// Twice as long each time.
+/// An exponential delay per key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,13 +24,13 @@ pub trait RateLimiter: Send + 'static {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Exponential {
-    /// The first time.
+    /// The delay after the first failure.
     pub first: Duration,
-    /// At most.
+    /// The maximum delay.
     pub max: Duration,
 }
 
-/// That of client-go's controllers: from 5 ms to 1,000 s.
+/// client-go's default: from 5 ms to 1,000 s.
 impl Default for Exponential {
     fn default() -> Self {
         Self {
@@ -49,7 +48,7 @@ impl RateLimiter for Exponential {
     }
 }
 
-/// So many a second of all keys together, and some at once after a quiet time.
+/// A token bucket for all keys together.
 ///
 /// ```
 /// use watchet::informer::{RateLimiter as _, TokenBucket};
@@ -62,18 +61,18 @@ impl RateLimiter for Exponential {
 pub struct TokenBucket {
     per_second: f64,
     burst: f64,
-    /// Less than none when some wait for theirs.
+    /// Negative if keys are waiting.
     tokens: f64,
     counted: Instant,
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     ///
     /// # Panics
-    /// When `per_second` is not positive: nobody would ever be let through.
+    /// `per_second` is not positive.
     pub fn new(per_second: f64, burst: u32) -> Self {
-        assert!(per_second > 0.0, "a rate of {per_second} a second");
+        assert!(per_second > 0.0, "invalid rate of {per_second} per second");
         Self {
             per_second,
             burst: burst.into(),
@@ -83,7 +82,7 @@ impl TokenBucket {
     }
 }
 
-/// That of client-go's controllers: 10 a second, 100 at once.
+/// client-go's default: 10 per second, bursts of 100.
 impl Default for TokenBucket {
     fn default() -> Self {
         Self::new(10.0, 100)
@@ -97,7 +96,7 @@ impl RateLimiter for TokenBucket {
         self.counted = now;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
         match self.tokens < 0.0 {
-            // So long that no clock shows it is very long, and not at once.
+            // A delay that overflows the clock is very long, not zero.
             true => {
                 Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
             }
@@ -106,7 +105,7 @@ impl RateLimiter for TokenBucket {
     }
 }
 
-/// As long as the one of several that says the longest. All are asked each time.
+/// The maximum of several limiters. All are evaluated each time.
 ///
 /// ```
 /// use watchet::informer::{Exponential, MaxOf, RateLimiter, TokenBucket};
@@ -120,7 +119,7 @@ impl RateLimiter for TokenBucket {
 pub struct MaxOf(Vec<Box<dyn RateLimiter>>);
 
 impl MaxOf {
-    /// Of these.
+    /// Creates the maximum of these limiters.
     pub fn new(limiters: impl IntoIterator<Item = Box<dyn RateLimiter>>) -> Self {
         Self(limiters.into_iter().collect())
     }
@@ -167,11 +166,11 @@ mod tests {
         let mut bucket = TokenBucket::default();
         let burst: Vec<_> = (0..100).map(|_| millis(&mut bucket, 0)).collect();
         assert_eq!(burst, [0; 100]);
-        // Each takes the next place in the line.
+        // Each call reserves a token.
         assert_eq!([(); 3].map(|()| millis(&mut bucket, 0)), [100, 200, 300]);
         tokio::time::advance(Duration::from_millis(250)).await;
         assert_eq!(millis(&mut bucket, 0), 150);
-        // It never holds more than a burst.
+        // The bucket never exceeds a burst.
         tokio::time::advance(Duration::from_secs(3_600)).await;
         let again: Vec<_> = (0..102).map(|_| millis(&mut bucket, 0)).collect();
         assert_eq!(again[..100], [0; 100]);
@@ -179,14 +178,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bucket_that_is_hardly_filled_lets_nobody_through() {
+    async fn a_slow_bucket_has_long_delays() {
         let mut bucket = TokenBucket::new(1e-300, 1);
         assert_eq!(bucket.when(0), Duration::ZERO);
         assert_eq!(bucket.when(0), Duration::MAX);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_of_several_counts_and_all_are_asked() {
+    async fn the_maximum_counts_and_all_are_evaluated() {
         let limiters: [Box<dyn RateLimiter>; 2] = [
             Box::new(Exponential::default()),
             Box::new(TokenBucket::new(10.0, 1)),

@@ -1,4 +1,4 @@
-//! The rules of the queue, one by one, in paused time.
+//! Tests of the queue's rules, in paused time.
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -17,19 +17,22 @@ fn queue() -> Queue {
     WorkQueue::new(LIMITER, Arc::new(WorkQueueMetrics::new("test")))
 }
 
-/// Whether nothing waits and nothing is being looked at.
+/// Returns true if no key is queued, delayed or being processed.
 fn is_idle(queue: &Queue) -> bool {
     let keys = queue.keys.lock();
-    assert_eq!(keys.later.len(), keys.when.len());
-    keys.ready.is_empty() && keys.busy.is_empty() && keys.wanted.is_empty() && keys.later.is_empty()
+    assert_eq!(keys.later.len(), keys.positions.len());
+    keys.ready.is_empty()
+        && keys.processing.is_empty()
+        && keys.dirty.is_empty()
+        && keys.later.is_empty()
 }
 
 async fn get(queue: &Queue) -> &'static str {
-    queue.get().await.expect("it is not shut down")
+    queue.get().await.expect("the queue is not shut down")
 }
 
-/// Takes the next and gives it back; after how many milliseconds it came.
-async fn look(queue: &Queue, expected: &str) -> u128 {
+/// Processes the next key; returns after how many milliseconds it was ready.
+async fn process(queue: &Queue, expected: &str) -> u128 {
     let before = Instant::now();
     let key = get(queue).await;
     assert_eq!(key, expected);
@@ -39,11 +42,11 @@ async fn look(queue: &Queue, expected: &str) -> u128 {
 
 async fn nothing_comes(queue: &Queue) {
     let early = timeout(Duration::from_millis(1), queue.get()).await;
-    early.expect_err("nothing is to be looked at now");
+    early.expect_err("no key is ready");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_handed_out_once_however_often_it_is_added() {
+async fn duplicate_keys_are_returned_once() {
     let queue = queue();
     queue.add("a");
     queue.add("b");
@@ -57,50 +60,50 @@ async fn a_key_is_handed_out_once_however_often_it_is_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_added_while_it_is_busy_comes_again_when_it_is_done() {
+async fn a_key_added_while_processing_is_ready_again_when_done() {
     let queue = queue();
     queue.add("a");
     assert_eq!(get(&queue).await, "a");
     queue.add("a");
     queue.add("a");
     nothing_comes(&queue).await;
-    assert_eq!(queue.len(), 0, "it is not ready");
+    assert_eq!(queue.len(), 0, "the key is not ready");
     queue.done(&"a");
-    assert_eq!(look(&queue, "a").await, 0);
+    assert_eq!(process(&queue, "a").await, 0);
     assert!(is_idle(&queue));
 }
 
-/// Giving back what was not taken must not bring it twice.
+/// A second `done` of a key must not return it twice.
 #[tokio::test(start_paused = true)]
-async fn what_is_done_twice_comes_once() {
+async fn a_second_done_has_no_effect() {
     let queue = queue();
     queue.add("a");
     queue.done(&"a");
-    assert_eq!(look(&queue, "a").await, 0);
+    assert_eq!(process(&queue, "a").await, 0);
     assert!(is_idle(&queue));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_waits_longer_each_time_until_it_is_forgotten() {
+async fn delays_increase_until_forget() {
     let queue = queue();
     queue.add("a");
     for (failures, wait) in [0, 10, 20, 35, 35].into_iter().enumerate() {
         assert_eq!(queue.num_requeues(&"a"), failures as u32);
-        assert_eq!(look(&queue, "a").await, wait);
+        assert_eq!(process(&queue, "a").await, wait);
         queue.add_rate_limited("a");
     }
     assert_eq!(queue.metrics.retries.get(), 5);
-    look(&queue, "a").await;
+    process(&queue, "a").await;
     queue.forget(&"a");
     assert_eq!(queue.num_requeues(&"a"), 0);
     queue.add_rate_limited("a");
-    assert_eq!(look(&queue, "a").await, 10);
+    assert_eq!(process(&queue, "a").await, 10);
     queue.forget(&"a");
     assert!(is_idle(&queue) && queue.keys.lock().requeues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_earliest_of_several_times_counts() {
+async fn the_earliest_delay_counts() {
     let queue = queue();
     queue.add_after("a", Duration::from_secs(5));
     queue.add_after("a", Duration::from_secs(2));
@@ -108,28 +111,28 @@ async fn the_earliest_of_several_times_counts() {
     queue.add_after("b", Duration::from_secs(1));
     queue.add_after("c", Duration::ZERO);
     let waits = [
-        look(&queue, "c").await,
-        look(&queue, "b").await,
-        look(&queue, "a").await,
+        process(&queue, "c").await,
+        process(&queue, "b").await,
+        process(&queue, "a").await,
     ];
     assert_eq!(waits, [0, 1_000, 1_000]);
     assert!(is_idle(&queue));
 }
 
-/// A handler may ask for a look now and one later, when something is to have happened. As in client-go
-/// the one does not answer the other.
+/// An immediate addition does not cancel a delayed one, as in client-go: the key may be delayed for
+/// another reason.
 #[tokio::test(start_paused = true)]
-async fn a_look_now_does_not_cancel_the_later_one() {
+async fn an_immediate_add_does_not_cancel_a_delayed_one() {
     let queue = queue();
     queue.add("a");
     queue.add_after("a", Duration::from_secs(3));
-    assert_eq!(look(&queue, "a").await, 0);
-    assert_eq!(look(&queue, "a").await, 3_000);
+    assert_eq!(process(&queue, "a").await, 0);
+    assert_eq!(process(&queue, "a").await, 3_000);
     assert!(is_idle(&queue));
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_worker_gets_what_is_due_in_time() {
+async fn every_worker_gets_due_keys_in_time() {
     let queue = queue();
     let worker = async || {
         let started = Instant::now();
@@ -156,7 +159,7 @@ async fn every_worker_gets_what_is_due_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_shutting_down_what_is_there_is_handed_out_and_nothing_is_added() {
+async fn shutdown_returns_ready_keys_and_rejects_new_ones() {
     let queue = queue();
     queue.add("a");
     queue.add("b");
@@ -168,16 +171,16 @@ async fn after_shutting_down_what_is_there_is_handed_out_and_nothing_is_added() 
     queue.add("d");
     queue.add_after("e", Duration::from_secs(1));
     queue.add_rate_limited("f");
-    assert_eq!(look(&queue, "b").await, 0);
+    assert_eq!(process(&queue, "b").await, 0);
     queue.done(&"a");
-    assert_eq!(look(&queue, "a").await, 0, "it was added before");
+    assert_eq!(process(&queue, "a").await, 0, "added before the shutdown");
     assert_eq!(queue.get().await, None);
     assert!(is_idle(&queue));
 }
 
-/// A clock that is asked for a time so late was once a panic.
+/// A delay that overflows the clock used to panic.
 #[tokio::test(start_paused = true)]
-async fn a_key_may_wait_for_ever() {
+async fn a_delay_may_overflow_the_clock() {
     let queue = queue();
     queue.add_after("a", Duration::MAX);
     let week = Duration::from_secs(7 * 86_400);
@@ -187,7 +190,7 @@ async fn a_key_may_wait_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutting_down_wakes_every_worker() {
+async fn shutdown_wakes_every_worker() {
     let queue = queue();
     let ending = async {
         tokio::task::yield_now().await;
@@ -198,7 +201,7 @@ async fn shutting_down_wakes_every_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_until_all_was_looked_at_and_given_back() {
+async fn a_drain_waits_until_all_keys_are_done() {
     let queue = queue();
     queue.add("a");
     queue.add("b");
@@ -217,12 +220,12 @@ async fn a_drain_waits_until_all_was_looked_at_and_given_back() {
     assert_eq!(drained, 4);
     assert!(
         queue.shut_down_with_drain().now_or_never().is_some(),
-        "all is done"
+        "all keys are done"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_nobody_finishes_is_ended_by_shutting_down() {
+async fn shutdown_ends_a_drain() {
     let queue = queue();
     queue.add("a");
     get(&queue).await;
@@ -232,5 +235,5 @@ async fn a_drain_that_nobody_finishes_is_ended_by_shutting_down() {
         queue.shut_down();
     };
     let (drained, ()) = tokio::join!(draining, ending);
-    drained.expect("it was ended");
+    drained.expect("the drain was ended");
 }

@@ -255,12 +255,12 @@ async fn burst(server: Server, into: Into, changes: usize) {
     let behind = pending();
     assert!(behind[2] <= KEYS as i64, "one for each object: {behind:?}");
     assert!(most.iter().all(|most| *most <= PENDING_MAX), "{most:?}");
-    let came = registrations[0].metrics().came.get();
+    let received = registrations[0].metrics().received.get();
     let told = registrations
         .each_ref()
-        .map(|handler| handler.metrics().told.get());
+        .map(|handler| handler.metrics().delivered.get());
     println!(
-        "of {} changes {came} came, {told:?} told, at most {most:?} pending",
+        "of {} changes {received} received, {told:?} told, at most {most:?} pending",
         writer.changes
     );
     assert_eq!(told[2], 0, "it hangs");
@@ -272,7 +272,7 @@ async fn burst(server: Server, into: Into, changes: usize) {
     })
     .await;
     // All that it was told of and is gone was told as deleted: it would know it otherwise.
-    let told = registrations[2].metrics().told.get();
+    let told = registrations[2].metrics().delivered.get();
     assert!(told <= (PENDING_MAX as u64) + 2 * KEYS as u64, "{told}");
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;

@@ -1,30 +1,30 @@
-//! The queue against a model of maps and lists that does everything the slow way, with a popper that keeps
-//! what it knows. The model has no bound, so what it is compared with never comes near one.
+//! The queue compared with a naive model, with a consumer that maintains a known store. The number
+//! of deltas stays below the bound of compression, which the model does not have.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// An entry of the model: what happened, in the words of `told`.
-type Told = Vec<String>;
+/// The deltas of an entry, as formatted by `line`.
+type Lines = Vec<String>;
 
 #[derive(Default)]
 struct Model {
-    /// In the order of the queue.
-    waiting: Vec<(String, Told)>,
+    /// The entries in queue order.
+    queued_items: Vec<(String, Lines)>,
     known: Vec<(String, u32)>,
-    /// What the first list queued and nobody popped; `None` before it, or a change.
+    /// The keys of the first list that are not popped yet; `None` before any list or change.
     initial: Option<Vec<String>>,
 }
 
 impl Model {
     fn queue(&mut self, name: &str, delta: String) {
-        let place = self.waiting.iter().position(|(key, _)| key == name);
+        let place = self.queued_items.iter().position(|(key, _)| key == name);
         let place = place.unwrap_or_else(|| {
-            self.waiting.push((name.to_owned(), Vec::new()));
-            self.waiting.len() - 1
+            self.queued_items.push((name.to_owned(), Vec::new()));
+            self.queued_items.len() - 1
         });
-        let deltas = &mut self.waiting[place].1;
+        let deltas = &mut self.queued_items[place].1;
         match deltas.last() {
             Some(last) if last.starts_with("Deleted") && delta.starts_with("Deleted") => {
                 if last.ends_with('?') {
@@ -36,20 +36,20 @@ impl Model {
         }
     }
 
-    fn knows(&self, name: &str) -> bool {
+    fn has(&self, name: &str) -> bool {
         let known = self.known.iter().any(|(key, _)| key == name);
-        known || self.waiting.iter().any(|(key, _)| key == name)
+        known || self.queued_items.iter().any(|(key, _)| key == name)
     }
 
     fn change(&mut self, what: &str, name: &str, state: u32) {
         self.initial.get_or_insert_default();
-        if what != "Deleted" || self.knows(name) {
+        if what != "Deleted" || self.has(name) {
             self.queue(name, format!("{what} {state}"));
         }
     }
 
     fn replace(&mut self, list: &[(String, u32)]) {
-        let waited: Vec<_> = self.waiting.clone();
+        let waited: Vec<_> = self.queued_items.clone();
         for (name, state) in list {
             self.queue(name, format!("Replaced {state}"));
         }
@@ -72,27 +72,32 @@ impl Model {
             }
         }
         if self.initial.is_none() {
-            self.initial = Some(self.waiting.iter().map(|(key, _)| key.clone()).collect());
+            self.initial = Some(
+                self.queued_items
+                    .iter()
+                    .map(|(key, _)| key.clone())
+                    .collect(),
+            );
         }
     }
 
     fn resync(&mut self) {
         for (name, state) in self.known.clone() {
-            if !self.waiting.iter().any(|(key, _)| *key == name) {
+            if !self.queued_items.iter().any(|(key, _)| *key == name) {
                 self.queue(&name, format!("Sync {state}"));
             }
         }
     }
 
-    /// The first key and what happened to it, of which the popper then knows.
-    fn pop(&mut self, requeue: bool) -> Option<(String, Told, bool)> {
-        if self.waiting.is_empty() {
+    /// Pops the first key and its deltas, and updates the known objects.
+    fn pop(&mut self, requeue: bool) -> Option<(String, Lines, bool)> {
+        if self.queued_items.is_empty() {
             return None;
         }
         let initial = !self.has_synced();
-        let (name, deltas) = self.waiting.remove(0);
+        let (name, deltas) = self.queued_items.remove(0);
         if requeue {
-            self.waiting.push((name.clone(), deltas.clone()));
+            self.queued_items.push((name.clone(), deltas.clone()));
             return Some((name, deltas, initial));
         }
         if let Some(first) = &mut self.initial {
@@ -143,7 +148,7 @@ fn check_invariants(fifo: &Fifo) {
 
 proptest! {
     #[test]
-    fn it_is_the_model(steps in prop::collection::vec(step(), 1..80)) {
+    fn queue_equals_model(steps in prop::collection::vec(step(), 1..80)) {
         let (fifo, store) = known(&[]);
         let mut model = Model::default();
         for (state, step) in (1..).zip(steps) {
@@ -169,7 +174,7 @@ proptest! {
                 Step::Pop { requeue } => {
                     let mut popped = None;
                     let process = |deltas: &Deltas<Meta>, initial| {
-                        let all: Told = deltas.iter().map(told).collect();
+                        let all: Lines = deltas.iter().map(line).collect();
                         popped = Some((deltas.key().to_string(), all, initial));
                         if requeue {
                             return Err(Requeue);
@@ -186,17 +191,17 @@ proptest! {
                 }
             }
             prop_assert_eq!(fifo.has_synced(), model.has_synced());
-            prop_assert_eq!(fifo.len(), model.waiting.len());
+            prop_assert_eq!(fifo.len(), model.queued_items.len());
             check_invariants(&fifo);
         }
-        // To the end: what the popper knows is what the model says.
+        // At the end the known objects equal the model's.
         while let Some((name, all, _)) = model.pop(false) {
             let popped = fifo.pop(|deltas, _| {
                 match deltas.newest() {
                     Delta::Deleted(_) => store.delete_by_key(deltas.key().as_str()),
                     delta => store.put(deltas.key(), delta.object().clone()),
                 };
-                Ok((deltas.key().to_string(), deltas.iter().map(told).collect::<Told>()))
+                Ok((deltas.key().to_string(), deltas.iter().map(line).collect::<Lines>()))
             });
             prop_assert_eq!(popped.now_or_never().unwrap().unwrap(), (name, all));
         }

@@ -1,4 +1,4 @@
-//! Sets of pods in, operations out.
+//! Tests of the operations between sets of pods.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tasks::Tasks;
 
-/// A pod as `name/uid` with what was changed of it: `web/1 image=2 phase=Running deleted`.
+/// Parses a pod `name/uid` with changes: `web/1 image=2 phase=Running deleted`.
 fn pod(text: &str) -> Arc<Pod> {
     let mut words = text.split(' ');
     let (name, uid) = words.next().unwrap().split_once('/').unwrap();
@@ -42,23 +42,23 @@ struct Kubelet {
 impl Kubelet {
     fn new() -> Self {
         let rejected = Arc::new(Mutex::new(Vec::new()));
-        let told = rejected.clone();
+        let log = rejected.clone();
         let config = PodConfig {
             sources: HashMap::new(),
             updates: mpsc::channel(1).0,
             on_rejected: Box::new(move |rejected| {
                 assert_eq!(rejected.reason, "FailedValidation");
-                told.lock().push(rejected.message);
+                log.lock().push(rejected.message);
             }),
         };
         Self { config, rejected }
     }
 
-    /// Sets the pods of a source; what is told, as `Add web/1`.
+    /// Sets the pods of a source; returns the updates as `Add web/1`.
     fn set(&mut self, source: &str, pods: &[&str]) -> Vec<String> {
         let pods = pods.iter().map(|text| pod(text)).collect();
         let updates = self.config.changes(source, pods).into_iter();
-        let told = updates.map(|update| {
+        let actual = updates.map(|update| {
             assert_eq!(&*update.source, source);
             let mut pods: Vec<String> = update
                 .pods
@@ -72,12 +72,12 @@ impl Kubelet {
             pods.sort();
             format!("{:?}{}", update.operation, pods.concat())
         });
-        told.collect()
+        actual.collect()
     }
 }
 
 #[test]
-fn the_first_set_is_told_even_when_it_is_empty() {
+fn the_first_set_causes_an_update_even_if_empty() {
     let mut kubelet = Kubelet::new();
     assert_eq!(kubelet.set("api", &[]), ["Add"]);
     assert_eq!(kubelet.set("api", &[]), [""; 0]);
@@ -90,7 +90,7 @@ fn the_first_set_is_told_even_when_it_is_empty() {
 }
 
 #[test]
-fn each_change_is_its_operation() {
+fn changes_map_to_operations() {
     let cases = [
         ("a/1", "a/1 image=2", "Update a/1"),
         ("a/1", "a/1 label=x", "Update a/1"),
@@ -107,28 +107,28 @@ fn each_change_is_its_operation() {
     for (before, now, expected) in cases {
         let mut kubelet = Kubelet::new();
         kubelet.set("api", &[before]);
-        let told = kubelet.set("api", &[now]).join(", ");
-        assert_eq!(told, expected, "{before} -> {now}");
+        let actual = kubelet.set("api", &[now]).join(", ");
+        assert_eq!(actual, expected, "{before} -> {now}");
         assert_eq!(kubelet.set("api", &[now]), [""; 0], "{now} again");
         assert_eq!(kubelet.set("api", &[]), ["Remove a/1"]);
     }
 }
 
-/// Not a status alone that says that it is being deleted: who is to run it has never seen it.
+/// A new pod is added even if it is being deleted: the kubelet has not seen it before.
 #[test]
-fn a_pod_that_is_new_is_added_also_when_it_is_being_deleted() {
+fn a_new_pod_is_added_even_if_it_is_being_deleted() {
     assert_eq!(Kubelet::new().set("api", &["a/1 deleted"]), ["Add a/1"]);
 }
 
 #[test]
-fn another_pod_of_the_same_name_is_another() {
+fn a_new_uid_is_another_pod() {
     let mut kubelet = Kubelet::new();
     kubelet.set("api", &["a/1"]);
     assert_eq!(kubelet.set("api", &["a/2"]), ["Remove a/1", "Add a/2"]);
 }
 
 #[test]
-fn they_are_told_in_upstreams_order() {
+fn updates_are_in_upstreams_order() {
     let mut kubelet = Kubelet::new();
     kubelet.set("api", &["a/1", "b/2", "c/3", "d/4", "e/5"]);
     let now = [
@@ -150,7 +150,7 @@ fn they_are_told_in_upstreams_order() {
 }
 
 #[test]
-fn sources_do_not_touch_each_others_pods() {
+fn sources_are_independent() {
     let mut kubelet = Kubelet::new();
     kubelet.set("api", &["a/1"]);
     assert_eq!(kubelet.set("file", &["a/9"]), ["Add a/9"]);
@@ -159,10 +159,10 @@ fn sources_do_not_touch_each_others_pods() {
 }
 
 #[test]
-fn pods_that_cannot_be_told_apart_are_left_out_with_an_event() {
+fn duplicate_pods_are_rejected_with_an_event() {
     let mut kubelet = Kubelet::new();
-    let told = kubelet.set("file", &["a/1", "a/2", "b/1", "/3", "c/", "d/4"]);
-    assert_eq!(told, ["Add a/1 d/4"]);
+    let actual = kubelet.set("file", &["a/1", "a/2", "b/1", "/3", "c/", "d/4"]);
+    assert_eq!(actual, ["Add a/1 d/4"]);
     let expected = [
         "Error validating pod a_ns(2) from file due to duplicate pod name \"a\", ignoring",
         "Error validating pod b_ns(1) from file due to duplicate uid \"1\", ignoring",
@@ -177,7 +177,7 @@ fn pods_that_cannot_be_told_apart_are_left_out_with_an_event() {
 }
 
 proptest! {
-    /// Whoever carries out the operations has the last set.
+    /// Applying the operations yields the last set.
     #[test]
     fn the_operations_lead_to_the_set(
         sets in prop::collection::vec(prop::collection::vec(
@@ -185,7 +185,7 @@ proptest! {
                 "image=2", "phase=Running", "deleted", "label=x",
             ]))), 0..5), 1..9),
     ) {
-        let (mut kubelet, mut held) = (Kubelet::new(), HashMap::new());
+        let (mut kubelet, mut applied) = (Kubelet::new(), HashMap::new());
         for set in sets {
             let texts = set.iter().map(|(name, uid, change)| {
                 let change = change.map(|change| format!(" {change}"));
@@ -196,16 +196,16 @@ proptest! {
                 for pod in update.pods {
                     let uid = pod.metadata.uid.clone();
                     let known = match update.operation {
-                        PodOperation::Remove => held.remove(&uid),
-                        _ => held.insert(uid, pod),
+                        PodOperation::Remove => applied.remove(&uid),
+                        _ => applied.insert(uid, pod),
                     };
                     prop_assert_eq!(known.is_none(), update.operation == PodOperation::Add);
                 }
             }
             let mut names = HashSet::new();
             let first = pods.into_iter().filter(|pod| names.insert(pod.metadata.name.clone()));
-            let wanted: HashMap<_, _> = first.map(|pod| (pod.metadata.uid.clone(), pod)).collect();
-            prop_assert_eq!(&held, &wanted);
+            let expected: HashMap<_, _> = first.map(|pod| (pod.metadata.uid.clone(), pod)).collect();
+            prop_assert_eq!(&applied, &expected);
         }
     }
 }
@@ -224,16 +224,16 @@ async fn a_slow_kubelet_makes_the_sources_wait() {
         }
         sent += 1;
     }
-    // One is being told, one waits to be.
+    // One update is being processed, one waits.
     assert_eq!(sent, UPDATES_MAX + 2);
-    let mut told = 0;
+    let mut actual = 0;
     while tokio::time::timeout(Duration::from_secs(1), updates.recv())
         .await
         .is_ok()
     {
-        told += 1;
+        actual += 1;
     }
-    assert_eq!(told, sent);
+    assert_eq!(actual, sent);
     drop(updates);
     source.send(vec![]).await.unwrap();
     tasks.drain(Duration::from_secs(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Kubeconfig files: merged, followed to their data and files, refused.
+//! Tests of kubeconfig files: merging, references to files, unsupported features.
 
 use super::super::config::RestConfigError;
 use super::*;
@@ -42,7 +42,7 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_context_is_followed_to_its_data_and_files() {
+fn a_context_resolves_its_data_and_files() {
     let directory = tempfile::tempdir().unwrap();
     write(
         directory.path(),
@@ -84,7 +84,7 @@ fn a_context_is_followed_to_its_data_and_files() {
 
     let config = RestConfig::from_kubeconfig(&kubeconfig, Some("exec")).unwrap();
     let Some(Token::Exec(plugin)) = config.token else {
-        panic!("a program says it");
+        panic!("the token comes from a plugin");
     };
     assert_eq!(plugin.command, directory.path().join("bin/cloud"));
     assert_eq!(
@@ -108,16 +108,16 @@ fn a_context_is_followed_to_its_data_and_files() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_and_named() {
+fn unsupported_features_are_errors() {
     let kubeconfig: Kubeconfig = FILE.parse().unwrap();
     for (context, complaint) in [
         (
             "asking",
-            r#"user "asking" of the kubeconfig gets its credentials from the program "cloud", which wants to ask"#,
+            r#"user "asking" of the kubeconfig gets its credentials from the program "cloud", which is interactive"#,
         ),
         (
             "old",
-            r#"the version "client.authentication.k8s.io/v1alpha1", which is not known"#,
+            r#"the version "client.authentication.k8s.io/v1alpha1", which is not supported"#,
         ),
         ("provider", r#"the auth provider "gcp""#),
         ("password", r#"user "w" of the kubeconfig has a password"#),
@@ -142,10 +142,10 @@ fn what_cannot_be_honoured_is_refused_and_named() {
     );
 }
 
-/// kubectl's rule: the first file that has an entry has all of it, and relative paths belong to the
-/// file that they are in.
+/// kubectl's rule: the first file with an entry provides all of it, and relative paths are relative
+/// to their file.
 #[test]
-fn of_several_files_the_first_counts() {
+fn the_first_file_takes_precedence() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(
         one.path(),
@@ -175,7 +175,7 @@ fn of_several_files_the_first_counts() {
     assert_eq!(config.server, "https://c");
     assert_eq!(
         config.namespace, "default",
-        "the second file's x is left out as a whole"
+        "context x of the second file is ignored completely"
     );
     assert!(matches!(config.token, Some(Token::Fixed(token)) if token == "first"));
     let authority = Pem::File(two.path().join("ca"));

@@ -1,5 +1,5 @@
-//! What is pending against a model that remembers everything: a handler that is strict about what it
-//! may be told next, and a collection.
+//! Pending notifications compared with a model: a collection, and a handler that checks each
+//! notification against what it received before.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ fn version(map: &ConfigMap) -> u64 {
         .unwrap()
 }
 
-/// What happens next.
+/// A step of the test.
 #[derive(Debug, Clone)]
 enum Step {
     Put(u8),
-    /// Seen, or missed.
+    /// Observed, or missed.
     Delete(u8, bool),
     Resync(u8),
     Tell,
@@ -50,16 +50,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-/// A collection, and a handler that was told of some of what happened to it.
+/// A collection, and a handler that received some of its changes.
 #[derive(Default)]
 struct Model {
     objects: BTreeMap<String, Arc<ConfigMap>>,
-    told: BTreeMap<String, Arc<ConfigMap>>,
+    known: BTreeMap<String, Arc<ConfigMap>>,
     count: u64,
 }
 
 impl Model {
-    /// What the processor says of a step.
+    /// Returns the processor's notification for a step.
     fn step(&mut self, step: &Step) -> Option<Notification<ConfigMap>> {
         self.count += 1;
         match step {
@@ -96,8 +96,8 @@ impl Model {
         }
     }
 
-    /// The handler, which is told nothing that does not follow from what it was told before.
-    fn hear(&mut self, notification: Notification<ConfigMap>) {
+    /// Delivers a notification to the handler, which checks it against its state.
+    fn deliver(&mut self, notification: Notification<ConfigMap>) {
         match notification {
             Notification::Added {
                 object,
@@ -105,19 +105,19 @@ impl Model {
             } => {
                 assert_eq!(is_in_initial_list, uid(&object).is_multiple_of(2));
                 let name = object.metadata.name.clone().unwrap();
-                assert!(self.told.insert(name, object).is_none());
+                assert!(self.known.insert(name, object).is_none());
             }
             Notification::Updated { old, new } => {
                 let name = new.metadata.name.clone().unwrap();
                 assert!(version(&old) <= version(&new));
                 assert_eq!(uid(&old), uid(&new));
-                let told = self.told.insert(name, new);
-                assert!(Arc::ptr_eq(&told.expect("an object that is known"), &old));
+                let previous = self.known.insert(name, new);
+                assert!(Arc::ptr_eq(&previous.expect("a known object"), &old));
             }
             Notification::Deleted(deleted) => {
                 let object = deleted.object();
-                let told = self.told.remove(object.metadata.name.as_ref().unwrap());
-                assert_eq!(uid(&told.expect("an object that is known")), uid(object));
+                let known = self.known.remove(object.metadata.name.as_ref().unwrap());
+                assert_eq!(uid(&known.expect("an object that is known")), uid(object));
             }
         }
     }
@@ -125,7 +125,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn what_is_pending_leads_to_what_there_is(steps in steps(), exact_max in 0usize..12) {
+    fn pending_notifications_lead_to_the_current_state(steps in steps(), exact_max in 0usize..12) {
         let mut model = Model::default();
         let mut pending = Pending::new(exact_max);
         for step in &steps {
@@ -134,34 +134,34 @@ proptest! {
             } else if matches!(step, Step::Tell)
                 && let Some(next) = pending.pop()
             {
-                model.hear(next);
+                model.deliver(next);
             }
-            let of_keys = model.told.keys().chain(model.objects.keys());
+            let of_keys = model.known.keys().chain(model.objects.keys());
             let keys = of_keys.collect::<std::collections::BTreeSet<_>>().len();
             prop_assert!(pending.len() <= exact_max.max(keys));
             prop_assert_eq!(pending.len() == 0, pending.oldest().is_none());
         }
         while let Some(next) = pending.pop() {
-            model.hear(next);
+            model.deliver(next);
         }
-        prop_assert_eq!(model.told, model.objects);
+        prop_assert_eq!(model.known, model.objects);
     }
 
-    /// As long as there are few, each is told.
+    /// A few notifications are delivered unchanged.
     #[test]
-    fn few_are_told_as_they_came(steps in steps()) {
+    fn few_notifications_are_unchanged(steps in steps()) {
         let mut model = Model::default();
         let mut pending = Pending::new(steps.len());
-        let came: Vec<_> = steps.iter().filter_map(|step| model.step(step)).collect();
-        came.iter().for_each(|notification| pending.push(notification.clone()));
-        let told: Vec<_> = std::iter::from_fn(|| pending.pop()).collect();
-        prop_assert_eq!(format!("{came:?}"), format!("{told:?}"));
+        let received: Vec<_> = steps.iter().filter_map(|step| model.step(step)).collect();
+        received.iter().for_each(|notification| pending.push(notification.clone()));
+        let known: Vec<_> = std::iter::from_fn(|| pending.pop()).collect();
+        prop_assert_eq!(format!("{received:?}"), format!("{known:?}"));
     }
 }
 
-/// Names that are used once, as of jobs' pods, would gather for ever.
+/// Names used only once, such as those of jobs' pods, must not accumulate.
 #[test]
-fn lives_that_nobody_was_told_of_leave_nothing() {
+fn unseen_objects_leave_nothing() {
     let mut pending = Pending::new(2);
     for n in 0..10_000 {
         let object = map(&format!("job-{n}"), n, n);
@@ -174,9 +174,9 @@ fn lives_that_nobody_was_told_of_leave_nothing() {
     }
 }
 
-/// What is folded keeps its place, so that a busy object does not keep a quiet one waiting.
+/// Merged notifications keep their position, so that a busy object does not delay a quiet one.
 #[test]
-fn the_oldest_is_told_first() {
+fn the_oldest_is_delivered_first() {
     let mut pending = Pending::new(1);
     let [a, b] = ["a", "b"].map(|name| map(name, 1, 1));
     for (old, new) in [(&a, &a), (&b, &b), (&a, &a)] {
@@ -196,7 +196,7 @@ fn the_oldest_is_told_first() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_told() {
+fn cleared_notifications_are_not_delivered() {
     let mut pending = Pending::new(0);
     let object = map("a", 1, 1);
     pending.push(Notification::Deleted(Deleted::Observed(object)));

@@ -1,5 +1,4 @@
-//! A collection that a test changes, and a source of it that fails when it is told to. No handler is
-//! here.
+//! A simulated collection, and a source of it with injected failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio::sync::watch;
 use crate::api::ResourceVersion;
 use crate::reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 
-/// A collection of config maps. Clones are the same one, each a source of it.
+/// A collection of config maps. Clones share it and are sources of it.
 #[derive(Clone)]
 pub(in crate::informer) struct Collection {
     state: Arc<Mutex<State>>,
@@ -24,18 +23,18 @@ struct State {
     objects: BTreeMap<String, Arc<ConfigMap>>,
     version: u64,
     history: Vec<(u64, Change<ConfigMap>)>,
-    /// Watches from before this are refused.
-    forgotten: u64,
+    /// The oldest version from which a watch can start.
+    compacted: u64,
     /// How often all watches were cut.
     cuts: u64,
-    /// So many lists and watches will fail.
+    /// How many of the next lists and watches fail.
     failures: usize,
-    /// Changes in a batch at most; all, if it is zero.
+    /// The maximum number of changes in a batch; unlimited if zero.
     batch_max: usize,
     lists: usize,
 }
 
-/// The object `name` with its number: how often it has changed.
+/// Returns the object `name` at a version.
 pub(in crate::informer) fn object(name: &str, uid: u64, version: u64) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.to_owned());
@@ -73,7 +72,7 @@ impl Collection {
         self.moved.send_replace(());
     }
 
-    /// Creates or changes an object.
+    /// Creates or updates an object.
     pub(in crate::informer) fn put(&self, name: &str) {
         self.change(|state| {
             state.version += 1;
@@ -93,7 +92,7 @@ impl Collection {
         });
     }
 
-    /// Deletes an object, if there is one.
+    /// Deletes an object, if it exists.
     pub(in crate::informer) fn delete(&self, name: &str) {
         self.change(|state| {
             if let Some(old) = state.objects.remove(name) {
@@ -104,24 +103,24 @@ impl Collection {
         });
     }
 
-    /// Cuts all watches, which can be resumed.
+    /// Interrupts all watches, which can be resumed.
     pub(in crate::informer) fn cut(&self) {
         self.change(|state| state.cuts += 1);
     }
 
-    /// Cuts all watches and does what `meanwhile` says; none of them can be resumed.
+    /// Interrupts all watches and calls `meanwhile`; no watch can be resumed.
     pub(in crate::informer) fn lose(&self, meanwhile: impl FnOnce(&Self)) {
         self.state.lock().cuts += 1;
         meanwhile(self);
         self.change(|state| {
-            // Those who followed until now have not heard of this one.
+            // A change that no watch has received.
             state.version += 1;
-            state.forgotten = state.version;
+            state.compacted = state.version;
             state.history.clear();
         });
     }
 
-    /// Lets the next lists and watches fail.
+    /// Makes the next lists and watches fail.
     pub(in crate::informer) fn fail(&self, times: usize) {
         self.change(|state| state.failures = times);
     }
@@ -138,7 +137,7 @@ impl Collection {
         self.state.lock().version
     }
 
-    /// What there is: versions by name.
+    /// Returns the versions by name.
     pub(in crate::informer) fn versions(&self) -> BTreeMap<String, u64> {
         let state = self.state.lock();
         let objects = state.objects.iter();
@@ -149,16 +148,16 @@ impl Collection {
 }
 
 impl State {
-    fn asked(&mut self) -> Result<(), SourceError> {
+    fn fail_if_injected(&mut self) -> Result<(), SourceError> {
         if self.failures == 0 {
             return Ok(());
         }
         self.failures -= 1;
-        Err(away())
+        Err(unavailable())
     }
 }
 
-fn away() -> SourceError {
+fn unavailable() -> SourceError {
     SourceError::Unavailable {
         detail: "connection refused".to_owned(),
         retry_after: None,
@@ -169,10 +168,10 @@ impl ListerWatcher for Collection {
     type Object = ConfigMap;
 
     async fn list(&mut self) -> Result<Listing<ConfigMap>, SourceError> {
-        // A list takes a moment.
+        // A list takes some time.
         tokio::task::yield_now().await;
         let mut state = self.state.lock();
-        state.asked()?;
+        state.fail_if_injected()?;
         state.lists += 1;
         Ok(Listing {
             objects: state.objects.values().cloned().collect(),
@@ -186,8 +185,8 @@ impl ListerWatcher for Collection {
     ) -> Result<ChangeStream<ConfigMap>, SourceError> {
         let cuts = {
             let mut state = self.state.lock();
-            state.asked()?;
-            if after.get() < state.forgotten {
+            state.fail_if_injected()?;
+            if after.get() < state.compacted {
                 return Err(SourceError::Expired {
                     at: after,
                     detail: "too old resource version".to_owned(),
@@ -224,7 +223,7 @@ impl Follow {
             {
                 let state = self.collection.state.lock();
                 if state.cuts != self.cuts {
-                    return Err(away());
+                    return Err(unavailable());
                 }
                 let begin = state.history.partition_point(|(at, _)| *at <= self.after);
                 let news = &state.history[begin..];
@@ -244,7 +243,7 @@ impl Follow {
                 }
             }
             if self.moved.changed().await.is_err() {
-                return Err(away());
+                return Err(unavailable());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Starting, syncing, failing, stopping.
+//! Tests of the life cycle: start, sync, failures, stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use super::{A_WHILE, Heard, Host, settle};
+use super::{A_WHILE, Host, Log, run_until_idle};
 use crate::informer::{
     AlreadyStarted, Indexers, InformerStopped, NeverSynced, ResourceEventHandlerFuncs,
     wait_for_cache_sync,
 };
 
-/// Objects by the first letter of their names.
+/// Indexes objects by the first letter of their names.
 fn by_letter() -> Indexers<ConfigMap> {
     Indexers::new().with("letter", |map: &ConfigMap| {
         let name = map.metadata.name.as_deref().unwrap_or_default();
@@ -22,13 +22,13 @@ fn by_letter() -> Indexers<ConfigMap> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_has_synced_when_the_first_list_was_processed() {
+async fn has_synced_after_the_first_list_is_processed() {
     let host = Host::new(&["a", "b"]);
     host.collection.fail(1);
     let (_, registration) = host.listen();
     assert!(!host.informer.has_synced());
     host.start();
-    settle().await;
+    run_until_idle().await;
     assert!(!host.informer.has_synced() && !registration.has_synced());
     host.informer.wait_for_cache_sync().await.unwrap();
     assert_eq!(host.informer.indexer().len(), 2);
@@ -37,7 +37,7 @@ async fn it_has_synced_when_the_first_list_was_processed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_tells_up_to_which_version_its_source_was_followed() {
+async fn last_sync_resource_version_follows_the_source() {
     let host = Host::new(&["a"]);
     let version = || {
         host.informer
@@ -46,66 +46,66 @@ async fn it_tells_up_to_which_version_its_source_was_followed() {
     };
     assert_eq!(version(), None);
     host.start();
-    settle().await;
+    run_until_idle().await;
     assert_eq!(version(), Some(host.collection.version()));
     host.collection.put("b");
-    settle().await;
+    run_until_idle().await;
     assert_eq!(version(), Some(host.collection.version()));
     host.tasks.cancel();
-    settle().await;
+    run_until_idle().await;
     assert_eq!(
         version(),
         Some(host.collection.version()),
-        "it is known also when it is stopped"
+        "the version is known after the stop"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_list_is_synced_at_once() {
+async fn an_empty_list_is_synced_immediately() {
     let host = Host::new(&[]);
-    let (heard, registration) = host.listen();
+    let (log, registration) = host.listen();
     host.start();
-    settle().await;
+    run_until_idle().await;
     assert!(host.informer.has_synced() && registration.has_synced());
-    assert_eq!(heard.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
 }
 
-/// Each handler has its own: it has returned from the last of what there was.
+/// A handler has synced when its last call for the initial objects has returned.
 #[tokio::test(start_paused = true)]
-async fn a_handler_has_synced_when_it_was_told_all_there_was() {
+async fn a_handler_has_synced_after_all_initial_objects() {
     let host = Host::new(&["a", "b", "c"]);
-    let slow = Heard {
+    let slow = Log {
         pause: Duration::from_secs(1),
-        ..Heard::default()
+        ..Log::default()
     };
     let slow = host.informer.add_event_handler(slow).unwrap();
     let (_, quick) = host.listen();
     host.start();
     for second in 0..3 {
-        settle().await;
+        run_until_idle().await;
         assert!(host.informer.has_synced() && quick.has_synced());
         assert!(!slow.has_synced(), "after {second} s");
         sleep(Duration::from_secs(1)).await;
     }
-    settle().await;
+    run_until_idle().await;
     assert!(slow.has_synced());
     let all = [host.informer.synced(), slow.synced(), quick.synced()];
     wait_for_cache_sync(all).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_comes_before_the_first_list_hears_of_it_as_such() {
+async fn a_handler_before_the_first_list_receives_initial_objects() {
     let host = Host::new(&["a", "b"]);
     host.collection.fail(1);
     host.start();
-    settle().await;
-    let (heard, registration) = host.listen();
+    run_until_idle().await;
+    let (log, registration) = host.listen();
     registration.wait_for_sync().await.unwrap();
-    assert_eq!(heard.take(), ["add a@1 initially", "add b@2 initially"]);
+    assert_eq!(log.take(), ["add a@1 initially", "add b@2 initially"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_to_be_there_before_the_start_is_refused_after_it() {
+async fn settings_are_rejected_after_the_start() {
     let host = Host::new(&[]);
     host.start();
     let refused = [
@@ -121,7 +121,7 @@ async fn indexers_can_be_added_before_and_after_the_start() {
     let host = Host::new(&["ab", "ac", "b"]);
     host.informer.add_indexers(by_letter()).unwrap();
     host.start();
-    settle().await;
+    run_until_idle().await;
     let indexer = host.informer.indexer();
     assert_eq!(indexer.by_index("letter", "a").unwrap().len(), 2);
     assert_eq!(indexer.by_index("namespace", "ns").unwrap().len(), 3);
@@ -129,84 +129,87 @@ async fn indexers_can_be_added_before_and_after_the_start() {
     host.informer.add_indexers(late).unwrap();
     assert_eq!(indexer.by_index("all", "all").unwrap().len(), 3);
     host.collection.delete("b");
-    settle().await;
+    run_until_idle().await;
     assert_eq!(indexer.by_index("all", "all").unwrap().len(), 2);
     let error = host.informer.add_indexers(by_letter()).unwrap_err();
     assert!(error.to_string().contains("letter"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_the_source_are_told() {
+async fn failures_of_the_source_are_reported() {
     let host = Host::new(&["a"]);
     host.collection.fail(2);
     let book = Arc::new(Mutex::new(Vec::new()));
-    let told = book.clone();
-    let tell = move |error: &crate::reflector::SourceError| told.lock().push(error.to_string());
-    host.informer.set_watch_error_handler(tell).unwrap();
+    let lines = book.clone();
+    let handler = move |error: &crate::reflector::SourceError| lines.lock().push(error.to_string());
+    host.informer.set_watch_error_handler(handler).unwrap();
     host.start();
     sleep(A_WHILE).await;
     host.collection.lose(|meanwhile| meanwhile.put("a"));
     sleep(A_WHILE).await;
-    let away = "source unavailable: connection refused";
+    let unavailable = "source unavailable: connection refused";
     let expired = "resource version 1 is too old: too old resource version";
-    assert_eq!(*book.lock(), [away, away, away, expired]);
+    assert_eq!(
+        *book.lock(),
+        [unavailable, unavailable, unavailable, expired]
+    );
     assert!(host.is_equal());
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_with_its_tasks() {
+async fn stops_with_its_tasks() {
     let host = Host::new(&["a", "b"]);
-    let slow = Heard {
+    let slow = Log {
         pause: Duration::from_secs(1),
-        ..Heard::default()
+        ..Log::default()
     };
     let registration = host.informer.add_event_handler(slow.clone()).unwrap();
     assert!(!host.informer.is_stopped());
     host.start();
-    settle().await;
+    run_until_idle().await;
     assert!(!host.informer.is_stopped());
     host.tasks.drain(Duration::from_secs(5)).await.unwrap();
     assert!(host.informer.is_stopped());
     assert_eq!(slow.take(), ["add a@1 initially"]);
     assert_eq!(
-        registration.metrics().told.get(),
+        registration.metrics().delivered.get(),
         1,
-        "the call was finished"
+        "the call was completed"
     );
     assert_eq!(registration.wait_for_sync().await, Err(NeverSynced));
-    let late = host.informer.add_event_handler(Heard::default());
+    let late = host.informer.add_event_handler(Log::default());
     assert_eq!(late.unwrap_err(), InformerStopped);
-    // What it knew can still be read.
+    // The indexer can still be read.
     assert!(host.informer.has_synced());
     assert!(host.informer.lister().namespaced("ns").get("b").is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_an_informer_that_stops_is_told() {
+async fn waiting_fails_when_the_informer_stops() {
     let host = Host::new(&[]);
     host.collection.fail(usize::MAX);
     host.start();
-    settle().await;
+    run_until_idle().await;
     let waits = host.informer.wait_for_cache_sync();
     let (waited, drained) = tokio::join!(waits, host.tasks.drain(A_WHILE));
     assert_eq!(waited, Err(NeverSynced));
     drained.unwrap();
 }
 
-/// A bug in one handler is told to the owner of the tasks, and nobody else suffers.
+/// A panic in one handler is reported to the owner of the tasks and does not affect others.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_stands_alone() {
+async fn a_panicking_handler_does_not_affect_others() {
     let host = Host::new(&["a", "b"]);
     let handler = ResourceEventHandlerFuncs::new().on_add(|_, _| panic!("a bug"));
     let broken = host.informer.add_event_handler(handler).unwrap();
-    let (heard, _) = host.listen();
+    let (log, _) = host.listen();
     host.start();
     assert_eq!(host.tasks.failed().await.message, "a bug");
-    settle().await;
+    run_until_idle().await;
     host.collection.put("a");
-    settle().await;
+    run_until_idle().await;
     let expected = ["add a@1 initially", "add b@2 initially", "update a@1 a@3"];
-    assert_eq!(heard.take(), expected);
+    assert_eq!(log.take(), expected);
     assert_eq!(broken.metrics().pending.get(), 0);
     assert_eq!(broken.wait_for_sync().await, Err(NeverSynced));
 }

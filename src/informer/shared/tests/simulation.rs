@@ -1,5 +1,6 @@
-//! A seeded simulation: a source that is cut, refuses and forgets, bursts, handlers of any slowness that
-//! come and go. Each handler is strict about what it may hear next, and in the end all know the same.
+//! A seeded simulation: a source with interruptions, failures and compaction, bursts, and handlers
+//! of varying speed that are added and removed. Each handler checks its notifications, and in the
+//! end all states are equal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,21 +20,21 @@ use crate::tasks::Tasks;
 
 const STEPS: usize = 400;
 const KEYS: usize = 30;
-/// How long the slowest handlers take for a call.
+/// The maximum duration of a call.
 const PAUSE_MS_MAX: u64 = 2000;
 
-/// What a handler knows.
+/// The state of a handler.
 struct View {
     started: Instant,
     objects: BTreeMap<String, u64>,
-    /// The newest version that it ever heard of, by name.
+    /// The newest version received, by name.
     newest: BTreeMap<String, u64>,
-    /// What it heard, when.
+    /// The received notifications with their time.
     log: String,
 }
 
 impl View {
-    fn hears_of(&mut self, what: &str, map: &ConfigMap) -> (String, u64) {
+    fn receive(&mut self, what: &str, map: &ConfigMap) -> (String, u64) {
         let (name, version) = (name_of(map).to_owned(), version_of(map));
         let newest = self.newest.entry(name.clone()).or_default();
         assert!(*newest <= version, "{what} {name}@{version} after {newest}");
@@ -44,7 +45,7 @@ impl View {
     }
 }
 
-/// A handler of random slowness.
+/// A handler with random delays.
 struct Strict {
     view: Arc<Mutex<View>>,
     random: Rng,
@@ -63,7 +64,7 @@ impl ResourceEventHandler<ConfigMap> for Strict {
     async fn on_add(&mut self, map: Arc<ConfigMap>, _: bool) {
         {
             let mut view = self.view.lock();
-            let (name, version) = view.hears_of("add", &map);
+            let (name, version) = view.receive("add", &map);
             assert_eq!(view.objects.insert(name, version), None);
         }
         self.pause().await;
@@ -72,7 +73,7 @@ impl ResourceEventHandler<ConfigMap> for Strict {
     async fn on_update(&mut self, old: Arc<ConfigMap>, new: Arc<ConfigMap>) {
         {
             let mut view = self.view.lock();
-            let (name, version) = view.hears_of("update", &new);
+            let (name, version) = view.receive("update", &new);
             assert_eq!(view.objects.insert(name, version), Some(version_of(&old)));
         }
         self.pause().await;
@@ -81,7 +82,7 @@ impl ResourceEventHandler<ConfigMap> for Strict {
     async fn on_delete(&mut self, deleted: Deleted<ConfigMap>) {
         {
             let mut view = self.view.lock();
-            let (name, _) = view.hears_of("delete", deleted.object());
+            let (name, _) = view.receive("delete", deleted.object());
             assert!(view.objects.remove(&name).is_some());
         }
         self.pause().await;
@@ -165,8 +166,8 @@ impl Simulation {
             }
             5 if self.handlers.len() < 8 => self.add_handler(),
             6 if self.handlers.len() > 2 => {
-                let gone = self.random.usize(..self.handlers.len());
-                let (view, registration) = self.handlers.swap_remove(gone);
+                let removed = self.random.usize(..self.handlers.len());
+                let (view, registration) = self.handlers.swap_remove(removed);
                 assert!(self.informer.remove_event_handler(&registration));
                 self.log += &view.lock().log;
             }
@@ -183,7 +184,7 @@ impl Simulation {
         }
     }
 
-    /// From the start to when nothing happens any more; what everybody heard.
+    /// Runs until everything is idle; returns the log of all handlers.
     async fn run(mut self) -> String {
         let tasks = Tasks::new();
         self.add_handler();
@@ -193,7 +194,7 @@ impl Simulation {
         }
         assert!(self.bursts > 0);
         self.collection.fail(0);
-        // As long as the slowest may need for all that can be pending.
+        // As long as the slowest handler may need for everything pending.
         sleep(Duration::from_millis(
             PAUSE_MS_MAX * (EXACT_MAX + KEYS) as u64,
         ))
@@ -229,14 +230,14 @@ fn simulate(seed: u64) -> String {
 }
 
 #[test]
-fn every_handler_gets_to_what_there_is() {
+fn every_handler_reaches_the_current_state() {
     for seed in crate::seeds::seeds(12) {
         simulate(seed);
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn runs_are_deterministic() {
     let [first, second] = [simulate(99), simulate(99)];
     assert!(first.lines().count() > 1000);
     assert_eq!(first, second);

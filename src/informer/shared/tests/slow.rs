@@ -1,19 +1,19 @@
-//! Slow handlers: they delay nobody, what is kept for them is bounded, and they get to the final state
-//! with no deletion lost.
+//! Tests of slow handlers: they delay no others, their memory is bounded, and they reach the final
+//! state without losing a deletion.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{A_WHILE, Heard, Host, settle};
+use super::{A_WHILE, Host, Log, run_until_idle};
 use crate::informer::shared::pending::EXACT_MAX;
 use crate::informer::{HandlerRegistration, ResourceEventHandler};
 
 impl Host {
-    fn listen_slowly(&self, pause: Duration) -> (Heard, HandlerRegistration) {
-        let heard = Heard {
+    fn listen_slowly(&self, pause: Duration) -> (Log, HandlerRegistration) {
+        let heard = Log {
             pause,
-            ..Heard::default()
+            ..Log::default()
         };
         let registration = self.informer.add_event_handler(heard.clone());
         (heard, registration.unwrap())
@@ -21,22 +21,22 @@ impl Host {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_handler_delays_nobody() {
+async fn a_slow_handler_does_not_delay_others() {
     let host = Host::new(&["a"]);
     let hour = Duration::from_secs(3600);
     let (slow, registration) = host.listen_slowly(hour);
     let (quick, _) = host.listen();
     host.start();
-    settle().await;
+    run_until_idle().await;
     let began = Instant::now();
     for _ in 0..100 {
         host.collection.put("a");
-        settle().await;
+        run_until_idle().await;
         assert!(host.is_equal());
         assert!(quick.take().len() == 1 || began.elapsed() < Duration::from_millis(10));
     }
     assert!(began.elapsed() < Duration::from_secs(1));
-    // It is told each of so few, in its own time.
+    // It receives each of a few notifications, at its own speed.
     assert_eq!(registration.metrics().pending.get(), 100);
     sleep(hour * 101).await;
     let book = slow.take();
@@ -45,23 +45,23 @@ async fn a_slow_handler_delays_nobody() {
     assert_eq!(registration.metrics().pending.get(), 0);
 }
 
-/// Of each object that it was told of and that is gone it is told that it is gone; of what came and
-/// went meanwhile, nothing; of the rest the last state.
+/// For each object that the handler received and that was deleted it receives the deletion; for
+/// objects that were created and deleted meanwhile, nothing; for all others, the last state.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_is_far_behind_is_told_less_but_no_deletion_is_lost() {
+async fn merged_notifications_lose_no_deletion() {
     const KEYS: usize = 5;
     let host = Host::new(&["a", "b", "c", "d", "e"]);
     let day = Duration::from_secs(24 * 3600);
     let (slow, registration) = host.listen_slowly(day);
     let (quick, _) = host.listen();
     host.start();
-    settle().await;
-    // It has been told of `a` by now, and sits in that call.
+    run_until_idle().await;
+    // It is now in the call for `a`.
     for round in 0..2000 {
         host.collection.put("a");
         host.collection.put(&format!("job-{round}"));
         host.collection.delete(&format!("job-{round}"));
-        settle().await;
+        run_until_idle().await;
         let pending = registration.metrics().pending.get();
         assert!(pending <= (EXACT_MAX + KEYS) as i64, "{pending}");
     }
@@ -71,13 +71,13 @@ async fn a_handler_that_is_far_behind_is_told_less_but_no_deletion_is_lost() {
     host.collection.delete("b");
     host.collection.put("a");
     host.collection.put("c");
-    settle().await;
+    run_until_idle().await;
     let version = host.collection.version();
     sleep(day * 20).await;
     let mut book = slow.take();
     assert_eq!(book.remove(0), "add a@1 initially");
     let expected = [
-        // `b` went before it was told of it.
+        // `b` was deleted before the handler received it.
         format!("add c@{version} initially"),
         "add d@4 initially".to_owned(),
         "add e@5 initially".to_owned(),
@@ -89,8 +89,8 @@ async fn a_handler_that_is_far_behind_is_told_less_but_no_deletion_is_lost() {
     }
     assert_eq!(book.len(), expected.len(), "{book:?}");
     let metrics = registration.metrics();
-    assert_eq!(metrics.came.get(), (KEYS + 3 * 2000 + 4) as u64);
-    assert_eq!(metrics.told.get(), 6);
+    assert_eq!(metrics.received.get(), (KEYS + 3 * 2000 + 4) as u64);
+    assert_eq!(metrics.delivered.get(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,22 +98,22 @@ async fn a_tombstone_waits_for_a_slow_handler() {
     let host = Host::new(&["a"]);
     let (slow, _) = host.listen_slowly(A_WHILE * 3);
     host.start();
-    settle().await;
+    run_until_idle().await;
     host.collection.lose(|meanwhile| meanwhile.delete("a"));
     sleep(A_WHILE).await;
     for _ in 0..EXACT_MAX {
         host.collection.put("b");
-        settle().await;
+        run_until_idle().await;
         host.collection.delete("b");
-        settle().await;
+        run_until_idle().await;
     }
     sleep(A_WHILE * 9).await;
-    assert_eq!(slow.take(), ["add a@1 initially", "bury a@1"]);
+    assert_eq!(slow.take(), ["add a@1 initially", "tombstone a@1"]);
 }
 
-/// A handler whose calls never wait gives way to the others on its thread.
+/// A handler whose calls never wait yields to others on its thread.
 #[tokio::test(start_paused = true)]
-async fn a_busy_handler_gives_way() {
+async fn a_busy_handler_yields() {
     struct Busy;
     impl ResourceEventHandler<k8s_openapi::api::core::v1::ConfigMap> for Busy {}
     let names: Vec<_> = (0..5000).map(|n| format!("a{n}")).collect();
@@ -126,5 +126,5 @@ async fn a_busy_handler_gives_way() {
         turns += 1;
     }
     assert!(turns > 5000 / 256, "{turns}");
-    assert_eq!(registration.metrics().told.get(), 5000);
+    assert_eq!(registration.metrics().delivered.get(), 5000);
 }

@@ -1,4 +1,4 @@
-//! Lists: streamed, in one piece, in pages, and what is done when they are refused.
+//! Tests of lists: streaming, complete, in pages, and with failures.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn paged(limit: u32) -> ListWatchOptions {
 }
 
 #[tokio::test]
-async fn a_list_is_streamed_and_its_watch_goes_on() {
+async fn a_streaming_list_continues_as_a_watch() {
     let lines = [
         event("ADDED", &map("b", 3)),
         event("ADDED", &map("a", 2)),
@@ -24,7 +24,7 @@ async fn a_list_is_streamed_and_its_watch_goes_on() {
         initial_events_end(7),
         event("ADDED", &map("d", 8)),
     ];
-    let fake = Fake::start([watch(&lines, End::Good)]).await;
+    let fake = Fake::start([watch(&lines, End::Complete)]).await;
     let options = ListWatchOptions {
         labels: Some("app in (x,y)".into()),
         fields: Some("metadata.name!=z".into()),
@@ -36,15 +36,15 @@ async fn a_list_is_streamed_and_its_watch_goes_on() {
     let version = |at: usize| listing.objects[at].metadata.resource_version.as_deref();
     assert_eq!(version(0), Some("4"));
     let changes = source.watch(listing.at).await.unwrap();
-    let (told, at, end) = drained(changes).await;
-    assert_eq!((told, at), (vec!["+d".to_owned()], Some(8)));
+    let (formatted, at, end) = drained(changes).await;
+    assert_eq!((formatted, at), (vec!["+d".to_owned()], Some(8)));
     assert!(end.is_none(), "{end:?}");
     let expected = format!(
         "GET /api/v1/configmaps?labelSelector=app%20in%20%28x%2Cy%29&fieldSelector=metadata.name\
          %21%3Dz&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&{WATCH}"
     );
     let lines: Vec<String> = fake.lines().iter().map(|line| timeless(line)).collect();
-    assert_eq!(lines, [expected], "one watch is both");
+    assert_eq!(lines, [expected], "a single watch request");
     assert_eq!(source.metrics().last_sync_resource_version().get(), 8);
 }
 
@@ -64,11 +64,11 @@ async fn the_next_streamed_list_is_not_older_than_the_last_one() {
 }
 
 #[tokio::test]
-async fn a_refused_watch_list_is_remembered() {
+async fn unsupported_streaming_lists_are_remembered() {
     for refusal in [
         Reply::failure(422, "Invalid"),
         Reply::failure(400, "BadRequest"),
-        // A server that has never heard of it sends bookmarks like in any watch.
+        // A server without streaming lists sends ordinary bookmarks.
         watch(&[event("ADDED", &map("a", 1)), bookmark(5)], End::Never),
     ] {
         let fake = Fake::start([refusal, list(5, "", &["a"]), list(6, "", &["a", "b"])]).await;
@@ -88,7 +88,7 @@ async fn a_refused_watch_list_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_failed_watch_list_is_listed_this_time_only() {
+async fn a_failed_streaming_list_falls_back_once() {
     let end = watch(&[initial_events_end(9)], End::Never);
     let fake = Fake::start([Reply::failure(500, "InternalError"), list(5, "", &[]), end]).await;
     let mut source = maps(&fake.client(), ListWatchOptions::default());
@@ -98,8 +98,8 @@ async fn a_failed_watch_list_is_listed_this_time_only() {
 }
 
 #[tokio::test]
-async fn a_watch_list_that_is_cut_is_not_half_a_list() {
-    for end in [End::Cut, End::Good] {
+async fn an_interrupted_streaming_list_is_discarded() {
+    for end in [End::Cut, End::Complete] {
         let lines = [event("ADDED", &map("a", 1))];
         let fake = Fake::start([watch(&lines, end)]).await;
         let mut source = maps(&fake.client(), ListWatchOptions::default());
@@ -112,7 +112,7 @@ async fn a_watch_list_that_is_cut_is_not_half_a_list() {
 }
 
 #[tokio::test]
-async fn a_list_begins_at_any_version_and_goes_on_from_the_last() {
+async fn lists_are_not_older_than_the_last() {
     let fake = Fake::start([list(5, "", &["a"]), list(9, "", &["a"])]).await;
     let mut source = listing_maps(&fake);
     assert_eq!(source.list().await.unwrap().at.get(), 5);
@@ -132,15 +132,15 @@ pub(super) fn too_large() -> Reply {
     )
 }
 
-/// The server was restored from a backup, or another one answers: what this one knows is at hand.
+/// After a restore from a backup the server may never reach the client's version.
 #[tokio::test]
-async fn a_version_that_cannot_be_listed_at_is_left_at_once() {
+async fn an_unreachable_version_is_abandoned_by_lists() {
     for refusal in [too_large(), Reply::failure(410, "Expired")] {
         let fake = Fake::start([list(9, "", &["a"]), refusal, list(4, "", &["b"])]).await;
         let mut source = listing_maps(&fake);
         source.list().await.unwrap();
         assert_eq!(names(&source.list().await.unwrap()), (vec!["b"], 4));
-        // Without a version it may come from storage, so it comes in pages.
+        // A list without a version may read from storage, so it uses pages.
         assert_eq!(fake.lines()[2], "GET /api/v1/configmaps?limit=500");
         fake.then(list(5, "", &[]));
         source.list().await.unwrap();
@@ -149,13 +149,13 @@ async fn a_version_that_cannot_be_listed_at_is_left_at_once() {
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_streamed_from_is_left_at_once() {
+async fn an_unreachable_version_is_abandoned_by_streaming_lists() {
     let end = |version| watch(&[initial_events_end(version)], End::Never);
     let expired = event(
         "ERROR",
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}"#,
     );
-    for refusal in [too_large(), watch(&[expired], End::Good)] {
+    for refusal in [too_large(), watch(&[expired], End::Complete)] {
         let fake = Fake::start([end(9), refusal, end(4)]).await;
         let mut source = maps(&fake.client(), ListWatchOptions::default());
         source.list().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_version_that_cannot_be_streamed_from_is_left_at_once() {
 }
 
 #[tokio::test]
-async fn pages_are_handed_on_as_one_listing() {
+async fn pages_are_combined() {
     let fake = Fake::start([
         list(5, "t/1", &["a", "b"]),
         list(5, "t/2", &["c", "d"]),
@@ -186,7 +186,7 @@ async fn pages_are_handed_on_as_one_listing() {
 }
 
 #[tokio::test]
-async fn pages_whose_state_is_forgotten_become_one_whole_list() {
+async fn expired_pages_fall_back_to_a_complete_list() {
     let fake = Fake::start([
         list(5, "t", &["a", "b"]),
         Reply::failure(410, "Expired"),
@@ -200,7 +200,7 @@ async fn pages_whose_state_is_forgotten_become_one_whole_list() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_not_answered_says_whether_to_wait() {
+async fn failed_lists_return_the_retry_delay() {
     let busy = || Reply::failure(429, "TooManyRequests").header("retry-after", "7");
     let fake = Fake::start([busy(), busy(), Reply::new(200, "{\"items\":[{]}")]).await;
     let mut streaming = maps(&fake.client(), ListWatchOptions::default());
@@ -216,7 +216,7 @@ async fn a_list_that_is_not_answered_says_whether_to_wait() {
     assert_eq!(
         fake.lines().len(),
         2,
-        "who is asked to wait asks nothing else"
+        "no other request before the requested delay"
     );
     let error = listing.list().await.unwrap_err();
     assert!(
@@ -224,10 +224,10 @@ async fn a_list_that_is_not_answered_says_whether_to_wait() {
         "{error:?}"
     );
 
-    let nobody = Fake::start([]).await;
-    let client = nobody.client();
-    drop(nobody);
-    // The listener goes with its task, which is told and not waited for.
+    let stopped = Fake::start([]).await;
+    let client = stopped.client();
+    drop(stopped);
+    // The socket is closed by its task, asynchronously.
     loop {
         let mut source = maps(&client, ListWatchOptions::default());
         match source.list().await {
@@ -267,13 +267,13 @@ async fn untyped_items_get_the_type_of_their_list() {
         .await
         .unwrap();
     assert_eq!(listing.objects[0].types.kind, "PartialObjectMetadata");
-    let asked = fake.asked();
+    let requests = fake.requests();
     assert_eq!(
-        asked[0].line,
+        requests[0].line,
         "GET /apis/ex.io/v1/namespaces/n/foos?resourceVersion=0"
     );
-    assert_eq!(asked[0].header("accept"), "application/json");
-    let accept = asked[1].header("accept");
+    assert_eq!(requests[0].header("accept"), "application/json");
+    let accept = requests[1].header("accept");
     assert!(
         accept.starts_with("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
         "{accept}"

@@ -1,8 +1,8 @@
-//! Watches: what comes in, however it is cut, and how they end.
+//! Tests of watches: decoding, piece boundaries, ends.
 
 use super::*;
 
-/// A watch of these lines after version 5, to its end.
+/// Watches these lines after version 5, to the end.
 async fn watched(reply: Reply) -> (Vec<String>, Option<u64>, Option<SourceError>) {
     let fake = Fake::start([reply]).await;
     let mut source = listing_maps(&fake);
@@ -18,11 +18,14 @@ async fn changes_come_in_order_and_bookmarks_move_the_version_only() {
         event("DELETED", &map("a", 9)),
         bookmark(12),
     ];
-    let fake = Fake::start([watch(&lines, End::Good), watch(&[], End::Good)]).await;
+    let fake = Fake::start([watch(&lines, End::Complete), watch(&[], End::Complete)]).await;
     let mut source = listing_maps(&fake);
     let changes = source.watch(ResourceVersion::new(5)).await.unwrap();
-    let (told, at, end) = drained(changes).await;
-    assert_eq!((told.join(" ").as_str(), at), ("+a ~a -a", Some(12)));
+    let (changes_seen, at, end) = drained(changes).await;
+    assert_eq!(
+        (changes_seen.join(" ").as_str(), at),
+        ("+a ~a -a", Some(12))
+    );
     assert!(end.is_none());
     assert_eq!(source.metrics().last_sync_resource_version().get(), 12);
     drop(source.watch(ResourceVersion::new(12)).await.unwrap());
@@ -39,16 +42,16 @@ async fn changes_come_in_order_and_bookmarks_move_the_version_only() {
     );
 }
 
-/// What is in one piece is one batch, and is decoded where it lies.
+/// Events in one piece are one batch, without a copy.
 #[tokio::test]
-async fn what_comes_together_is_handed_on_together() {
+async fn events_in_one_piece_are_one_batch() {
     let piece = [
         event("ADDED", &map("a", 6)),
         event("ADDED", &map("b", 7)),
         bookmark(8),
     ]
     .concat();
-    let fake = Fake::start([watch(&[piece, event("ADDED", &map("c", 9))], End::Good)]).await;
+    let fake = Fake::start([watch(&[piece, event("ADDED", &map("c", 9))], End::Complete)]).await;
     let mut changes = listing_maps(&fake)
         .watch(ResourceVersion::new(5))
         .await
@@ -59,14 +62,14 @@ async fn what_comes_together_is_handed_on_together() {
 }
 
 #[tokio::test]
-async fn a_watch_cut_in_the_middle_of_an_event_tells_no_half_of_it() {
+async fn an_incomplete_event_is_discarded() {
     let whole = event("ADDED", &map("a", 6));
     let half = event("ADDED", &map("b", 7));
     for length in [1, 20, half.len() - 1] {
-        for end in [End::Cut, End::Good] {
+        for end in [End::Cut, End::Complete] {
             let lines = [whole.clone(), half[..length].to_owned()];
-            let (told, at, end) = watched(watch(&lines, end)).await;
-            assert_eq!((told.join(" ").as_str(), at), ("+a", Some(6)));
+            let (changes_seen, at, end) = watched(watch(&lines, end)).await;
+            assert_eq!((changes_seen.join(" ").as_str(), at), ("+a", Some(6)));
             assert!(
                 matches!(end, Some(SourceError::Unavailable { .. })),
                 "{end:?}"
@@ -76,9 +79,9 @@ async fn a_watch_cut_in_the_middle_of_an_event_tells_no_half_of_it() {
 }
 
 #[tokio::test]
-async fn a_watch_cut_between_events_is_lost_too() {
-    let (told, _, end) = watched(watch(&[event("ADDED", &map("a", 6))], End::Cut)).await;
-    assert_eq!(told, ["+a"]);
+async fn an_interruption_between_events_is_an_error() {
+    let (changes_seen, _, end) = watched(watch(&[event("ADDED", &map("a", 6))], End::Cut)).await;
+    assert_eq!(changes_seen, ["+a"]);
     assert!(
         matches!(end, Some(SourceError::Unavailable { .. })),
         "{end:?}"
@@ -89,7 +92,7 @@ const EXPIRED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"statu
     "message":"too old resource version: 5 (9)","reason":"Expired","code":410}"#;
 
 #[tokio::test]
-async fn too_old_a_version_is_told_by_the_status_or_by_an_event() {
+async fn an_expired_version_is_a_status_or_an_error_event() {
     let fake = Fake::start([Reply::new(410, EXPIRED)]).await;
     let mut source = listing_maps(&fake);
     match source.watch(ResourceVersion::new(5)).await {
@@ -100,17 +103,17 @@ async fn too_old_a_version_is_told_by_the_status_or_by_an_event() {
             );
         }
         Err(other) => panic!("{other:?}"),
-        Ok(_) => panic!("it was refused"),
+        Ok(_) => panic!("the request was rejected"),
     }
-    // In one piece with what came before it, and behind it.
+    // In one piece with the preceding change, and in a separate one.
     let change = event("ADDED", &map("a", 6));
     let error = event("ERROR", &EXPIRED.replace('\n', ""));
     for lines in [
         vec![[change.clone(), error.clone()].concat()],
         vec![change, error],
     ] {
-        let (told, at, end) = watched(watch(&lines, End::Good)).await;
-        assert_eq!((told.join(" ").as_str(), at), ("+a", Some(6)));
+        let (changes_seen, at, end) = watched(watch(&lines, End::Complete)).await;
+        assert_eq!((changes_seen.join(" ").as_str(), at), ("+a", Some(6)));
         assert!(
             matches!(end, Some(SourceError::Expired { at, .. }) if at.get() == 6),
             "{end:?}"
@@ -119,15 +122,15 @@ async fn too_old_a_version_is_told_by_the_status_or_by_an_event() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_refused_says_whether_to_wait() {
+async fn rejected_watches_return_the_retry_delay() {
     let refusals = [
         Reply::failure(429, "TooManyRequests").header("retry-after", "3"),
         Reply::failure(503, "ServiceUnavailable"),
-        // The definition is gone; what comes under its name has another history.
+        // The definition was deleted; a new one with its name has another history.
         Reply::failure(404, "NotFound"),
         // The server was restored from a backup.
         lists::too_large(),
-        // Of this version it will say so each time.
+        // A retry at this version would fail again.
         Reply::failure(400, "BadRequest"),
     ];
     let fake = Fake::start(refusals).await;
@@ -156,7 +159,7 @@ async fn a_watch_that_is_refused_says_whether_to_wait() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_no_expiry_ends_the_watch() {
+async fn other_error_events_end_the_watch() {
     let status = |code: u16, reason: &str| {
         format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","reason":"{reason}","details":{{"retryAfterSeconds":2}},"code":{code}}}"#
@@ -169,7 +172,7 @@ async fn an_error_that_is_no_expiry_ends_the_watch() {
         }
         other => panic!("{other:?}"),
     }
-    // The server cannot tell what happened, but it can list.
+    // The server cannot continue the watch, but it can list.
     let broken = event("ERROR", &status(500, "InternalError"));
     let (_, _, end) = watched(watch(&[broken], End::Never)).await;
     assert!(
@@ -179,7 +182,7 @@ async fn an_error_that_is_no_expiry_ends_the_watch() {
 }
 
 #[tokio::test]
-async fn events_of_no_kind_that_was_asked_for_are_left_out() {
+async fn events_of_unexpected_kinds_are_ignored() {
     let secret =
         r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s","resourceVersion":"7"}}"#;
     let lines = [
@@ -188,8 +191,8 @@ async fn events_of_no_kind_that_was_asked_for_are_left_out() {
         event("SURPRISE", &map("b", 8)),
         event("ADDED", &map("c", 9)),
     ];
-    let (told, at, end) = watched(watch(&lines, End::Good)).await;
-    assert_eq!((told.join(" ").as_str(), at), ("+a +c", Some(9)));
+    let (changes_seen, at, end) = watched(watch(&lines, End::Complete)).await;
+    assert_eq!((changes_seen.join(" ").as_str(), at), ("+a +c", Some(9)));
     assert!(end.is_none(), "{end:?}");
 }
 
@@ -202,24 +205,24 @@ async fn untyped_events_are_checked_for_their_kind_too() {
         event("ADDED", &object)
     };
     let lines = [foo("Foo", "a", 6), foo("Bar", "b", 7), foo("Foo", "c", 8)];
-    let fake = Fake::start([watch(&lines, End::Good)]).await;
+    let fake = Fake::start([watch(&lines, End::Complete)]).await;
     let foos = ApiResource::cluster("ex.io", "v1", "foos", "Foo");
     let foos = fake
         .client()
         .resource::<super::super::super::DynamicObject>(foos);
     let mut source = HttpListerWatcher::new(foos, ListWatchOptions::default());
     let mut changes = source.watch(ResourceVersion::new(5)).await.unwrap();
-    let mut told = 0;
+    let mut changes_seen = 0;
     while let Some(batch) = changes.next().await {
-        told += batch.unwrap().changes.len();
+        changes_seen += batch.unwrap().changes.len();
     }
-    assert_eq!(told, 2);
+    assert_eq!(changes_seen, 2);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_ends_the_watch_after_what_could() {
-    let good = event("ADDED", &map("a", 6));
-    for bad in [
+async fn an_invalid_event_ends_the_watch_after_the_valid_ones() {
+    let valid = event("ADDED", &map("a", 6));
+    for invalid in [
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":7}}\n".to_owned(),
         "no JSON\n".to_owned(),
         event(
@@ -227,9 +230,9 @@ async fn what_cannot_be_read_ends_the_watch_after_what_could() {
             r#"{"metadata":{"name":"x","resourceVersion":"new"}}"#,
         ),
     ] {
-        let lines = [good.clone(), bad, event("ADDED", &map("b", 9))];
-        let (told, at, end) = watched(watch(&lines, End::Good)).await;
-        assert_eq!((told.join(" ").as_str(), at), ("+a", Some(6)));
+        let lines = [valid.clone(), invalid, event("ADDED", &map("b", 9))];
+        let (changes_seen, at, end) = watched(watch(&lines, End::Complete)).await;
+        assert_eq!((changes_seen.join(" ").as_str(), at), ("+a", Some(6)));
         assert!(
             matches!(end, Some(SourceError::Undecodable { .. })),
             "{end:?}"
@@ -238,7 +241,7 @@ async fn what_cannot_be_read_ends_the_watch_after_what_could() {
 }
 
 #[tokio::test]
-async fn an_event_without_end_is_refused() {
+async fn an_endless_event_is_an_error() {
     let pieces = vec![vec![b'x'; 1 << 20]; 17];
     let (_, _, end) = watched(Reply::pieces(200, pieces, End::Never)).await;
     match end {
@@ -250,10 +253,10 @@ async fn an_event_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_back_has_another_history() {
+async fn a_decreasing_version_requires_a_list() {
     let lines = [event("ADDED", &map("a", 6)), event("ADDED", &map("b", 3))];
-    let (told, at, end) = watched(watch(&lines, End::Never)).await;
-    assert_eq!((told.join(" ").as_str(), at), ("+a", Some(6)));
+    let (changes_seen, at, end) = watched(watch(&lines, End::Never)).await;
+    assert_eq!((changes_seen.join(" ").as_str(), at), ("+a", Some(6)));
     assert!(matches!(end, Some(SourceError::Expired { .. })), "{end:?}");
 }
 
@@ -261,8 +264,8 @@ async fn a_server_that_goes_back_has_another_history() {
 async fn lists_and_watches_are_counted() {
     let fake = Fake::start([
         list(5, "", &["a", "b"]),
-        watch(&[event("ADDED", &map("c", 6)), bookmark(7)], End::Good),
-        watch(&[], End::Good),
+        watch(&[event("ADDED", &map("c", 6)), bookmark(7)], End::Complete),
+        watch(&[], End::Complete),
     ])
     .await;
     let mut source = listing_maps(&fake);
