@@ -285,7 +285,7 @@ pub(super) struct WatchLoadArgs {
     pub mode: Mode,
     /// Seconds to wait for events after the last write
     #[arg(long, value_name = "SECONDS", default_value = "30")]
-    pub patience: f64,
+    pub timeout: f64,
 }
 
 /// Which watchers receive a change.
@@ -323,7 +323,7 @@ pub(super) struct StormLoadArgs {
     pub by: OpenRequest,
     /// Time limit in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60")]
-    pub patience: f64,
+    pub timeout: f64,
 }
 
 /// The request that initializes a client's state.
@@ -387,7 +387,7 @@ pub(super) struct ChurnLoadArgs {
     pub seed: Option<u64>,
     /// Seconds to wait for events after the last request
     #[arg(long, value_name = "SECONDS", default_value = "30")]
-    pub patience: f64,
+    pub timeout: f64,
 }
 
 #[derive(Debug, Args)]

@@ -375,7 +375,7 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         ),
         (
             &["list", "pods", "--accept=xml"],
-            "is none of json, protobuf",
+            "is not one of json, protobuf",
         ),
         (&["storm", "pods", "--clients=0"], "--clients"),
         (
@@ -385,9 +385,9 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         (&["churn", "--mix=create=1"], "must be VERB=WEIGHT"),
         (&["churn", "--seconds=1", "--operations=9"], "--operations"),
         (&["churn", "--rate=-1", SERVER], "--rate: must be a number"),
-        (&["churn", "--patience=-1", SERVER], "--patience: "),
-        (&["storm", "pods", "--patience=x", SERVER], "--patience"),
-        (&["fill", "secrets"], "is none of configmaps, pods"),
+        (&["churn", "--timeout=-1", SERVER], "--timeout: "),
+        (&["storm", "pods", "--timeout=x", SERVER], "--timeout"),
+        (&["fill", "secrets"], "is not one of configmaps, pods"),
         (&["watch", "--token=t"], "--server <URL> is missing"),
     ] {
         let output = command().arg("bench").args(args).output().await;

@@ -111,7 +111,7 @@ fn check(load: &ChurnLoadArgs) -> Result<(), BenchError> {
             "--rate: must be a number of requests per second, or 0 for no limit".to_owned(),
         );
     }
-    for (flag, seconds) in [("--seconds", load.seconds), ("--patience", load.patience)] {
+    for (flag, seconds) in [("--seconds", load.seconds), ("--timeout", load.timeout)] {
         if let Err(error) = Duration::try_from_secs_f64(seconds) {
             return usage(format!("{flag}: {error}"));
         }
@@ -223,9 +223,9 @@ async fn arrive(
         worked.add(worker.await?);
     }
     let expected = log.changes.load(Ordering::Relaxed) * u64::from(load.watchers);
-    let patience = Instant::now() + Duration::from_secs_f64(load.patience);
+    let deadline = Instant::now() + Duration::from_secs_f64(load.timeout);
     while log.delivered.load(Ordering::Relaxed) < expected
-        && Instant::now() < patience
+        && Instant::now() < deadline
         && log.ended.load(Ordering::Relaxed) < load.watchers
     {
         sleep(POLL_INTERVAL).await;

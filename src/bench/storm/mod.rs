@@ -37,7 +37,7 @@ struct Plan {
     path: String,
     by: OpenRequest,
     accept: Encoding,
-    patience: Duration,
+    timeout: Duration,
     finished: AtomicU32,
 }
 
@@ -77,8 +77,8 @@ struct Outcome {
 /// The target rejects the setup.
 pub(super) async fn run(args: StormArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let load = &args.load;
-    let patience = Duration::try_from_secs_f64(load.patience)
-        .map_err(|error| BenchError::Usage(format!("--patience: {error}")))?;
+    let timeout = Duration::try_from_secs_f64(load.timeout)
+        .map_err(|error| BenchError::Usage(format!("--timeout: {error}")))?;
     let accept = args.responses.accept;
     let list = read::path(&args.selection, None);
     let list = read::one_list(target, &list, accept).await?;
@@ -86,7 +86,7 @@ pub(super) async fn run(args: StormArgs, target: &Arc<Target>) -> Result<Report,
         path: path(&args.selection, load.by),
         by: load.by,
         accept,
-        patience,
+        timeout,
         finished: AtomicU32::new(0),
     });
     let tasks = Tasks::new();
@@ -188,9 +188,9 @@ impl Plan {
         self: Arc<Self>,
         mut connection: Connection,
     ) -> Result<ClientResult, ClientError> {
-        let result = timeout(self.patience, self.send_request(&mut connection)).await;
+        let result = timeout(self.timeout, self.send_request(&mut connection)).await;
         self.finished.fetch_add(1, Ordering::Relaxed);
-        result.map_err(|_| ClientError::Timeout(self.patience))?
+        result.map_err(|_| ClientError::Timeout(self.timeout))?
     }
 
     async fn send_request(&self, connection: &mut Connection) -> Result<ClientResult, ClientError> {

@@ -144,8 +144,8 @@ fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchErr
         let problem = "--rate: must be a number of changes per second, or 0 for no limit";
         return Err(BenchError::Usage(problem.to_owned()));
     }
-    Duration::try_from_secs_f64(load.patience)
-        .map_err(|error| BenchError::Usage(format!("--patience: {error}")))?;
+    Duration::try_from_secs_f64(load.timeout)
+        .map_err(|error| BenchError::Usage(format!("--timeout: {error}")))?;
     Ok(connections.get())
 }
 
@@ -258,9 +258,9 @@ async fn arrive(
     let written = writing.await??;
     let expected = expected(plan.log.acknowledgements(), receivers);
     let last_write = Instant::now();
-    let patience = Duration::from_secs_f64(load.patience);
+    let timeout = Duration::from_secs_f64(load.timeout);
     while delivered() < expected
-        && last_write.elapsed() < patience
+        && last_write.elapsed() < timeout
         && plan.log.ended.load(Ordering::Relaxed) < plan.watchers
     {
         sleep(POLL_INTERVAL).await;

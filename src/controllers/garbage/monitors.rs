@@ -76,7 +76,7 @@ pub(super) struct Monitor {
 enum Turn {
     Awaited(Arc<Semaphore>),
     /// Until its initial state is complete, or it failed to start.
-    Taken(#[expect(dead_code, reason = "a guard")] OwnedSemaphorePermit),
+    Acquired(#[expect(dead_code, reason = "a guard")] OwnedSemaphorePermit),
     Over,
 }
 
@@ -101,7 +101,7 @@ enum MonitorInput {
 async fn next_events(follower: &mut Follower, turn: &mut Turn) -> Vec<FollowerEvent> {
     if let Turn::Awaited(filling) = turn {
         let permit = filling.clone().acquire_owned().await;
-        *turn = Turn::Taken(permit.expect("never closed"));
+        *turn = Turn::Acquired(permit.expect("never closed"));
     }
     let events = follower.next().await;
     let complete = events

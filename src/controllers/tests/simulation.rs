@@ -57,12 +57,12 @@ fn path(number: usize) -> String {
 }
 
 /// A server and the objects that were created in it.
-struct World {
+struct Simulation {
     started: Started,
     made: Vec<Value>,
 }
 
-impl World {
+impl Simulation {
     async fn new() -> Self {
         Self {
             started: started().await,
@@ -134,45 +134,45 @@ impl World {
 async fn sequential_steps_equal_the_model() {
     for seed in crate::seeds::seeds(4) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (mut world, mut model) = (World::new().await, Model::default());
+        let (mut simulation, mut model) = (Simulation::new().await, Model::default());
         for _ in 0..40 {
             let alive: Vec<usize> = model.objects.keys().copied().collect();
             let some = (!alive.is_empty()).then(|| alive[random.usize(..alive.len())]);
             match (random.u8(0..10), some) {
                 (0..3, Some(number)) => {
                     let policy = POLICIES[random.usize(..3)];
-                    world.started.delete_as(&path(number), policy).await;
+                    simulation.started.delete_as(&path(number), policy).await;
                     model.delete(number, policy);
                 }
                 (3..5, Some(number)) => {
                     // An object may own itself, or its owners.
-                    let mut owners = world.owners(number, &mut random);
+                    let mut owners = simulation.owners(number, &mut random);
                     owners.retain(|(owner, _)| model.objects.contains_key(owner));
                     let references: Vec<Value> = owners
                         .iter()
-                        .map(|(owner, blocks)| reference(&world.made[*owner], *blocks))
+                        .map(|(owner, blocks)| reference(&simulation.made[*owner], *blocks))
                         .collect();
                     let patch = json!({"metadata": {"ownerReferences": references}});
-                    world.started.merge_patch(&path(number), patch).await;
+                    simulation.started.merge_patch(&path(number), patch).await;
                     let owners = owners.into_iter().map(|(owner, _)| owner);
                     model.objects.insert(number, owners.collect());
                 }
                 _ => {
-                    let owners = world.owners(world.made.len(), &mut random);
-                    let number = world.make(&owners).await;
+                    let owners = simulation.owners(simulation.made.len(), &mut random);
+                    let number = simulation.make(&owners).await;
                     let owners = owners.into_iter().map(|(owner, _)| owner);
                     model.objects.insert(number, owners.collect());
                     model.converge();
                 }
             }
-            world
+            simulation
                 .until(seed, |stored| match *stored == model {
                     true => Ok(()),
                     false => Err(format!("{stored:?} is not {model:?}")),
                 })
                 .await;
         }
-        world.started.stop().await;
+        simulation.started.stop().await;
     }
 }
 
@@ -182,12 +182,12 @@ async fn sequential_steps_equal_the_model() {
 async fn concurrent_steps_stay_within_the_model() {
     for seed in crate::seeds::seeds(6) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut world = World::new().await;
-        let _other = world.started.another();
+        let mut simulation = Simulation::new().await;
+        let _other = simulation.started.another();
         let mut owners_of: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for _ in 0..40 {
-            let owners = world.owners(world.made.len(), &mut random);
-            let number = world.make(&owners).await;
+            let owners = simulation.owners(simulation.made.len(), &mut random);
+            let number = simulation.make(&owners).await;
             owners_of.insert(number, owners.into_iter().map(|(o, _)| o).collect());
         }
         let mut deleted: BTreeMap<usize, &str> = BTreeMap::new();
@@ -196,7 +196,7 @@ async fn concurrent_steps_stay_within_the_model() {
         }
         let deletions = deleted.iter().map(|(number, policy)| {
             let (path, options) = (path(*number), json!({"propagationPolicy": policy}));
-            let started = &world.started;
+            let started = &simulation.started;
             async move { started.try_delete(&path, options).await }
         });
         for result in futures_util::future::join_all(deletions).await {
@@ -237,9 +237,9 @@ async fn concurrent_steps_stay_within_the_model() {
                 )),
             }
         };
-        world.until(seed, right).await;
+        simulation.until(seed, right).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
-        world.until(seed, right).await;
-        world.started.stop().await;
+        simulation.until(seed, right).await;
+        simulation.started.stop().await;
     }
 }

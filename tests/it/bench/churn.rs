@@ -141,7 +141,7 @@ async fn an_event_that_is_lost_is_a_failed_run() {
         let url = liar::start(server.insecure(), lie);
         let mut running = command();
         running.arg("bench").args(load).args(["--server", &url]);
-        running.args(["--json", "--http=1.1", "--watchers=4", "--patience=1"]);
+        running.args(["--json", "--http=1.1", "--watchers=4", "--timeout=1"]);
         let (report, stderr) = failed(super::spawn(running)).await;
         check(
             &report,

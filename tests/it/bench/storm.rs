@@ -125,7 +125,7 @@ async fn a_storm_that_does_not_end_is_a_failed_run() {
     let url = liar::start(server.insecure(), lie);
     let mut running = command();
     running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
-    running.args(["--clients=3", "--patience=1.5", "--server", &url]);
+    running.args(["--clients=3", "--timeout=1.5", "--server", &url]);
     let (report, stderr) = failed(super::spawn(running)).await;
     check(
         &report,
