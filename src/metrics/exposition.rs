@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn prometheus() {
-        let expected = r#"# HELP done_total What was done.
+        let expected = r#"# HELP done_total Done.
 # TYPE done_total counter
 done_total{group="",resource="a\"b\\c\nd",more="x"} 3
 done_total 4
@@ -214,7 +214,7 @@ took_seconds_count{group=""} 1
 
     #[test]
     fn open_metrics() {
-        let expected = r#"# HELP done What was done.
+        let expected = r#"# HELP done Done.
 # TYPE done counter
 done_total{group="",resource="a\"b\\c\nd",more="x"} 3
 done_total 4
