@@ -186,6 +186,8 @@ const GROUPS: &[Group] = &[
         row("volumeattributesclasses", "VolumeAttributesClass", &["vac"], &[Cluster], &[]),
     ]},
     Group { name: "admissionregistration.k8s.io", version: "v1", rows: &[
+        row("mutatingadmissionpolicies", "MutatingAdmissionPolicy", &[], &[Cluster, ApiExtensions], &[]),
+        row("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),
         row("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", &[], &[Cluster, ApiExtensions], &[]),
         row("validatingadmissionpolicies", "ValidatingAdmissionPolicy", &[], &[Cluster, Status, ApiExtensions], &[]),
         row("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),

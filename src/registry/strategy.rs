@@ -18,6 +18,11 @@ const WITH_GENERATION: &[(&str, &str)] = &[
     ("", "pods"),
     ("", "podtemplates"),
     ("", "replicationcontrollers"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+    ),
     (
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
@@ -72,6 +77,11 @@ const CREATED_ON_UPDATE: &[(&str, &str)] = &[
 
 /// Resources that a PUT overwrites only at a version that it names.
 const CONDITIONALLY_UPDATED: &[(&str, &str)] = &[
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings",
+    ),
     (
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",

@@ -1,5 +1,6 @@
 //! Tests of the table.
 
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::*;
 
 use super::*;
@@ -77,6 +78,21 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
         flowcontrol::v1::PriorityLevelConfiguration, resource::v1::DeviceClass,
         resource::v1::ResourceSlice,
     );
+    // Their v1 is of 1.36, and the same as v1beta1 of 1.35.
+    for (kind, plural) in [
+        (
+            admissionregistration::v1beta1::MutatingAdmissionPolicy::KIND,
+            admissionregistration::v1beta1::MutatingAdmissionPolicy::URL_PATH_SEGMENT,
+        ),
+        (
+            admissionregistration::v1beta1::MutatingAdmissionPolicyBinding::KIND,
+            admissionregistration::v1beta1::MutatingAdmissionPolicyBinding::URL_PATH_SEGMENT,
+        ),
+    ] {
+        let resource = find_version("admissionregistration.k8s.io", "v1", plural);
+        assert_eq!((&*resource.kind, resource.namespaced), (kind, false));
+        seen.push((resource.group.clone(), resource.plural.clone()));
+    }
     let mut table: Vec<_> = resources()
         .iter()
         .map(|r| (r.group.clone(), r.plural.clone()))

@@ -180,12 +180,14 @@ fn policy_printer(group: &str, plural: &str) -> &'static Printer {
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
         ) => &policy::WEBHOOK_CONFIGURATIONS,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => &policy::MUTATING_POLICIES,
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
-            &policy::ADMISSION_POLICIES
+            &policy::VALIDATING_POLICIES
         }
-        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
-            &policy::ADMISSION_BINDINGS
-        }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicybindings" | "validatingadmissionpolicybindings",
+        ) => &policy::ADMISSION_BINDINGS,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &policy::FLOW_SCHEMAS,
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &policy::PRIORITY_LEVELS,
         ("apiregistration.k8s.io", "apiservices") => &policy::API_SERVICES,

@@ -1,6 +1,7 @@
 //! Printers of who may do what, and how much of it: bindings, quotas, certificates, admission, flow
 //! control, classes of priority and of runtime, leases, API services.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age::human_duration;
@@ -175,27 +176,42 @@ pub(super) const WEBHOOK_CONFIGURATIONS: Printer = Printer {
     },
 };
 
-pub(super) const ADMISSION_POLICIES: Printer = Printer {
+pub(super) const MUTATING_POLICIES: Printer = Printer {
     columns: &[
         NAME,
-        TableColumn::integer("Validations", "How many rules it has."),
-        TableColumn::text("ParamKind", "Of which kind its parameters are."),
+        TableColumn::integer("Mutations", "The number of mutations of the policy."),
+        PARAM_KIND,
         AGE,
     ],
-    cells: |object, now| {
-        let kind = at(object, "spec.paramKind");
-        let shown = match kind.is_null() {
-            true => "<unset>".to_owned(),
-            false => format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind")),
-        };
-        vec![
-            name(object),
-            count(object, "spec.validations"),
-            shown.into(),
-            created(object, now),
-        ]
-    },
+    cells: |object, now| policy_cells(object, "spec.mutations", now),
 };
+
+pub(super) const VALIDATING_POLICIES: Printer = Printer {
+    columns: &[
+        NAME,
+        TableColumn::integer("Validations", "The number of validations of the policy."),
+        PARAM_KIND,
+        AGE,
+    ],
+    cells: |object, now| policy_cells(object, "spec.validations", now),
+};
+
+const PARAM_KIND: TableColumn = TableColumn::text("ParamKind", "The kind of the parameters.");
+
+/// The cells of an admission policy whose expressions are the items of `list`.
+fn policy_cells(object: &Value, list: &str, now: Timestamp) -> Vec<Value> {
+    let kind = at(object, "spec.paramKind");
+    let shown = match kind.is_null() {
+        true => "<unset>".to_owned(),
+        false => format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind")),
+    };
+    vec![
+        name(object),
+        count(object, list),
+        shown.into(),
+        created(object, now),
+    ]
+}
 
 pub(super) const ADMISSION_BINDINGS: Printer = Printer {
     columns: &[
@@ -209,7 +225,8 @@ pub(super) const ADMISSION_BINDINGS: Printer = Printer {
         let shown = match (text(reference, "namespace"), text(reference, "name")) {
             ("", "") if reference["selector"].is_null() => "<unset>".to_owned(),
             (_, "") => selector(&reference["selector"]),
-            ("", name) => name.to_owned(),
+            // The row does not tell whether the parameter is cluster-scoped.
+            ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         };
         vec![

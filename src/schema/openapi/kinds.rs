@@ -30,6 +30,9 @@ pub(super) const KINDS: &[(&str, &str, Describe)] = kinds! {
         MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
         ValidatingWebhookConfiguration
     ]
+    "admissionregistration.k8s.io/v1" promoted v1 [
+        MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+    ]
     "apiextensions.k8s.io/v1" apiextensions v1 [CustomResourceDefinition]
     "apiregistration.k8s.io/v1" apiregistration v1 [APIService]
     "apps/v1" apps v1 [ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet]
@@ -60,6 +63,72 @@ pub(super) const KINDS: &[(&str, &str, Describe)] = kinds! {
         CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass
     ]
 };
+
+/// Kinds of which k8s-openapi has the types only in an earlier version, which has the same members.
+mod promoted {
+    pub(super) mod v1 {
+        use std::borrow::Cow;
+
+        use k8s_openapi::api::admissionregistration::v1beta1;
+        use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+        macro_rules! promoted {
+            ($($kind:ident)*) => {$(
+                /// Describes v1 by v1beta1.
+                pub(in super::super) struct $kind;
+
+                impl JsonSchema for $kind {
+                    fn schema_name() -> Cow<'static, str> {
+                        promoted(&v1beta1::$kind::schema_name()).into()
+                    }
+
+                    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                        describe::<v1beta1::$kind>(generator)
+                    }
+                }
+            )*};
+        }
+
+        promoted!(MutatingAdmissionPolicy MutatingAdmissionPolicyBinding);
+
+        fn promoted(text: &str) -> String {
+            text.replace(
+                ".admissionregistration.v1beta1.",
+                ".admissionregistration.v1.",
+            )
+        }
+
+        /// The schema of `T`, whose parts become definitions, with the names of v1.
+        fn describe<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+            let mut of_beta = generator.settings().clone().into_generator();
+            of_beta.subschema_for::<T>();
+            let mut definitions = of_beta.take_definitions(false);
+            let root = definitions.remove(&*T::schema_name()).unwrap_or_default();
+            for (name, schema) in definitions {
+                let known = generator.definitions_mut();
+                known.entry(promoted(&name)).or_insert(rename(schema));
+            }
+            rename(root).try_into().unwrap_or_default()
+        }
+
+        /// A schema with the references of v1.
+        fn rename(mut schema: serde_json::Value) -> serde_json::Value {
+            match &mut schema {
+                serde_json::Value::String(text) => *text = promoted(text),
+                serde_json::Value::Array(items) => {
+                    items
+                        .iter_mut()
+                        .for_each(|item| *item = rename(item.take()));
+                }
+                serde_json::Value::Object(members) => members
+                    .values_mut()
+                    .for_each(|member| *member = rename(member.take())),
+                _ => {}
+            }
+            schema
+        }
+    }
+}
 
 /// Types that the requests and responses of every group use.
 pub(super) const COMMON: &[Describe] = &[

@@ -151,10 +151,14 @@ fn lines(group: &str, plural: &str) -> impl Iterator<Item = &'static Line> {
             &[WEBHOOKS, REINVOCATION]
         }
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => &[WEBHOOKS],
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => &[ADMISSION_POLICY],
-        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
-            &[ADMISSION_POLICY_BINDING]
-        }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies" | "validatingadmissionpolicies",
+        ) => &[ADMISSION_POLICY],
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicybindings" | "validatingadmissionpolicybindings",
+        ) => &[ADMISSION_POLICY_BINDING],
         ("apiregistration.k8s.io", "apiservices") => &[&[("spec.service.port", Number(443))]],
         ("discovery.k8s.io", "endpointslices") => &[&[
             ("ports[].name", Text("")),

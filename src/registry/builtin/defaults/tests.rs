@@ -272,14 +272,16 @@ fn admission() {
         json!({"webhooks": [hook]}),
         json!({"webhooks": [with(filled, json!({"reinvocationPolicy": "Never"}))]}),
     );
-    check(
-        "validatingadmissionpolicies",
-        json!({"spec": {"matchConstraints": {"resourceRules": [{}]}}}),
-        json!({"spec": {"failurePolicy": "Fail", "matchConstraints": {
-            "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-            "resourceRules": [{"scope": "*"}],
-        }}}),
-    );
+    for policies in ["mutatingadmissionpolicies", "validatingadmissionpolicies"] {
+        check(
+            policies,
+            json!({"spec": {"matchConstraints": {"resourceRules": [{}]}}}),
+            json!({"spec": {"failurePolicy": "Fail", "matchConstraints": {
+                "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+                "resourceRules": [{"scope": "*"}],
+            }}}),
+        );
+    }
 }
 
 #[test]

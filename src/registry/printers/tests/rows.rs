@@ -307,6 +307,12 @@ fn what_lets_requests_in() {
     let plural = "validatingadmissionpolicies";
     check(group, plural, policy, "x|1|v1/ConfigMap|10m");
     check(group, plural, json!({}), "x|0|<unset>|10m");
+    let plural = "mutatingadmissionpolicies";
+    let policy = json!({"spec": {"mutations": [{}, {}]}});
+    check(group, plural, policy, "x|2|<unset>|10m");
+    let plural = "mutatingadmissionpolicybindings";
+    let bound = json!({"spec": {"policyName": "p", "paramRef": {"name": "m"}}});
+    check(group, plural, bound, "x|p|*/m|10m");
     let plural = "validatingadmissionpolicybindings";
     check(
         group,
