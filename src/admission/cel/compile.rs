@@ -13,6 +13,7 @@ use kube_cel::cel::{Context, ExecutionError};
 use super::CompileError;
 use super::authorizer::{self, AUTHORIZER, OF_REQUEST, REQUEST_RESOURCE};
 use super::budget::{FACTOR, SIZED, SMALL, STEP};
+use super::objects;
 use super::optional::OPTIONAL;
 use super::parse::{parse, shortened};
 
@@ -26,9 +27,19 @@ pub(super) fn compile(
     text: &str,
     variables: &[&str],
 ) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
-    let mut parsed = parse(text).map_err(|error| CompileError(error.to_string()))?;
+    let parsed = parse(text).map_err(|error| CompileError(error.to_string()))?;
+    compile_parsed(parsed, variables, false)
+}
+
+/// Compiles an expression that has been parsed; `has_messages` if there are the types of mutations.
+pub(super) fn compile_parsed(
+    mut parsed: IdedExpr,
+    variables: &[&str],
+    has_messages: bool,
+) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
     let mut pass = Pass {
         functions: functions(),
+        has_messages,
         bound: variables.iter().map(|name| (*name).to_owned()).collect(),
         composed: BTreeSet::new(),
         problems: Vec::new(),
@@ -48,6 +59,8 @@ fn functions() -> Context<'static> {
 
 struct Pass {
     functions: Context<'static>,
+    /// Whether there are the types of mutations.
+    has_messages: bool,
     /// Which names have a value here.
     bound: Vec<String>,
     composed: BTreeSet<String>,
@@ -56,6 +69,14 @@ struct Pass {
 
 impl Pass {
     fn walk(&mut self, expression: &mut IdedExpr) {
+        if let Expr::Struct(message) = &mut expression.expr
+            && self.has_messages
+        {
+            match objects::map_of(std::mem::take(message)) {
+                Ok(map) => expression.expr = map,
+                Err(problem) => return self.problem(problem),
+            }
+        }
         match &mut expression.expr {
             Expr::Unspecified => self.problem("ERROR: it is incomplete".to_owned()),
             Expr::Struct(made) => {

@@ -12,7 +12,9 @@
 mod authorizer;
 mod budget;
 mod compile;
+mod objects;
 mod optional;
+mod output;
 pub mod parse;
 mod values;
 
@@ -31,6 +33,7 @@ use tokio::time::Instant;
 
 use super::authorizer::Authorizing;
 use budget::Budget;
+pub(super) use objects::{MutationType, configuration, operations};
 pub(super) use values::of_fields as fields;
 
 /// Something is wrong with an expression; the text is for people.
@@ -90,6 +93,38 @@ impl Expression {
         })
     }
 
+    /// Compiles an expression that evaluates to what a mutation of this type needs.
+    ///
+    /// # Errors
+    /// Those of [`compile`](Self::compile), or its value is of another type; in upstream's words.
+    pub(super) fn compile_mutation(
+        text: &str,
+        variables: &[&str],
+        mutation: MutationType,
+    ) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("compilation failed: {error}");
+        let compiled = catch_unwind(|| {
+            let parsed = parse::parse(text).map_err(|error| failed(&error))?;
+            let output = output::output(&parsed);
+            let compiled = compile::compile_parsed(parsed, variables, true);
+            let compiled = compiled.map_err(|error| failed(&error))?;
+            let wanted = mutation.cel_type();
+            match output {
+                Some(given) if given != wanted => {
+                    Err(format!("must evaluate to {wanted} but got {given}"))
+                }
+                _ => Ok(compiled),
+            }
+        });
+        let (counted, composed) =
+            compiled.unwrap_or_else(|_| Err(failed(&"the compiler gave up on it")))?;
+        Ok(Self {
+            text: text.to_owned(),
+            counted,
+            composed,
+        })
+    }
+
     /// As it was written.
     pub fn text(&self) -> &str {
         &self.text
@@ -116,6 +151,7 @@ impl Scope<'static> {
         context.register_all();
         budget::register(&mut context, &budget);
         optional::register(&mut context);
+        objects::register(&mut context);
         authorizer::register(&mut context);
         Self { context, budget }
     }

@@ -1,0 +1,82 @@
+//! The type of an expression's value, as far as its form shows: enough to refuse a mutation that cannot
+//! evaluate to what it must. What only the evaluation shows is checked then.
+
+use std::borrow::Cow;
+
+use kube_cel::cel::common::ast::operators::{
+    ADD, CONDITIONAL, EQUALS, GREATER, GREATER_EQUALS, IN, LESS, LESS_EQUALS, LOGICAL_AND,
+    LOGICAL_NOT, LOGICAL_OR, NOT_EQUALS,
+};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
+
+/// The name of a type in CEL.
+type Name = Cow<'static, str>;
+
+const DYN: &str = "dyn";
+
+/// The type of `expression`; `None` if its form does not show that.
+pub(super) fn output(expression: &IdedExpr) -> Option<Name> {
+    match &expression.expr {
+        Expr::Literal(literal) => Some(of_literal(literal).into()),
+        Expr::Struct(message) => Some(message.type_name.clone().into()),
+        Expr::Ident(name) => match &**name {
+            "object" | "oldObject" | "params" => Some(DYN.into()),
+            _ => None,
+        },
+        Expr::Select(select) if select.test => Some("bool".into()),
+        Expr::Select(select) => output(&select.operand).filter(|operand| *operand == DYN),
+        Expr::List(list) => {
+            let item = common(list.elements.iter().map(output))?;
+            Some(format!("list({item})").into())
+        }
+        Expr::Map(map) => Some(of_map(map)),
+        Expr::Call(call) => of_call(call),
+        Expr::Comprehension(_) | Expr::Unspecified => None,
+    }
+}
+
+fn of_literal(literal: &LiteralValue) -> &'static str {
+    match literal {
+        LiteralValue::Boolean(_) => "bool",
+        LiteralValue::Bytes(_) => "bytes",
+        LiteralValue::Double(_) => "double",
+        LiteralValue::Int(_) => "int",
+        LiteralValue::Null => "null_type",
+        LiteralValue::String(_) => "string",
+        LiteralValue::UInt(_) => "uint",
+    }
+}
+
+/// The one type of all; `None` if there are none, several, or some that are not known.
+fn common(mut types: impl Iterator<Item = Option<Name>>) -> Option<Name> {
+    let first = types.next()??;
+    types
+        .all(|next| next.as_ref() == Some(&first))
+        .then_some(first)
+}
+
+fn of_map(map: &MapExpr) -> Name {
+    let parts = |key: bool| {
+        let each = map.entries.iter().map(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) if key => output(&entry.key),
+            EntryExpr::MapEntry(entry) => output(&entry.value),
+            EntryExpr::StructField(_) => None,
+        });
+        common(each).unwrap_or(DYN.into())
+    };
+    format!("map({}, {})", parts(true), parts(false)).into()
+}
+
+fn of_call(call: &CallExpr) -> Option<Name> {
+    let arguments = call.args.as_slice();
+    match (&*call.func_name, arguments) {
+        (
+            EQUALS | NOT_EQUALS | LESS | LESS_EQUALS | GREATER | GREATER_EQUALS | IN | LOGICAL_AND
+            | LOGICAL_OR | LOGICAL_NOT,
+            _,
+        ) => Some("bool".into()),
+        (CONDITIONAL, [_, either, or]) => common([either, or].map(output).into_iter()),
+        (ADD, [left, right]) => common([left, right].map(output).into_iter()),
+        _ => None,
+    }
+}
