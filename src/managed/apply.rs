@@ -20,7 +20,7 @@ use super::update::{
     ChangesByVersion, changes, changes_at, convert, entries_of, manager, restrict, take_entries,
     type_of,
 };
-use super::validate::problems;
+use super::validate::{joined, problems};
 use super::zero_object::zero_object;
 use super::{Types, WriteContext};
 
@@ -156,10 +156,7 @@ fn check(config: &Value, ty: Type) -> Result<(), ApplyError> {
     let metadata = &config["metadata"];
     let api_version = text(&config["apiVersion"]);
     let group = if api_version.contains('/') { "" } else { "/" };
-    let what = match problems.as_slice() {
-        [one] => one.clone(),
-        all => format!("errors:\n  {}", all.join("\n  ")),
-    };
+    let what = joined(&problems);
     Err(ApplyError::BadConfiguration(format!(
         "failed to create typed patch object ({}/{}; {group}{api_version}, Kind={}): {what}",
         text(&metadata["namespace"]),

@@ -28,6 +28,7 @@ mod field_set;
 mod fields_of;
 mod last_applied;
 mod merge;
+mod mutation;
 mod path_element;
 mod prune;
 mod reconcile;
@@ -48,6 +49,7 @@ use serde_json::Value;
 use crate::schema::TypeRef;
 
 pub use apply::{ApplyError, Conflict, apply};
+pub use mutation::mutated;
 pub use update::{decode_error, restore_unchanged_times, update};
 
 /// The manager of a write, and the written part of the object.

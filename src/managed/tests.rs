@@ -3,6 +3,7 @@
 mod applies;
 mod lists;
 mod model;
+mod mutations;
 mod updates;
 
 use std::sync::Arc;

@@ -17,6 +17,14 @@ pub(super) fn problems(config: &Value, ty: Type) -> Vec<String> {
     found.all
 }
 
+/// The text of one problem or several, as upstream writes it.
+pub(super) fn joined(problems: &[String]) -> String {
+    match problems {
+        [one] => one.clone(),
+        all => format!("errors:\n  {}", all.join("\n  ")),
+    }
+}
+
 #[derive(Default)]
 struct Problems {
     all: Vec<String>,
