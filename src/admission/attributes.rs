@@ -161,7 +161,7 @@ impl Attributes<'_> {
     }
 
     /// The name of the object; before it is generated, what it is generated from.
-    fn shown_name(&self) -> &str {
+    pub(super) fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let names = [
             Some(self.name),
@@ -195,17 +195,27 @@ impl Attributes<'_> {
         )
     }
 
-    /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
-    pub(super) fn is_exempt(&self) -> bool {
-        const EXEMPT: [&str; 6] = [
-            "mutatingwebhookconfigurations",
-            "validatingwebhookconfigurations",
-            "validatingadmissionpolicies",
-            "validatingadmissionpolicybindings",
+    /// Returns true if the object configures policies, which policies are not evaluated for, so that none
+    /// can prevent its own removal.
+    pub(super) fn is_of_policies(&self) -> bool {
+        const POLICIES: [&str; 4] = [
             "mutatingadmissionpolicies",
             "mutatingadmissionpolicybindings",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
         ];
         self.resource.group == "admissionregistration.k8s.io"
-            && EXEMPT.contains(&&*self.resource.resource)
+            && POLICIES.contains(&&*self.resource.resource)
+    }
+
+    /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
+    pub(super) fn is_exempt(&self) -> bool {
+        const WEBHOOKS: [&str; 2] = [
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+        ];
+        self.is_of_policies()
+            || self.resource.group == "admissionregistration.k8s.io"
+                && WEBHOOKS.contains(&&*self.resource.resource)
     }
 }

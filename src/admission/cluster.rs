@@ -140,6 +140,29 @@ impl From<ClusterError> for AdmissionError {
     }
 }
 
+/// A change that a mutating policy makes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mutation {
+    /// Merges an apply configuration, as server-side apply does.
+    Apply(Value),
+    /// Applies a JSON patch, or nothing of it if one of its tests fails.
+    Patch(json_patch::Patch),
+}
+
+/// Why a mutation was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MutationError {
+    /// The failure policy decides.
+    #[error("{0}")]
+    Failed(String),
+    /// 500: the result cannot be read.
+    #[error("{0}")]
+    Internal(String),
+    /// 503: the type of this kind is not known.
+    #[error("the type of {0} is not known")]
+    NoType(String),
+}
+
 /// The cluster.
 #[async_trait]
 pub trait Cluster: Send + Sync {
@@ -235,6 +258,18 @@ pub trait Cluster: Send + Sync {
         object: Value,
         patch: json_patch::Patch,
     ) -> Result<Value, String>;
+
+    /// Returns `object` after a mutation, with its defaults.
+    ///
+    /// # Errors
+    /// See [`MutationError`].
+    async fn mutated(
+        &self,
+        write: &Attributes<'_>,
+        kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError>;
 
     /// The parameters of a policy: objects of `kind` that `query` means, in `given`, the namespace that the binding
     /// names, else, if they live in one, in that of the write.

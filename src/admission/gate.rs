@@ -15,7 +15,9 @@ use super::client::{WebhookClient, WebhookCredentials};
 use super::cluster::Cluster;
 use super::error::AdmissionError;
 use super::plugins::{EnabledPlugins, PluginConfigurations};
-use super::policy::{self, Binding, Policy};
+use super::policy::mutating::{Invocation, Mutating};
+use super::policy::{self, Binding, MutatingPolicy, Policy};
+use super::reinvocation::{Calls, Reinvocation};
 use super::webhook::{self, Calling, Hook};
 use crate::api::ResourceVersion;
 use crate::tasks::Tasks;
@@ -30,6 +32,10 @@ const IN_FORCE_MAX: Duration = Duration::from_secs(2);
 /// A kind of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigurationKind {
+    /// MutatingAdmissionPolicy
+    MutatingPolicy,
+    /// MutatingAdmissionPolicyBinding
+    MutatingBinding,
     /// MutatingWebhookConfiguration
     Mutating,
     /// ValidatingWebhookConfiguration
@@ -42,7 +48,9 @@ pub enum ConfigurationKind {
 
 impl ConfigurationKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
+        Self::MutatingPolicy,
+        Self::MutatingBinding,
         Self::Mutating,
         Self::Validating,
         Self::Policy,
@@ -52,6 +60,8 @@ impl ConfigurationKind {
     /// The plural name of its resource in admissionregistration.k8s.io.
     pub fn plural(self) -> &'static str {
         match self {
+            Self::MutatingPolicy => "mutatingadmissionpolicies",
+            Self::MutatingBinding => "mutatingadmissionpolicybindings",
             Self::Mutating => "mutatingwebhookconfigurations",
             Self::Validating => "validatingwebhookconfigurations",
             Self::Policy => "validatingadmissionpolicies",
@@ -62,6 +72,7 @@ impl ConfigurationKind {
     /// The admission plugin that it configures.
     fn plugin(self) -> &'static str {
         match self {
+            Self::MutatingPolicy | Self::MutatingBinding => "MutatingAdmissionPolicy",
             Self::Mutating => "MutatingAdmissionWebhook",
             Self::Validating => "ValidatingAdmissionWebhook",
             Self::Policy | Self::Binding => "ValidatingAdmissionPolicy",
@@ -72,6 +83,8 @@ impl ConfigurationKind {
 /// What there is, each kind in the order of names.
 #[derive(Debug, Clone, Default)]
 struct Known {
+    mutating_policies: Arc<[Arc<MutatingPolicy>]>,
+    mutating_bindings: Arc<[Arc<Binding>]>,
     mutating: Arc<[Hook]>,
     validating: Arc<[Hook]>,
     policies: Arc<[Arc<Policy>]>,
@@ -134,6 +147,14 @@ impl Gate {
         let _one_at_a_time = self.replacing.lock();
         let mut known = Known::clone(&self.known.load());
         match kind {
+            ConfigurationKind::MutatingPolicy => {
+                known.mutating_policies = read(&configurations, |policy| {
+                    MutatingPolicy::read(policy).map(|policy| vec![Arc::new(policy)])
+                });
+            }
+            ConfigurationKind::MutatingBinding => {
+                known.mutating_bindings = read_bindings(&configurations);
+            }
             ConfigurationKind::Mutating => {
                 known.mutating = read(&configurations, Hook::of_mutating);
             }
@@ -146,9 +167,7 @@ impl Gate {
                 });
             }
             ConfigurationKind::Binding => {
-                known.bindings = read(&configurations, |binding| {
-                    Binding::read(binding).map(|binding| vec![Arc::new(binding)])
-                });
+                known.bindings = read_bindings(&configurations);
             }
         }
         self.known.store(Arc::new(known));
@@ -156,10 +175,23 @@ impl Gate {
             .send_modify(|heard| heard[kind as usize] = Some(at));
     }
 
-    /// Whether nothing can change this kind of write, so that it need not be described.
-    pub async fn lets_all_be(&self) -> Result<bool, AdmissionError> {
+    /// Returns the rounds in which policies and webhooks mutate a write, by `until`; `None` if there are
+    /// none, so that the write need not be described.
+    ///
+    /// # Errors
+    /// The configurations are not known yet.
+    pub async fn mutators(&self, until: Instant) -> Result<Option<Mutators<'_>>, AdmissionError> {
         self.ready().await?;
-        Ok(self.known.load().mutating.is_empty())
+        let known = self.known.load_full();
+        let has_mutators = !known.mutating.is_empty() || !known.mutating_bindings.is_empty();
+        Ok(has_mutators.then(|| Mutators {
+            gate: self,
+            known,
+            until,
+            reinvocation: Reinvocation::default(),
+            policies: Calls::default(),
+            webhooks: Calls::default(),
+        }))
     }
 
     /// Whether nothing can refuse a write.
@@ -167,24 +199,6 @@ impl Gate {
         self.ready().await?;
         let known = self.known.load();
         Ok(known.validating.is_empty() && known.bindings.is_empty())
-    }
-
-    /// Has the mutating webhooks make of `write`'s object what they want, by `until`.
-    ///
-    /// # Errors
-    /// One refused, or failed.
-    pub async fn mutate(
-        &self,
-        cluster: &dyn Cluster,
-        write: &mut Attributes<'_>,
-        until: Instant,
-    ) -> Result<(), AdmissionError> {
-        let known = self.known.load_full();
-        if known.mutating.is_empty() || write.is_exempt() {
-            return Ok(());
-        }
-        let calling = self.calling(&self.mutating_client, cluster, until);
-        webhook::mutate(&calling, &known.mutating, write).await
     }
 
     /// Has `write` judged, by `until`.
@@ -198,14 +212,14 @@ impl Gate {
         until: Instant,
     ) -> Result<(), AdmissionError> {
         let known = self.known.load_full();
-        if write.is_exempt() {
-            return Ok(());
-        }
         let Known {
             policies, bindings, ..
         } = &*known;
-        if !write.is_review() {
+        if !write.is_review() && !write.is_of_policies() {
             policy::validate(&self.tasks, cluster, policies, bindings, write, until).await?;
+        }
+        if write.is_exempt() {
+            return Ok(());
         }
         let calling = self.calling(&self.validating_client, cluster, until);
         webhook::validate(&calling, &known.validating, write).await
@@ -250,6 +264,67 @@ impl Gate {
             _ => Err(AdmissionError::NotReady),
         }
     }
+}
+
+/// The two rounds of mutating admission for one write. Both see the same configurations.
+#[derive(Debug)]
+pub struct Mutators<'a> {
+    gate: &'a Gate,
+    known: Arc<Known>,
+    until: Instant,
+    reinvocation: Reinvocation,
+    policies: Calls<Invocation>,
+    webhooks: Calls<usize>,
+}
+
+impl Mutators<'_> {
+    /// Runs the mutating policies and then the mutating webhooks of a round, which `write`'s object becomes
+    /// the result of.
+    ///
+    /// # Errors
+    /// One of them refused the write, or failed.
+    pub async fn mutate(
+        &mut self,
+        cluster: &dyn Cluster,
+        write: &mut Attributes<'_>,
+    ) -> Result<(), AdmissionError> {
+        let Known {
+            mutating_policies: policies,
+            mutating_bindings: bindings,
+            mutating: hooks,
+            ..
+        } = &*self.known;
+        if !bindings.is_empty() && !write.is_review() && !write.is_of_policies() {
+            let mutating = Mutating {
+                tasks: &self.gate.tasks,
+                cluster,
+                policies,
+                bindings,
+                until: self.until,
+            };
+            mutating
+                .round(write, &mut self.reinvocation, &mut self.policies)
+                .await?;
+        }
+        if hooks.is_empty() || write.is_exempt() {
+            return Ok(());
+        }
+        let client = &self.gate.mutating_client;
+        let calling = self.gate.calling(client, cluster, self.until);
+        let rounds = (&mut self.reinvocation, &mut self.webhooks);
+        webhook::mutate(&calling, hooks, write, rounds).await
+    }
+
+    /// Begins the second round. Returns false if there is none: nothing has changed the object.
+    pub fn begin_second_round(&mut self) -> bool {
+        self.reinvocation.begin()
+    }
+}
+
+fn read_bindings(configurations: &[Value]) -> Arc<[Arc<Binding>]> {
+    read(configurations, |binding| {
+        Binding::read(binding).map(|binding| vec![Arc::new(binding)])
+    })
 }
 
 fn name(configuration: &Value) -> &str {

@@ -13,6 +13,7 @@ mod gate;
 mod matching;
 pub mod plugins;
 mod policy;
+mod reinvocation;
 mod rules;
 mod selector;
 mod webhook;
@@ -22,6 +23,6 @@ mod testing;
 
 pub use check::{client_problems, problems, types};
 pub use error::AdmissionError;
-pub use gate::{ConfigurationKind, Gate};
+pub use gate::{ConfigurationKind, Gate, Mutators};
 pub use plugins::{AdmissionChain, EnabledPlugins, InvalidConfiguration, PluginConfigurations};
 pub(crate) use plugins::{QuotaUsage, ResourceList, parse_resources};

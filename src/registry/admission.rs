@@ -4,6 +4,7 @@
 
 mod cluster;
 mod follow;
+mod mutation;
 mod typing;
 
 use std::borrow::Cow;
@@ -20,7 +21,7 @@ use crate::admission::attributes::{
     Attributes, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
 };
 use crate::admission::plugins::{Request, Step};
-use crate::admission::{ConfigurationKind, problems};
+use crate::admission::{ConfigurationKind, Mutators, problems};
 use crate::api::{
     AuditAnnotations, DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings,
     WriteOptions,
@@ -73,34 +74,54 @@ impl<'a> Question<'a> {
 }
 
 impl Registry {
-    /// Returns what the plugins and the webhooks make of `object` (null for a delete), which is in stored form.
+    /// Returns what the plugins, the policies and the webhooks make of `object` (null for a delete), which is
+    /// in stored form. If a policy or a webhook changes it, there is a second round, in which every plugin
+    /// runs again, and those policies and webhooks that ask for it.
     pub(super) async fn mutated(
-        &self,
-        question: Question<'_>,
-        mut object: Value,
-        old: Option<&Current>,
-    ) -> Result<Value, ApiError> {
-        if self.plugins.mutates(question.request()) {
-            let mut attributes = attributes(question, Cow::Owned(object), old);
-            self.plugins.mutate(self, &mut attributes).await?;
-            object = attributes.object.into_owned();
-        }
-        self.mutated_by_webhooks(question, object, old).await
-    }
-
-    async fn mutated_by_webhooks(
         &self,
         question: Question<'_>,
         object: Value,
         old: Option<&Current>,
     ) -> Result<Value, ApiError> {
-        if self.gate.lets_all_be().await? {
+        let object = self.mutated_by_plugins(question, object, old).await?;
+        let until = Instant::now() + super::WRITE_DEADLINE;
+        let Some(mut mutators) = self.gate.mutators(until).await? else {
+            return Ok(object);
+        };
+        let object = self
+            .mutated_by(&mut mutators, question, object, old)
+            .await?;
+        if !mutators.begin_second_round() {
             return Ok(object);
         }
+        let object = self.mutated_by_plugins(question, object, old).await?;
+        self.mutated_by(&mut mutators, question, object, old).await
+    }
+
+    async fn mutated_by_plugins(
+        &self,
+        question: Question<'_>,
+        object: Value,
+        old: Option<&Current>,
+    ) -> Result<Value, ApiError> {
+        if !self.plugins.mutates(question.request()) {
+            return Ok(object);
+        }
+        let mut attributes = attributes(question, Cow::Owned(object), old);
+        self.plugins.mutate(self, &mut attributes).await?;
+        Ok(attributes.object.into_owned())
+    }
+
+    async fn mutated_by(
+        &self,
+        mutators: &mut Mutators<'_>,
+        question: Question<'_>,
+        object: Value,
+        old: Option<&Current>,
+    ) -> Result<Value, ApiError> {
         let mut write = describe(question, object.clone(), old)?;
         let seen = write.object.clone();
-        let until = Instant::now() + super::WRITE_DEADLINE;
-        self.gate.mutate(self, &mut write, until).await?;
+        mutators.mutate(self, &mut write).await?;
         let changed = write.object.into_owned();
         if changed == *seen {
             return Ok(object);

@@ -2,7 +2,7 @@
 //! object over and over, in size or in depth. It is not a library of its own: each operation is
 //! applied by the crate of that name, after its cost is known.
 
-use ::json_patch::{PatchOperation, patch_unsafe};
+use ::json_patch::{PatchErrorKind, PatchOperation, patch_unsafe};
 use serde_json::Value;
 
 use super::{ApiError, metadata};
@@ -15,12 +15,56 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 /// long list, or taken from there, moves all of it. So many take some tenths of a second.
 const SHIFTED_ITEMS_MAX: usize = 50_000_000;
 
+/// Why a JSON patch was not applied.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// An operation cannot be applied.
+    Operation(::json_patch::PatchError),
+    /// The patch costs too much, or makes too much of the object.
+    Limit(ApiError),
+}
+
+impl Failure {
+    /// Returns true if an operation `test` has failed.
+    pub(super) fn is_of_test(&self) -> bool {
+        matches!(self, Self::Operation(error) if matches!(error.kind, PatchErrorKind::TestFailed))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Operation(error) => error.fmt(f),
+            Self::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::Limit(error)
+    }
+}
+
 /// Applies `operations` to `object`, which after an error is in no state to be used.
 ///
 /// # Errors
 /// 422 when an operation cannot be applied, 413 when the patch copies or shifts too much, 400 when the
 /// object would nest deeper than it may.
 pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
+    try_apply(object, operations).map_err(|failure| match failure {
+        Failure::Operation(error) => ApiError::Unprocessable(format!(
+            "the server rejected our request due to an error in our request: {error}"
+        )),
+        Failure::Limit(error) => error,
+    })
+}
+
+/// The same, for those who tell failures apart.
+///
+/// # Errors
+/// See [`Failure`].
+pub(super) fn try_apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), Failure> {
     let mut budget = COPIED_BYTES_MAX;
     let mut shifts = SHIFTED_ITEMS_MAX;
     for (index, operation) in operations.iter().enumerate() {
@@ -38,9 +82,7 @@ pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result
             })?;
         patch_unsafe(object, std::slice::from_ref(operation)).map_err(|mut error| {
             error.operation = index;
-            ApiError::Unprocessable(format!(
-                "the server rejected our request due to an error in our request: {error}"
-            ))
+            Failure::Operation(error)
         })?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration of admission itself: the rules beyond its type, in the words of
 //! upstream's validation. Whoever stores it asks; nothing here decides on other writes.
 
+mod mutating;
 mod policies;
 pub mod types;
 mod webhooks;
@@ -26,6 +27,10 @@ const EXPRESSION_BYTES_MIN: usize = 256;
 pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
     let mut problems = Problems::default();
     match kind {
+        ConfigurationKind::MutatingPolicy => mutating::check(&mut problems, &object["spec"]),
+        ConfigurationKind::MutatingBinding => {
+            mutating::check_binding(&mut problems, &object["spec"]);
+        }
         ConfigurationKind::Mutating => webhooks::check(&mut problems, object, true),
         ConfigurationKind::Validating => webhooks::check(&mut problems, object, false),
         ConfigurationKind::Policy => policies::check(&mut problems, &object["spec"]),
@@ -119,6 +124,19 @@ impl Problems {
         if text.trim().is_empty() {
             return self.required(field, "expression is not specified");
         }
+        self.compile(field, text, |text| {
+            let compiled = Expression::compile(text, variables);
+            compiled.map_err(|error| format!("compilation failed: {error}"))
+        });
+    }
+
+    /// An expression that `compile` compiles, or says why not.
+    fn compile(
+        &mut self,
+        field: &str,
+        text: &str,
+        compile: impl FnOnce(&str) -> Result<Expression, String>,
+    ) {
         let before = self.expression_bytes;
         self.expression_bytes += text.len().max(EXPRESSION_BYTES_MIN);
         if self.expression_bytes > EXPRESSIONS_BYTES_MAX {
@@ -132,8 +150,8 @@ impl Problems {
             }
             return;
         }
-        if let Err(error) = Expression::compile(text, variables) {
-            self.invalid(field, text, &format!("compilation failed: {error}"));
+        if let Err(why) = compile(text) {
+            self.invalid(field, text, &why);
         }
     }
 

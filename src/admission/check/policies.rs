@@ -11,6 +11,32 @@ use super::{Problems, strings};
 const ANNOTATIONS_MAX: usize = 20;
 
 pub(super) fn check(problems: &mut Problems, spec: &Value) {
+    check_definition(problems, spec);
+    let has = |list: &str| spec[list].as_array().is_some_and(|list| !list.is_empty());
+    if !has("validations") && !has("auditAnnotations") {
+        let why = "validations or auditAnnotations must contain at least one item";
+        problems.required("spec.validations", why);
+    }
+    for (index, validation) in items(&spec["validations"]).enumerate() {
+        check_validation(problems, &format!("spec.validations[{index}]"), validation);
+    }
+    problems.few(
+        "spec.auditAnnotations",
+        &spec["auditAnnotations"],
+        ANNOTATIONS_MAX,
+    );
+    for (index, annotation) in items(&spec["auditAnnotations"]).enumerate() {
+        let field = format!("spec.auditAnnotations[{index}]");
+        if annotation["key"].as_str().unwrap_or_default().is_empty() {
+            problems.required(&format!("{field}.key"), "key is required");
+        }
+        let value = &annotation["valueExpression"];
+        problems.expression(&format!("{field}.valueExpression"), value, &VARIABLES);
+    }
+}
+
+/// Checks what validating and mutating policies have in common.
+pub(super) fn check_definition(problems: &mut Problems, spec: &Value) {
     problems.one_of(
         "spec.failurePolicy",
         &spec["failurePolicy"],
@@ -34,11 +60,6 @@ pub(super) fn check(problems: &mut Problems, spec: &Value) {
         }
         _ => problems.required("spec.matchConstraints", ""),
     }
-    let has = |list: &str| spec[list].as_array().is_some_and(|list| !list.is_empty());
-    if !has("validations") && !has("auditAnnotations") {
-        let why = "validations or auditAnnotations must contain at least one item";
-        problems.required("spec.validations", why);
-    }
     let without_variables = &VARIABLES[..VARIABLES.len() - 1];
     problems.conditions(
         "spec.matchConditions",
@@ -46,25 +67,9 @@ pub(super) fn check(problems: &mut Problems, spec: &Value) {
         without_variables,
     );
     check_variables(problems, &spec["variables"]);
-    for (index, validation) in items(&spec["validations"]).enumerate() {
-        check_validation(problems, &format!("spec.validations[{index}]"), validation);
-    }
-    problems.few(
-        "spec.auditAnnotations",
-        &spec["auditAnnotations"],
-        ANNOTATIONS_MAX,
-    );
-    for (index, annotation) in items(&spec["auditAnnotations"]).enumerate() {
-        let field = format!("spec.auditAnnotations[{index}]");
-        if annotation["key"].as_str().unwrap_or_default().is_empty() {
-            problems.required(&format!("{field}.key"), "key is required");
-        }
-        let value = &annotation["valueExpression"];
-        problems.expression(&format!("{field}.valueExpression"), value, &VARIABLES);
-    }
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
@@ -95,7 +100,7 @@ fn check_variables(problems: &mut Problems, variables: &Value) {
         if name.is_empty() {
             problems.required(&field_of_name, "name is not specified");
         } else if !is_identifier {
-            problems.invalid(&field_of_name, name, "name is not a valid CEL identifier");
+            problems.invalid(&field_of_name, name, "must be a valid CEL identifier");
         } else if !names.insert(name) {
             problems.duplicate(&field_of_name, name);
         }
@@ -143,6 +148,28 @@ fn check_validation(problems: &mut Problems, field: &str, validation: &Value) {
 
 pub(super) fn check_binding(problems: &mut Problems, spec: &Value) {
     const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
+    check_bound(problems, spec);
+    if !problems.some("spec.validationActions", &spec["validationActions"]) {
+        return;
+    }
+    let mut actions = HashSet::new();
+    for (index, action) in strings(&spec["validationActions"]).enumerate() {
+        let field = format!("spec.validationActions[{index}]");
+        problems.one_of(&field, &Value::from(action), &ACTIONS);
+        if !actions.insert(action) {
+            problems.duplicate(&field, action);
+        }
+    }
+    if actions.contains("Deny") && actions.contains("Warn") {
+        let why = "must not contain both Deny and Warn (repeating the same validation failure \
+                   information in the API response and headers serves no purpose)";
+        let actions: Vec<&str> = strings(&spec["validationActions"]).collect();
+        problems.invalid("spec.validationActions", &actions.join(","), why);
+    }
+}
+
+/// Checks what the bindings of validating and mutating policies have in common.
+pub(super) fn check_bound(problems: &mut Problems, spec: &Value) {
     if spec["policyName"].as_str().unwrap_or_default().is_empty() {
         problems.required("spec.policyName", "");
     }
@@ -168,22 +195,5 @@ pub(super) fn check_binding(problems: &mut Problems, spec: &Value) {
     }
     if spec["matchResources"].is_object() {
         check_resources(problems, "spec.matchResources", &spec["matchResources"]);
-    }
-    if !problems.some("spec.validationActions", &spec["validationActions"]) {
-        return;
-    }
-    let mut actions = HashSet::new();
-    for (index, action) in strings(&spec["validationActions"]).enumerate() {
-        let field = format!("spec.validationActions[{index}]");
-        problems.one_of(&field, &Value::from(action), &ACTIONS);
-        if !actions.insert(action) {
-            problems.duplicate(&field, action);
-        }
-    }
-    if actions.contains("Deny") && actions.contains("Warn") {
-        let why = "must not contain both Deny and Warn (repeating the same validation failure \
-                   information in the API response and headers serves no purpose)";
-        let actions: Vec<&str> = strings(&spec["validationActions"]).collect();
-        problems.invalid("spec.validationActions", &actions.join(","), why);
     }
 }

@@ -203,7 +203,7 @@ fn policies() {
     refused_policy(
         "/variables",
         json!([{"name": "a-b", "expression": "1"}]),
-        "variables[0].name: Invalid value: \"a-b\": name is not a valid CEL identifier",
+        "variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier",
     );
     refused_policy(
         "/paramKind",
@@ -312,4 +312,141 @@ fn a_selector_is_made_of_labels() {
             "{told:?}"
         );
     }
+}
+
+fn mutating_policy() -> Value {
+    json!({"spec": {
+        "matchConstraints": {"resourceRules": [{
+            "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"],
+        }]},
+        "variables": [{"name": "a", "expression": "object.metadata.name"}],
+        "mutations": [
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {
+                "expression": "Object{metadata: Object.metadata{labels: {'a': variables.a}}}",
+            }},
+            {"patchType": "JSONPatch", "jsonPatch": {
+                "expression": "[JSONPatch{op: 'add', path: '/a', value: 1}]",
+            }},
+        ],
+        "reinvocationPolicy": "IfNeeded",
+    }})
+}
+
+#[test]
+fn mutating_policies() {
+    let refused = |at: &str, value: Value, expect: &[&str]| {
+        let kind = ConfigurationKind::MutatingPolicy;
+        let told = changed(kind, mutating_policy(), &format!("/spec{at}"), value);
+        assert_eq!(told, expect);
+    };
+    refused(
+        "/mutations",
+        json!([]),
+        &["spec.mutations: Required value: mutations must contain at least one item"],
+    );
+    refused(
+        "/reinvocationPolicy",
+        json!(null),
+        &["spec.reinvocationPolicy: Required value"],
+    );
+    refused(
+        "/reinvocationPolicy",
+        json!("Always"),
+        &[
+            "spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \
+           \"Never\"",
+        ],
+    );
+    refused(
+        "/matchConstraints",
+        json!(null),
+        &["spec.matchConstraints: Required value"],
+    );
+    refused(
+        "/matchConstraints/resourceRules/0/operations",
+        json!(["DELETE"]),
+        &[
+            "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported \
+           values: \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
+        ],
+    );
+    refused(
+        "/mutations/0/patchType",
+        json!(""),
+        &["spec.mutations[0].patchType: Required value"],
+    );
+    refused(
+        "/mutations/0/patchType",
+        json!("Merge"),
+        &[
+            "spec.mutations[0].patchType: Unsupported value: \"Merge\": supported values: \
+           \"ApplyConfiguration\", \"JSONPatch\"",
+        ],
+    );
+    refused(
+        "/mutations/0/patchType",
+        json!("JSONPatch"),
+        &[
+            "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be \
+             specified when patchType is JSONPatch",
+            "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
+        ],
+    );
+    refused(
+        "/mutations/1/jsonPatch/expression",
+        json!(" "),
+        &["spec.mutations[1].jsonPatch.expression: Required value"],
+    );
+    refused(
+        "/mutations/1/jsonPatch/expression",
+        json!("Object{}"),
+        &[
+            "spec.mutations[1].jsonPatch.expression: Invalid value: \"Object{}\": must evaluate to \
+           list(JSONPatch) but got Object",
+        ],
+    );
+    refused(
+        "/variables/0/expression",
+        json!("Object{}.a"),
+        &[
+            "spec.variables[0].expression: Invalid value: \"Object{}.a\": compilation failed: ERROR: \
+           undeclared reference to 'Object'",
+        ],
+    );
+    refused(
+        "/variables/0/name",
+        json!("a-b"),
+        &["spec.variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier"],
+    );
+}
+
+#[test]
+fn bindings_of_mutating_policies() {
+    let binding = json!({"spec": {"policyName": "p", "matchResources": {"resourceRules": [{
+        "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
+    }]}}});
+    let refused = |at: &str, value: Value, expect: &[&str]| {
+        let kind = ConfigurationKind::MutatingBinding;
+        let told = changed(kind, binding.clone(), &format!("/spec{at}"), value);
+        assert_eq!(told, expect);
+    };
+    refused(
+        "/policyName",
+        json!(""),
+        &["spec.policyName: Required value"],
+    );
+    refused(
+        "/matchResources/resourceRules/0/operations",
+        json!(["DELETE"]),
+        &[
+            "spec.matchResources.resourceRules.operations: Unsupported value: \"DELETE\": supported \
+           values: \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
+        ],
+    );
+    refused(
+        "/paramRef",
+        json!({"name": "a"}),
+        &["spec.paramRef.parameterNotFoundAction: Required value"],
+    );
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
 use super::super::authorizer::{Authorizer, Decision, Deed};
 use super::super::cluster::{
-    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, NamespaceState,
-    ParamError, ParamQuery,
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
+    NamespaceState, ParamError, ParamQuery,
 };
 use super::super::error::AdmissionError;
 use super::super::testing::write;
@@ -259,6 +259,22 @@ impl Cluster for FakeCluster {
         object: Value,
         _patch: json_patch::Patch,
     ) -> Result<Value, String> {
+        Ok(object)
+    }
+
+    async fn mutated(
+        &self,
+        _write: &Attributes<'_>,
+        _kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError> {
+        let mut object = object.clone();
+        match mutation {
+            Mutation::Apply(configuration) => json_patch::merge(&mut object, &configuration),
+            Mutation::Patch(patch) => json_patch::patch(&mut object, &patch)
+                .map_err(|error| MutationError::Failed(error.to_string()))?,
+        }
         Ok(object)
     }
 

@@ -1,5 +1,6 @@
-//! ValidatingAdmissionPolicy: policies and their bindings as they are followed, and what they say of a
-//! write. Expressions are CEL's business; which writes a policy is about is `matching`'s.
+//! Admission policies and their bindings, compiled when they change, and what they make of a write. This
+//! module evaluates ValidatingAdmissionPolicy, `mutating` evaluates MutatingAdmissionPolicy; both share
+//! matching, parameters, variables and conditions. Expressions are compiled and run by `cel`.
 //!
 //! # Definitions
 //!
@@ -7,25 +8,30 @@
 //!   one parameter.
 
 mod evaluate;
+mod gather;
+pub(super) mod mutating;
 mod read;
+mod scope;
 
+pub(super) use mutating::MutatingPolicy;
 pub(super) use read::{Binding, Policy, VARIABLES};
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::attributes::Attributes;
 use super::authorizer::Authorizing;
-use super::cluster::{Cluster, ParamQuery};
+use super::cluster::Cluster;
 use super::error::{AdmissionError, about};
 use super::matching::{Matched, Matcher};
 use super::webhook::review;
 use crate::api::{Status, StatusCause};
 use crate::tasks::Tasks;
-use evaluate::{Evaluation, Seen};
+use evaluate::Evaluation;
+use gather::{Failure, converted, gather, namespace};
 use read::Action;
+use scope::Seen;
 
 /// A validation that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,27 +58,21 @@ pub(super) async fn validate(
     write: &Attributes<'_>,
     until: Instant,
 ) -> Result<(), AdmissionError> {
-    let mut matcher = Matcher::new();
-    let mut denials = Vec::new();
-    let mut evaluations = Vec::new();
+    let mut gathering = Gathering {
+        cluster,
+        write,
+        matcher: Matcher::new(),
+        denials: Vec::new(),
+        evaluations: Vec::new(),
+    };
     for policy in policies {
-        let bound = bindings
-            .iter()
-            .filter(|binding| binding.policy == policy.name);
-        let bound: Vec<&Arc<Binding>> = bound.collect();
-        if bound.is_empty() {
-            continue;
-        }
-        let mut gathering = Gathering {
-            cluster,
-            write,
-            policy,
-            matcher: &mut matcher,
-            denials: &mut denials,
-            evaluations: &mut evaluations,
-        };
-        gathering.policy(&bound).await;
+        gathering.policy(policy, bindings).await;
     }
+    let Gathering {
+        mut denials,
+        evaluations,
+        ..
+    } = gathering;
     if !evaluations.is_empty() {
         // An evaluation can take its budget's time, which is not the other requests'.
         let evaluated = tasks.spawn_blocking("admission-policies", move || {
@@ -93,138 +93,73 @@ pub(super) async fn validate(
     }
 }
 
-/// What has to be found out of the cluster before a policy can be evaluated.
+/// What has to be found out of the cluster before policies can be evaluated.
 struct Gathering<'a> {
     cluster: &'a dyn Cluster,
     write: &'a Attributes<'a>,
-    policy: &'a Arc<Policy>,
-    matcher: &'a mut Matcher,
-    denials: &'a mut Vec<Denial>,
-    evaluations: &'a mut Vec<Evaluation>,
+    matcher: Matcher,
+    denials: Vec<Denial>,
+    evaluations: Vec<Evaluation>,
 }
 
 impl Gathering<'_> {
-    async fn policy(&mut self, bindings: &[&Arc<Binding>]) {
-        let constraints = &self.policy.constraints;
-        let matched = self
-            .matcher
-            .matches(constraints, self.write, self.cluster)
-            .await;
-        let matched = match matched {
-            Ok(Some(matched)) => matched,
-            Ok(None) => return,
-            Err(error) => return self.failed(None, &error.to_string()),
-        };
-        let mut seen = None;
-        for binding in bindings {
-            let constraints = binding.constraints.as_ref();
-            if let Some(constraints) = constraints {
-                match self
-                    .matcher
-                    .matches(constraints, self.write, self.cluster)
-                    .await
-                {
-                    Ok(Some(_)) => {}
-                    Ok(None) => continue,
-                    Err(error) => {
-                        self.failed(Some(binding), &error.to_string());
-                        continue;
-                    }
+    async fn policy(&mut self, policy: &Arc<Policy>, bindings: &[Arc<Binding>]) {
+        let mut failures = Vec::new();
+        let of_policy = (&policy.definition, bindings);
+        let gathered = gather(
+            self.cluster,
+            self.write,
+            of_policy,
+            &mut self.matcher,
+            &mut failures,
+        )
+        .await;
+        if let Some(gathered) = gathered
+            && let Some(first) = gathered.bound.first()
+        {
+            match self.seen(&gathered.matched).await {
+                Ok(seen) => {
+                    let seen = Arc::new(seen);
+                    let bound = gathered.bound.into_iter();
+                    self.evaluations.extend(bound.map(|bound| Evaluation {
+                        policy: policy.clone(),
+                        binding: bound.binding,
+                        seen: seen.clone(),
+                        params: bound.params,
+                    }));
                 }
+                Err(why) => failures.push(Failure::of_binding(&first.binding, why)),
             }
-            let params = match self.params(binding).await {
-                Ok(params) => params,
-                Err(why) => {
-                    self.failed(Some(binding), &why);
-                    continue;
-                }
-            };
-            if params.is_empty() {
-                continue;
-            }
-            let seen = match &seen {
-                Some(seen) => Arc::clone(seen),
-                None => match self.seen(&matched).await {
-                    Ok(made) => seen.insert(Arc::new(made)).clone(),
-                    Err(why) => return self.failed(Some(binding), &why),
-                },
-            };
-            self.evaluations.push(Evaluation {
-                policy: self.policy.clone(),
-                binding: Arc::clone(binding),
-                seen,
-                params,
-            });
         }
-    }
-
-    /// The parameters of one evaluation each; null is none.
-    async fn params(&self, binding: &Binding) -> Result<Vec<Value>, String> {
-        let (Some(kind), Some(reference)) = (&self.policy.param_kind, &binding.param) else {
-            return Ok(vec![Value::Null]);
-        };
-        let of_write = match self.write.is_of_namespaces() {
-            true => "",
-            false => self.write.namespace,
-        };
-        let query: &ParamQuery = &reference.query;
-        let found = self
-            .cluster
-            .params(kind, &reference.namespace, of_write, query)
-            .await;
-        let found = found.map_err(|error| error.to_string())?;
-        if found.is_empty() && reference.denies_when_absent {
-            return Err(
-                "no params found for policy binding with `Deny` parameterNotFoundAction".to_owned(),
-            );
+        for failure in failures {
+            self.failed(policy, failure);
         }
-        Ok(found)
     }
 
     /// What the expressions see.
     async fn seen(&mut self, matched: &Matched) -> Result<Seen, String> {
-        let write = self.write;
-        let in_one = !write.namespace.is_empty() && !write.is_of_namespaces();
-        let namespace = match in_one {
-            true => {
-                let namespace = self.matcher.namespace(write, self.cluster).await;
-                namespace.map_err(|error| error.to_string())?.clone()
-            }
-            false => Value::Null,
-        };
+        let (cluster, write) = (self.cluster, self.write);
+        let namespace = namespace(cluster, write, &mut self.matcher).await;
         Ok(Seen {
-            object: self.converted(matched, &write.object).await?,
-            old_object: self.converted(matched, &write.old_object).await?,
+            object: converted(cluster, write, matched, &write.object).await?,
+            old_object: converted(cluster, write, matched, &write.old_object).await?,
             request: review::request(write, matched),
-            namespace,
-            authorizing: Authorizing::of(write, self.cluster.authorizer()),
+            namespace: namespace.map_err(|error| error.to_string())?,
+            authorizing: Authorizing::of(write, cluster.authorizer()),
         })
     }
 
-    async fn converted(&self, matched: &Matched, object: &Value) -> Result<Value, String> {
-        if matched.kind == self.write.kind || object.is_null() {
-            return Ok(object.clone());
-        }
-        self.cluster.convert(object.clone(), &matched.kind).await
-    }
-
     /// What becomes of a policy that cannot be asked is told by its failure policy.
-    fn failed(&mut self, binding: Option<&Binding>, why: &str) {
-        if self.policy.ignores_failures {
-            tracing::warn!(policy = self.policy.name, why, "a policy is left out");
+    fn failed(&mut self, policy: &Policy, failure: Failure) {
+        let (policy, why) = (&policy.definition, failure.why);
+        if policy.ignores_failures {
+            tracing::warn!(policy = policy.name, why, "a policy is left out");
             return;
         }
-        let what = if binding.is_some() {
-            "binding"
-        } else {
-            "policy"
-        };
         self.denials.push(Denial {
-            policy: self.policy.name.clone(),
-            binding: binding
-                .map(|binding| binding.name.clone())
-                .unwrap_or_default(),
-            message: format!("failed to configure {what}: {why}"),
+            policy: policy.name.clone(),
+            binding: failure.binding.unwrap_or_default(),
+            message: why,
             reason: String::new(),
             deny: true,
             warn: false,
@@ -236,7 +171,7 @@ impl Denial {
     fn of(policy: &Policy, binding: &Binding, message: String, reason: &str) -> Self {
         let has = |action| binding.actions.contains(&action);
         Self {
-            policy: policy.name.clone(),
+            policy: policy.definition.name.clone(),
             binding: binding.name.clone(),
             message,
             reason: reason.to_owned(),

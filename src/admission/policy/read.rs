@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, Validation,
+    MatchCondition, MatchResources, ParamKind, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBindingSpec, Validation, Variable,
 };
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::super::attributes::GroupVersionKind;
@@ -26,18 +28,66 @@ pub(in crate::admission) const VARIABLES: [&str; 7] = [
     "variables",
 ];
 
-/// A policy.
+/// What validating and mutating policies have in common.
 #[derive(Debug)]
-pub(in crate::admission) struct Policy {
+pub(super) struct Definition {
     pub(super) name: String,
     pub(super) constraints: Constraints,
     pub(super) conditions: Conditions,
-    /// Those that some validation names, in their order.
+    /// Those that some expression names, in their order.
     pub(super) variables: Vec<(String, Compiled)>,
-    pub(super) validations: Vec<Rules>,
     pub(super) param_kind: Option<GroupVersionKind>,
     /// `failurePolicy: Ignore`
     pub(super) ignores_failures: bool,
+}
+
+/// The members of a policy's spec that a [`Definition`] is read from.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) constraints: Option<MatchResources>,
+    pub(super) conditions: Option<Vec<MatchCondition>>,
+    pub(super) variables: Option<Vec<Variable>>,
+    pub(super) param_kind: Option<ParamKind>,
+    pub(super) failure_policy: Option<String>,
+}
+
+impl Definition {
+    /// Compiles a definition; `named` are the variables that the policy's expressions name.
+    ///
+    /// # Errors
+    /// A selector that is none.
+    pub(super) fn read(
+        name: String,
+        written: Written,
+        named: BTreeSet<String>,
+    ) -> Result<Self, String> {
+        let variables = written.variables.unwrap_or_default().into_iter();
+        let variables = variables.map(|variable| {
+            let compiled = compile(&variable.expression);
+            (variable.name, compiled)
+        });
+        let without_variables = &VARIABLES[..VARIABLES.len() - 1];
+        let conditions = written.conditions.unwrap_or_default();
+        Ok(Self {
+            name,
+            constraints: constraints(written.constraints.as_ref())?,
+            conditions: Conditions::read_with(&conditions, without_variables),
+            variables: needed(variables.collect(), named),
+            param_kind: written.param_kind.map(|kind| {
+                GroupVersionKind::of(&serde_json::json!({
+                    "apiVersion": kind.api_version, "kind": kind.kind,
+                }))
+            }),
+            ignores_failures: written.failure_policy.as_deref() == Some("Ignore"),
+        })
+    }
+}
+
+/// A ValidatingAdmissionPolicy.
+#[derive(Debug)]
+pub(in crate::admission) struct Policy {
+    pub(super) definition: Definition,
+    pub(super) validations: Vec<Rules>,
 }
 
 /// An expression, or why there is none.
@@ -91,38 +141,34 @@ impl Policy {
         let name = stored.metadata.name.unwrap_or_default();
         let spec = stored.spec.unwrap_or_default();
         let validations: Vec<Rules> = spec.validations.iter().flatten().map(rules).collect();
-        let variables = spec.variables.unwrap_or_default().into_iter();
-        let variables = variables.map(|variable| {
-            let compiled = compile(&variable.expression);
-            (variable.name, compiled)
+        let expressions = validations.iter().flat_map(|rules| {
+            let both = rules.expression.iter().chain(&rules.message_expression);
+            both.flat_map(|expression| expression.composed().clone())
         });
-        let without_variables = &VARIABLES[..VARIABLES.len() - 1];
-        let conditions = spec.match_conditions.unwrap_or_default();
+        let named = expressions.collect();
+        let written = Written {
+            constraints: spec.match_constraints,
+            conditions: spec.match_conditions,
+            variables: spec.variables,
+            param_kind: spec.param_kind,
+            failure_policy: spec.failure_policy,
+        };
         Ok(Self {
-            name,
-            constraints: constraints(spec.match_constraints.as_ref())?,
-            conditions: Conditions::read_with(&conditions, without_variables),
-            variables: needed(variables.collect(), &validations),
+            definition: Definition::read(name, written, named)?,
             validations,
-            param_kind: spec.param_kind.map(|kind| {
-                GroupVersionKind::of(&serde_json::json!({
-                    "apiVersion": kind.api_version, "kind": kind.kind,
-                }))
-            }),
-            ignores_failures: spec.failure_policy.as_deref() == Some("Ignore"),
         })
     }
 }
 
 impl Binding {
-    /// Reads a ValidatingAdmissionPolicyBinding.
+    /// Reads a ValidatingAdmissionPolicyBinding, or a MutatingAdmissionPolicyBinding, which has no actions.
     ///
     /// # Errors
     /// It is none.
     pub(in crate::admission) fn read(stored: &Value) -> Result<Self, String> {
-        let stored: ValidatingAdmissionPolicyBinding =
-            serde_json::from_value(stored.clone()).map_err(|error| error.to_string())?;
-        let spec = stored.spec.unwrap_or_default();
+        let name = stored["metadata"]["name"].as_str().unwrap_or_default();
+        let spec = ValidatingAdmissionPolicyBindingSpec::deserialize(&stored["spec"])
+            .map_err(|error| error.to_string())?;
         let resources = spec.match_resources.as_ref();
         let param = spec.param_ref.map(|reference| {
             let query = match reference.name {
@@ -142,7 +188,7 @@ impl Binding {
             _ => Action::Audit,
         };
         Ok(Self {
-            name: stored.metadata.name.unwrap_or_default(),
+            name: name.to_owned(),
             policy: spec.policy_name.unwrap_or_default(),
             constraints: resources.map(|r| constraints(Some(r))).transpose()?,
             param: param.transpose()?,
@@ -178,14 +224,11 @@ fn rules(validation: &Validation) -> Rules {
     }
 }
 
-/// Those variables that validations name, or variables that they name.
-fn needed(variables: Vec<(String, Compiled)>, validations: &[Rules]) -> Vec<(String, Compiled)> {
-    let of_rules = |rules: &Rules| {
-        let both = rules.expression.iter().chain(&rules.message_expression);
-        let names = both.flat_map(|expression| expression.composed().clone());
-        names.collect::<Vec<_>>()
-    };
-    let mut named: BTreeSet<String> = validations.iter().flat_map(of_rules).collect();
+/// Those variables that are `named`, or that variables name that are.
+fn needed(
+    variables: Vec<(String, Compiled)>,
+    mut named: BTreeSet<String>,
+) -> Vec<(String, Compiled)> {
     // One names only those before it, so the last are looked at first.
     for (name, compiled) in variables.iter().rev() {
         if let (true, Ok(expression)) = (named.contains(name), compiled) {

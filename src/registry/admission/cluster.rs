@@ -12,12 +12,12 @@ use super::super::{
     ApiError, Registry, Resource, Target, builtin, conversion, custom, json_patch, metadata,
     namespaces, read,
 };
-use super::{kind_of, resource_of};
+use super::{kind_of, mutation, resource_of};
 use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{
-    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, NamespaceState,
-    ParamError, ParamQuery,
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
+    NamespaceState, ParamError, ParamQuery,
 };
 use crate::api::{
     GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
@@ -244,6 +244,16 @@ impl Cluster for Registry {
         metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
         builtin::default(&resource, &mut object);
         Ok(object)
+    }
+
+    async fn mutated(
+        &self,
+        write: &Attributes<'_>,
+        kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError> {
+        mutation::mutated(self, write, kind, object, mutation)
     }
 
     async fn params(

@@ -36,6 +36,8 @@ async fn the_system_namespaces_exist_whoever_starts() {
     let caches: Vec<&str> = caches.iter().map(|(name, _)| &**name).collect();
     let followed = [
         "customresourcedefinitions.apiextensions.k8s.io",
+        "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "namespaces",
         "validatingadmissionpolicies.admissionregistration.k8s.io",

@@ -1,0 +1,152 @@
+//! Which bindings of a policy apply to a write, and with which parameters.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::attributes::Attributes;
+use super::super::cluster::Cluster;
+use super::super::error::AdmissionError;
+use super::super::matching::{Matched, Matcher};
+use super::read::{Binding, Definition};
+
+/// A binding that applies to a write.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) binding: Arc<Binding>,
+    /// One evaluation each; null is none.
+    pub(super) params: Vec<Value>,
+}
+
+/// Why a policy or a binding cannot be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// `None` if the policy is at fault.
+    pub(super) binding: Option<String>,
+    pub(super) why: String,
+}
+
+impl Failure {
+    pub(super) fn of_policy(why: impl std::fmt::Display) -> Self {
+        Self {
+            binding: None,
+            why: format!("failed to configure policy: {why}"),
+        }
+    }
+
+    pub(super) fn of_binding(binding: &Binding, why: impl std::fmt::Display) -> Self {
+        Self {
+            binding: Some(binding.name.clone()),
+            why: format!("failed to configure binding: {why}"),
+        }
+    }
+}
+
+/// What a write calls for.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) matched: Matched,
+    pub(super) bound: Vec<Bound>,
+}
+
+/// What `write` calls for of a policy with these bindings; `None` if the policy is not about it. Failures are
+/// added to `failures`.
+pub(super) async fn gather(
+    cluster: &dyn Cluster,
+    write: &Attributes<'_>,
+    (definition, bindings): (&Definition, &[Arc<Binding>]),
+    matcher: &mut Matcher,
+    failures: &mut Vec<Failure>,
+) -> Option<Gathered> {
+    // Collected: the future of an iterator with a closure would not be `Send`.
+    let bindings: Vec<&Arc<Binding>> = bindings
+        .iter()
+        .filter(|binding| binding.policy == definition.name)
+        .collect();
+    if bindings.is_empty() {
+        return None;
+    }
+    let matched = matcher.matches(&definition.constraints, write, cluster);
+    let matched = match matched.await {
+        Ok(matched) => matched?,
+        Err(error) => {
+            failures.push(Failure::of_policy(error));
+            return None;
+        }
+    };
+    let mut bound = Vec::new();
+    for binding in bindings {
+        let applies = match &binding.constraints {
+            Some(constraints) => matcher.matches(constraints, write, cluster).await,
+            None => Ok(Some(matched.clone())),
+        };
+        let params = match applies {
+            Ok(Some(_)) => params(cluster, write, definition, binding).await,
+            Ok(None) => continue,
+            Err(error) => Err(error.to_string()),
+        };
+        match params {
+            Ok(params) if params.is_empty() => {}
+            Ok(params) => bound.push(Bound {
+                binding: Arc::clone(binding),
+                params,
+            }),
+            Err(why) => failures.push(Failure::of_binding(binding, why)),
+        }
+    }
+    Some(Gathered { matched, bound })
+}
+
+async fn params(
+    cluster: &dyn Cluster,
+    write: &Attributes<'_>,
+    definition: &Definition,
+    binding: &Binding,
+) -> Result<Vec<Value>, String> {
+    let (Some(kind), Some(reference)) = (&definition.param_kind, &binding.param) else {
+        return Ok(vec![Value::Null]);
+    };
+    let of_write = match write.is_of_namespaces() {
+        true => "",
+        false => write.namespace,
+    };
+    let found = cluster.params(kind, &reference.namespace, of_write, &reference.query);
+    let found = found.await.map_err(|error| error.to_string())?;
+    if found.is_empty() && reference.denies_when_absent {
+        return Err(
+            "no params found for policy binding with `Deny` parameterNotFoundAction".to_owned(),
+        );
+    }
+    Ok(found)
+}
+
+/// The namespace that expressions see; null for a write that is in none.
+///
+/// # Errors
+/// The namespace is gone or cannot be read.
+pub(super) async fn namespace(
+    cluster: &dyn Cluster,
+    write: &Attributes<'_>,
+    matcher: &mut Matcher,
+) -> Result<Value, AdmissionError> {
+    match write.namespace.is_empty() || write.is_of_namespaces() {
+        true => Ok(Value::Null),
+        false => matcher.namespace(write, cluster).await.cloned(),
+    }
+}
+
+/// `object` of a write in the form of `matched`.
+///
+/// # Errors
+/// It cannot be converted.
+pub(super) async fn converted(
+    cluster: &dyn Cluster,
+    write: &Attributes<'_>,
+    matched: &Matched,
+    object: &Value,
+) -> Result<Value, String> {
+    if matched.kind == write.kind || object.is_null() {
+        return Ok(object.clone());
+    }
+    cluster.convert(object.clone(), &matched.kind).await
+}

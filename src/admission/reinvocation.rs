@@ -1,0 +1,132 @@
+//! Which mutating policies and webhooks are called again in the second round of mutating admission, because
+//! something changed the object after their call (`reinvocationPolicy: IfNeeded`). As upstream's reinvocation
+//! contexts: nothing is called there that was not called in the first round.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// What the rounds of one write have in common.
+#[derive(Debug, Default)]
+pub(super) struct Reinvocation {
+    /// Whether this is the second round.
+    is_second: bool,
+    /// Whether a policy or a webhook has changed the object.
+    is_needed: bool,
+}
+
+impl Reinvocation {
+    /// Asks for a second round.
+    pub(super) fn require(&mut self) {
+        self.is_needed = true;
+    }
+
+    /// Begins the second round. Returns false if there is none.
+    pub(super) fn begin(&mut self) -> bool {
+        let begins = self.is_needed && !self.is_second;
+        self.is_second |= begins;
+        begins
+    }
+}
+
+/// The calls of one plugin, each named by a key.
+#[derive(Debug)]
+pub(super) struct Calls<K> {
+    /// Called, reinvocable, and nothing has changed the object since.
+    called: BTreeSet<K>,
+    /// Likewise, and something has.
+    due: BTreeSet<K>,
+    /// The object after the plugin's last call.
+    output: Option<Value>,
+}
+
+impl<K> Default for Calls<K> {
+    fn default() -> Self {
+        Self {
+            called: BTreeSet::new(),
+            due: BTreeSet::new(),
+            output: None,
+        }
+    }
+}
+
+impl<K: Ord> Calls<K> {
+    /// Begins a round with this object, which other plugins may have changed since the round before.
+    pub(super) fn begin(&mut self, object: &Value) {
+        if self.output.as_ref().is_some_and(|output| output != object) {
+            self.changed();
+        }
+    }
+
+    /// Ends a round with this object.
+    pub(super) fn end(&mut self, object: &Value) {
+        self.output = Some(object.clone());
+    }
+
+    /// Makes all due that were called before a change.
+    pub(super) fn changed(&mut self) {
+        self.due.append(&mut self.called);
+    }
+
+    /// Notes the call of one that is reinvocable.
+    pub(super) fn called(&mut self, key: K) {
+        self.called.insert(key);
+    }
+
+    /// Whether to call this in the round.
+    pub(super) fn is_due(&self, reinvocation: &Reinvocation, key: &K) -> bool {
+        !reinvocation.is_second || self.due.contains(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Which of the calls 0.. are due in the second round, given for each in turn whether it changes the
+    /// object and whether it is reinvocable, and whether another plugin changes it afterwards.
+    fn check(calls: &[(bool, bool)], changed_later: bool, expect: &[usize]) {
+        let (mut reinvocation, mut known) = (Reinvocation::default(), Calls::default());
+        let mut object = json!({"round": 0});
+        known.begin(&object);
+        for (place, (changed, is_reinvocable)) in calls.iter().enumerate() {
+            assert!(
+                known.is_due(&reinvocation, &place),
+                "the first round calls all"
+            );
+            if *changed {
+                known.changed();
+            }
+            if *is_reinvocable {
+                known.called(place);
+            }
+        }
+        known.end(&object);
+        reinvocation.require();
+        assert!(reinvocation.begin() && !reinvocation.begin(), "two rounds");
+        if changed_later {
+            object["round"] = json!(1);
+        }
+        known.begin(&object);
+        let due = (0..calls.len()).filter(|place| known.is_due(&reinvocation, place));
+        assert!(due.eq(expect.iter().copied()), "{calls:?}: {known:?}");
+    }
+
+    #[test]
+    fn only_later_changes_make_a_call_due_again() {
+        check(&[(true, true)], false, &[]);
+        check(&[(true, true)], true, &[0]);
+        check(&[(false, true), (true, true)], false, &[0]);
+        check(&[(false, false), (true, true)], false, &[]);
+        check(&[(false, true), (false, true)], false, &[]);
+        check(&[(false, true), (false, true)], true, &[0, 1]);
+        check(&[(true, true), (true, true), (true, false)], false, &[0, 1]);
+    }
+
+    #[test]
+    fn without_a_change_there_is_one_round() {
+        assert!(!Reinvocation::default().begin());
+    }
+}
