@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	apps "k8s.io/api/apps/v1"
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
@@ -173,6 +174,14 @@ func main() {
 	found := map[string]reflect.Type{}
 	for _, t := range scheme.AllKnownTypes() {
 		structs(t, found)
+	}
+	// What is served as v1 and is v1beta1 in these versions of the modules.
+	structs(reflect.TypeFor[admissionregistrationv1beta1.MutatingAdmissionPolicy](), found)
+	structs(reflect.TypeFor[admissionregistrationv1beta1.MutatingAdmissionPolicyBinding](), found)
+	for name, t := range found {
+		if promoted := strings.Replace(name, ".v1beta1.", ".v1.", 1); found[promoted] == nil {
+			found[promoted] = t
+		}
 	}
 	facts := tags
 	if len(os.Args) > 1 && os.Args[1] == "zeros" {

@@ -7,6 +7,9 @@
 //! validation: plugins ─▶ ValidatingAdmissionPolicy ─▶ ValidatingAdmissionWebhook ─▶ ResourceQuota
 //! ```
 //!
+//! If a policy or a webhook changes the object, mutation runs a second time: all plugins, and of the policies and
+//! webhooks those whose reinvocation policy is `IfNeeded`.
+//!
 //! A plugin sees objects in the stored form. It says which requests it handles by their operation and
 //! resource alone, so the attributes of a request that no plugin handles are never built.
 

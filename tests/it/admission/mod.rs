@@ -7,6 +7,8 @@ mod configuration;
 mod hostile;
 mod matching;
 mod mutating;
+mod mutating_policies;
+mod mutating_policy_failures;
 mod parts;
 mod plugins;
 mod policies;

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Told, pod};
+use super::mutating_policies;
 use super::policies::{bind, binding, policy};
 use crate::harness::{Kubectl, Server, on_both};
 
@@ -228,12 +229,15 @@ async fn disabled_plugins_do_nothing() {
 /// Webhooks and policies are plugins too.
 #[tokio::test]
 async fn disabled_policies_do_nothing() {
-    let disable = "--disable-admission-plugins=ValidatingAdmissionPolicy";
+    let disable = "--disable-admission-plugins=MutatingAdmissionPolicy,ValidatingAdmissionPolicy";
     let server = Server::start(&[disable]).await;
     let cluster = Cluster(&server);
     let never = policy("never", json!({"validations": [{"expression": "false"}]}));
     bind(&cluster, &never, &[binding("b", "never", json!({}))]).await;
-    cluster.make("m").await.ok(201);
+    let change = mutating_policies::policy("change", &["Object{data: {'x': 'y'}}"], json!({}));
+    mutating_policies::bind(&cluster, &change).await;
+    let made = cluster.make("m").await.ok(201);
+    assert_eq!(made["data"], json!({"a": "b"}));
     server.stop().await;
 }
 
