@@ -13,6 +13,7 @@ on_both!(|server| (&Cluster(server)) => [
     mutations_are_evaluated_in_order_with_params_and_variables,
     conditions_and_bindings_narrow_what_is_mutated,
     custom_resources_are_merged_by_their_schemas,
+    a_policy_sees_the_version_that_it_is_about,
     policies_and_webhooks_run_again_after_later_changes,
     plugins_run_again_after_a_policy,
     dry_runs_subresources_and_deletions,
@@ -271,6 +272,27 @@ async fn custom_resources_are_merged_by_their_schemas(cluster: &Cluster<'_>) {
                  ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.plain";
     let refused = cluster.post(crates, &crate_("atomic")).await;
     refused.refused(403, "Invalid", words);
+}
+
+/// The client writes autoscaling/v1, and the policy is about v2.
+async fn a_policy_sees_the_version_that_it_is_about(cluster: &Cluster<'_>) {
+    let grow = "Object{spec: Object.spec{maxReplicas: object.spec.metrics[0].resource.target\
+                .averageUtilization + 1}}";
+    let mut newer = rule(&["CREATE"], "autoscaling", "horizontalpodautoscalers");
+    newer["apiVersions"] = json!(["v2"]);
+    bind(cluster, &policy("grow", &[grow], about(newer))).await;
+    let scaler = json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "maxReplicas": 3, "targetCPUUtilizationPercentage": 70,
+        },
+    });
+    let path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let made = cluster.post(path, &scaler).await.ok(201);
+    assert_eq!(made["apiVersion"], "autoscaling/v1");
+    assert_eq!(made["spec"]["maxReplicas"], 71, "{made}");
+    assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 70);
 }
 
 /// Each appends its name to `seen`.
