@@ -22,7 +22,7 @@ pub fn mutated(
     configuration: &Value,
     type_of_object: TypeRef<'_>,
 ) -> Result<Value, String> {
-    let ty = Type::Known(type_of_object);
+    let ty = Type::Schema(type_of_object);
     let problems = problems(configuration, ty);
     if !problems.is_empty() {
         let problems = joined(&problems);

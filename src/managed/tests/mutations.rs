@@ -94,7 +94,7 @@ fn a_configuration_is_merged_by_the_schema_of_a_custom_resource() {
             "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
         },
     }}});
-    let types = schema::Types::of_schema(&schema, &builtins);
+    let types = schema::Types::from_schema(&schema, &builtins);
     let kind = types.only_root();
     check(
         kind,

@@ -57,8 +57,8 @@ pub(super) fn mutated(
     let is_builtin = resource.as_ref().is_none_or(|r| r.custom.is_none());
     if is_builtin {
         let decoded = kind_type.conform(&mutated);
-        if let Some(misfit) = decoded.misfit {
-            return Err(MutationError::Internal(misfit));
+        if let Some(error) = decoded.type_error {
+            return Err(MutationError::Internal(error));
         }
         if !decoded.mistakes.is_empty() {
             let mistakes = decoded.mistakes.join(", ");
