@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! 1. Every matching event with a version of at most `position` was returned or is part of the
-//!   initial state; no event with a greater version was returned.
+//!    initial state; no event with a greater version was returned.
 //! 2. `position` never decreases, and no bookmark is greater than the position.
 //! 3. Between two calls `position` is at the boundary of a revision (see `snapshot`).
 

@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! 1. `objects` is the fold of any state at V and the events after V, for every V that history
-//!   reaches back to.
+//!    reaches back to.
 //! 2. Event versions never decrease and are at most `at`; a published snapshot ends at a boundary.
 //! 3. Checkpoints are ordered by version, and each is the exact state at its version.
 

@@ -18,7 +18,7 @@
 //!
 //! 1. A manager owns a field at most once, and a manager without fields has no entry.
 //! 2. An update that changes a field makes its manager the only owner; an apply of an unchanged
-//!   value adds an owner.
+//!    value adds an owner.
 //! 3. A write that changes no field changes no entry, regardless of the time.
 
 mod apply;

@@ -13,8 +13,8 @@
 //!
 //! 1. Every later read, list, revision request and watch sees an acknowledged write.
 //! 2. A watch after revision R delivers every change of its prefix with a greater revision once, in
-//!   order, or fails with [`StorageError::Compacted`]; there is no gap. A batch contains all of a
-//!   revision's changes of the prefix or none.
+//!    order, or fails with [`StorageError::Compacted`]; there is no gap. A batch contains all of a
+//!    revision's changes of the prefix or none.
 //! 3. A list is the state at exactly the revision that it returns.
 
 pub mod embedded;

@@ -14,11 +14,11 @@
 //!
 //! 1. collected <= compacted <= revision.
 //! 2. A record at or below the collected revision is a value that its key had at its own revision
-//!   and still had at the collected one; all other records below are deleted.
+//!    and still had at the collected one; all other records below are deleted.
 //! 3. No client has seen a revision above the larger of the last revision and the ceiling on disk.
-//!   A store without durability raises the ceiling in advance and lowers it to the last revision at
-//!   shutdown: a store that opens below its ceiling has lost revisions that clients may have seen,
-//!   and must not reuse them.
+//!    A store without durability raises the ceiling in advance and lowers it to the last revision at
+//!    shutdown: a store that opens below its ceiling has lost revisions that clients may have seen,
+//!    and must not reuse them.
 
 use std::ops::Bound::{Excluded, Included};
 

@@ -4,10 +4,10 @@
 //! # Invariants
 //!
 //! 1. A call that may change something is sent at most once, unless no connection was established
-//!   or the caller allows repetition.
+//!    or the caller allows repetition.
 //! 2. Every call ends within its timeout.
 //! 3. A failed member is not dialled again before its back-off has elapsed, regardless of the
-//!   number of waiting calls.
+//!    number of waiting calls.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;

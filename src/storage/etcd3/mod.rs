@@ -14,7 +14,7 @@
 //! 1. A write with an unknown outcome is reported as such and never repeated.
 //! 2. A batch never splits a revision and never reports more progress than etcd did.
 //! 3. No response exceeds `RESPONSE_BYTES_MAX`, whatever the size of the data: lists are paged by
-//!   bytes and watch responses are fragmented.
+//!    bytes and watch responses are fragmented.
 
 mod cluster;
 mod compactor;
