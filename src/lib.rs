@@ -1,6 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
-// In reading order.
+// In reading order: API types, schemas, reflector, storage, watch cache, admission, managed fields,
+// registry, controllers, HTTP, load generator, client library, server process, server for tests.
 pub mod api;
 pub mod schema;
 

@@ -1,4 +1,4 @@
-//! The program `watchet`. All of it is in the library; this passes on the arguments.
+//! The program `watchet`, a thin wrapper around the library.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! What the process tells whoever started it: what it did, and the next command to type. Log lines
-//! go elsewhere.
+//! The announcement on stdout when the server is ready: what was created, and the next command to
+//! type.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::build::Done;
 /// Writes the announcement.
 ///
 /// # Errors
-/// `out` cannot be written.
+/// A write fails.
 pub(super) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
     if let Some(dir) = &done.new_ca {
         writeln!(out, "Made a CA and certificates in {}", dir.display())?;
@@ -26,7 +26,7 @@ pub(super) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
     out.flush()
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as a shell word.
 pub(super) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if text.chars().all(plain) {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_can_be_pasted() {
+    fn commands_are_quoted() {
         let done = Done {
             new_ca: None,
             storage: "memory, which ends with the process".into(),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_paths_stay_plain() {
+    fn plain_paths_are_not_quoted() {
         assert_eq!(
             shell_word("/var/lib/w-1/kubeconfig"),
             "/var/lib/w-1/kubeconfig"

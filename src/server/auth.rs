@@ -1,5 +1,5 @@
-//! Authentication: whose request is this? A client certificate or a bearer token says; only what anybody
-//! may do can be asked without. What that is, `registry::authorization` says, here and to reviews.
+//! Authentication by client certificate or bearer token. Anonymous requests are limited to the
+//! paths that `registry::authorization` allows.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,55 +11,57 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::api::{Status, UserInfo};
-use crate::http as http_room;
+use crate::http as http_layer;
 use crate::registry::authorization::{Action, authorize};
 use crate::registry::{Bearer, Credentials};
 
-/// Tells whose a request is.
+/// Authenticates requests.
 #[derive(Debug)]
 pub(super) struct Authenticator {
     client_certificates: Arc<dyn ClientCertVerifier>,
     credentials: Arc<Credentials>,
 }
 
-/// What a connection's client certificate is worth.
+/// The verified client certificate of a connection.
 #[derive(Debug, Clone)]
 pub(super) enum PeerCertificate {
-    /// There is none.
+    /// The client sent no certificate.
     Absent,
-    /// It is signed by an accepted CA.
+    /// The certificate is signed by an accepted CA.
     Valid {
-        /// Whose it is.
+        /// The user of the certificate.
         user: Arc<UserInfo>,
-        /// After that second of Unix time it is nobody's.
+        /// The end of its validity in Unix seconds.
         expires: i64,
     },
-    /// It is not to be believed, for this reason.
+    /// The certificate is invalid, for this reason.
     Invalid(Arc<str>),
 }
 
-/// A credential is missing or wrong: 401. The reason is for the log.
+/// 401: a credential is missing or invalid. The reason is only logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Unauthorized")]
 pub(super) struct Unauthorized(Cow<'static, str>);
 
 impl Unauthorized {
-    /// A refusal for this reason.
+    /// Creates an error with this reason.
     pub(super) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
         Self(reason.into())
     }
 
-    /// Logs the reason, and returns the response, which says no more than that (upstream's words too).
+    /// Logs the reason, and returns the response, whose message is upstream's and does not contain
+    /// it.
     pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
         tracing::info!(%method, path, reason = %self.0, "request not authenticated");
         let status = Status::failure(401, "Unauthorized", self.to_string());
-        http_room::error_response(request.headers(), &status)
+        http_layer::error_response(request.headers(), &status)
     }
 }
 
 impl Authenticator {
-    /// One that believes certificates which `client_certificates` verifies, and `credentials`.
+    /// Creates an authenticator for certificates that `client_certificates` verifies, and for
+    /// `credentials`.
     pub(super) fn new(
         client_certificates: Arc<dyn ClientCertVerifier>,
         credentials: Arc<Credentials>,
@@ -70,13 +72,13 @@ impl Authenticator {
         }
     }
 
-    /// What verifies client certificates.
+    /// Returns the verifier of client certificates.
     pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.client_certificates)
     }
 
-    /// What a client certificate with its chain is worth. That the peer has its key, the handshake
-    /// has shown.
+    /// Verifies a client certificate with its chain. The handshake has proved that the peer has its
+    /// key.
     pub(super) fn peer_certificate(
         &self,
         chain: Option<&[CertificateDer<'_>]>,
@@ -97,12 +99,13 @@ impl Authenticator {
         }
     }
 
-    /// Whose a request is, by the connection's certificate and the request's headers; of a service
-    /// account's token whose it claims to be.
+    /// Authenticates a request by the connection's certificate and the request's headers. The
+    /// account of a service account token is not checked to exist.
     ///
     /// # Errors
-    /// No credential on a path that needs one, or none that is valid: a wrong credential is refused
-    /// even where none is needed. What is no bearer token is none, as upstream.
+    /// There is no credential and the path requires one, or no credential is valid: an invalid
+    /// credential is an error even where none is required. An Authorization that is not a bearer
+    /// token is ignored, as upstream.
     pub(super) fn authenticate(
         &self,
         peer: &PeerCertificate,
@@ -119,11 +122,11 @@ impl Authenticator {
             PeerCertificate::Absent => None,
         };
         let authorization = headers.get(header::AUTHORIZATION);
-        // What is not text is no token that anybody has.
+        // A header that is not text cannot be a valid token.
         let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let token = authorization.as_deref().and_then(bearer_token);
         let refused = match token.map(|token| self.credentials.bearer(token, &[])) {
-            Some(Ok(told)) => return Ok(told),
+            Some(Ok(bearer)) => return Ok(bearer),
             Some(Err(error)) => Some(format!("bearer token: {error}")),
             None => refused,
         };
@@ -138,7 +141,8 @@ impl Authenticator {
     }
 }
 
-/// Common name: user; organizations: groups. Of several common names the last counts, as in Go.
+/// Returns the user of a certificate: the common name (the last of several, as in Go) is the user
+/// name, the organizations are the groups.
 fn user_of(leaf: &CertificateDer<'_>) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();

@@ -1,5 +1,6 @@
-//! Build: everything that can fail before the first connection is accepted, in the order in which
-//! a mistake is told soonest. The result holds the ports and runs nothing; `run` does.
+//! Builds a server: everything that can fail before the first connection is accepted, ordered so
+//! that configuration errors are found first. The result holds the bound ports; `run` starts its
+//! tasks.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ use crate::registry::{CacherConfig, Credentials, RegistryConfig, TokenTable};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
-/// A server that is ready to run.
+/// A server that is ready to be started.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) secure: SecurePort,
@@ -40,19 +41,19 @@ pub(super) struct Server {
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: RegistryConfig,
     pub(super) controllers: Selection,
-    /// By which the serving certificate is trusted, PEM.
+    /// The PEM certificate with which clients verify the serving certificate.
     pub(super) root_ca: String,
-    /// What signs certificates by requests.
+    /// The CA that signs certificate signing requests.
     pub(super) signer: Arc<CertificateAuthority>,
     /// The CAs of the client certificates that are accepted.
     pub(super) client_cas: Vec<CertificateDer<'static>>,
     pub(super) shutdown_grace: Duration,
     pub(super) done: Done,
-    /// Held until the process ends.
+    /// Locked until the process ends.
     pub(super) data_dir: DataDir,
 }
 
-/// The port with TLS and what it asks of a client.
+/// The HTTPS port with its TLS settings.
 #[derive(Debug)]
 pub(super) struct SecurePort {
     pub(super) listener: TcpListener,
@@ -60,24 +61,24 @@ pub(super) struct SecurePort {
     pub(super) authenticator: Arc<Authenticator>,
 }
 
-/// What building has done, to be told to whoever started the process.
+/// The results of the build, for the announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Done {
-    /// The directory of a CA that was made just now.
+    /// The directory of a newly created CA.
     pub new_ca: Option<PathBuf>,
-    /// Which storage it is, in words.
+    /// A description of the storage.
     pub storage: String,
     /// The absolute path of the kubeconfig.
     pub kubeconfig: PathBuf,
-    /// Where HTTPS is served.
+    /// The address of HTTPS.
     pub secure: SocketAddr,
-    /// Where plain HTTP is served.
+    /// The address of plain HTTP.
     pub insecure: Option<SocketAddr>,
 }
 
-/// The server could not be built.
+/// Why the server could not be built.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is what its source says")]
+#[allow(missing_docs, reason = "documented by their sources")]
 pub(super) enum BuildError {
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -100,7 +101,7 @@ pub(super) enum BuildError {
 }
 
 impl BuildError {
-    /// Whether the configuration is to blame.
+    /// Returns true if the configuration is wrong.
     pub(super) fn is_config(&self) -> bool {
         matches!(
             self,
@@ -112,7 +113,7 @@ impl BuildError {
     }
 }
 
-/// What the configuration's files hold.
+/// The content of the configured files.
 struct Material {
     serving: Option<rustls::sign::CertifiedKey>,
     client_cas: Vec<CertificateDer<'static>>,
@@ -122,22 +123,22 @@ struct Material {
 }
 
 impl Server {
-    /// Builds what `config` describes: reads its files, takes the data directory, makes
+    /// Builds a server with `config`: reads its files, locks the data directory, creates
     /// certificates, opens the storage, binds the ports, writes the kubeconfig.
     ///
     /// # Errors
-    /// The first of these that fails. A wrong configuration is found before anything is bound.
+    /// The first of these that fails. Configuration errors are found before a port is bound.
     pub(super) async fn build(config: &Config) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
         let provider = tls::provider();
         let material = Material::load(config, &provider)?;
-        let data_dir = DataDir::take(&config.data_dir)?;
+        let data_dir = DataDir::lock(&config.data_dir)?;
         let pki_dir = data_dir.path.join("pki");
         let hostname = hostname::get()
             .ok()
             .and_then(|name| name.into_string().ok());
         let address = config.listen.address;
-        let pki = pki::load_or_make(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
+        let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let issuer = config.tokens.issuer(material.token_keys, &pki, &pki_dir)?;
         let credentials = Arc::new(Credentials::new(material.tokens, issuer));
         let mut client_cas = material.client_cas;
@@ -168,7 +169,7 @@ impl Server {
         files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
         let done = Done {
             new_ca: pki
-                .made
+                .created
                 .iter()
                 .any(|path| path.ends_with("ca.crt"))
                 .then_some(pki_dir),
@@ -214,9 +215,9 @@ impl Material {
         let client_cas = match &config.client_ca_file {
             Some(file) => {
                 let cas = tls::certificates(file)?;
-                // Tried alone, so that a complaint is about this file.
+                // Checked separately, so that the error names this file.
                 tls::client_verifier(provider, cas.clone())
-                    .map_err(|error| file.error(format_args!("holds no usable CA ({error})")))?;
+                    .map_err(|error| file.error(format_args!("has no usable CA ({error})")))?;
                 cas
             }
             None => Vec::new(),

@@ -1,10 +1,9 @@
-//! Amounts of memory as Kubernetes writes them (`256Mi`, `1Gi`, plain bytes). It parses text; what
-//! an amount is for, and its bounds, is the setting's matter.
+//! Parses amounts of memory as Kubernetes writes them (`256Mi`, `1Gi`, plain bytes).
 
-/// Binary units with their powers of 1,024; a number alone is bytes.
+/// Binary units with their powers of 1,024; a number without a unit is bytes.
 const UNITS: [(&str, u32); 4] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4)];
 
-/// Parses an amount. `None` when it is none, or larger than can be addressed.
+/// Parses an amount; `None` if it is invalid or larger than the address space.
 pub(super) fn parse(text: &str) -> Option<usize> {
     let split = UNITS
         .iter()

@@ -1,5 +1,5 @@
-//! The command line: clap's grammar made from the table of settings, and its complaints as one
-//! line. It turns arguments into settings; their values are checked in `config`.
+//! The command line: clap's grammar built from the table of settings, and clap's errors as one
+//! line. `config` validates the values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
 use crate::{bench, tail};
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(super) enum Invocation {
-    /// Serve, with these flags and this configuration file.
+    /// Serve with these flags and this configuration file.
     Serve {
         /// Values given as flags.
         settings: Settings,
         /// `--config`
         config_file: Option<PathBuf>,
     },
-    /// Put load on a server, as these arguments of `bench` say.
+    /// Run `bench` with these arguments.
     Bench(ArgMatches),
-    /// Follow a resource of a server, as these arguments of `tail` say.
+    /// Run `tail` with these arguments.
     Tail(ArgMatches),
-    /// Make the assets of envtest, in this directory if one is given.
+    /// Create the assets of envtest, in this directory if given.
     EnvtestAssets(Option<PathBuf>),
-    /// Print this text and go.
+    /// Print this text and exit.
     Print(String),
 }
 
-/// The grammar.
+/// Returns the grammar.
 pub(super) fn command() -> Command {
     let serve = Command::new("serve")
         .about("Serve the Kubernetes API (the default when no command is given)")
@@ -39,7 +39,7 @@ pub(super) fn command() -> Command {
         .args(serve_args());
     Command::new("watchet")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("A Kubernetes-compatible API server that is all watch cache")
+        .about("A Kubernetes-compatible API server built around a watch cache")
         .after_help(
             "Every option can also be given as an environment variable (--data-dir as \
              WATCHET_DATA_DIR) or in the file of --config (as dataDir). Options win over the \
@@ -60,7 +60,7 @@ pub(super) fn command() -> Command {
 
 fn envtest_assets() -> Command {
     Command::new("envtest-assets")
-        .about("Make the kube-apiserver, etcd and kubectl that controller-runtime's envtest runs")
+        .about("Create the kube-apiserver, etcd and kubectl that controller-runtime's envtest runs")
         .after_help(
             "Makes a directory of links to this program, which runs as kube-apiserver and as etcd when \
              it is called so, and to the kubectl of PATH. Use it in a shell as\n\n  \
@@ -69,7 +69,7 @@ fn envtest_assets() -> Command {
         .arg(
             Arg::new("directory")
                 .value_name("DIR")
-                .help("Directory to make [default: watchet/envtest in $XDG_CACHE_HOME or ~/.cache]")
+                .help("Directory to create [default: watchet/envtest in $XDG_CACHE_HOME or ~/.cache]")
                 .value_parser(value_parser!(PathBuf)),
         )
 }
@@ -99,7 +99,7 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
         .help_heading(spec.heading);
     match spec.setting {
         Setting::LogLevel => arg.short('v').alias("v"),
-        // As upstream's: given again, it adds.
+        // As upstream: a repeated flag adds to the list.
         Setting::EtcdServers
         | Setting::ServiceAccountIssuer
         | Setting::ServiceAccountKeyFile
@@ -113,12 +113,12 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
 /// Parses arguments, the program's name first.
 ///
 /// # Errors
-/// An unknown flag or command, a flag without its value, text that is no UTF-8.
+/// An unknown flag or command, a flag without a value, text that is not UTF-8.
 pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigError> {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
-        Err(error) => return Err(complaint(&error)),
+        Err(error) => return Err(error_line(&error)),
     };
     let matches = match matches.subcommand() {
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
@@ -136,7 +136,7 @@ pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     })
 }
 
-/// Which configuration file: the flag's, or the environment's when it names one.
+/// Returns the configuration file: the flag's, or the environment's.
 pub(super) fn config_file(
     flag: Option<PathBuf>,
     environment: Option<OsString>,
@@ -160,7 +160,7 @@ fn flags(matches: &ArgMatches) -> Settings {
     settings
 }
 
-/// The command that was not understood, of which there is a help text: what its usage begins with.
+/// Returns the command that was not understood, if it has a help text: the start of its usage.
 fn command_of(error: &clap::Error) -> String {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
@@ -177,8 +177,8 @@ fn command_of(error: &clap::Error) -> String {
     }
 }
 
-/// One line instead of clap's several.
-fn complaint(error: &clap::Error) -> ConfigError {
+/// Returns clap's error as one line.
+fn error_line(error: &clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
@@ -199,7 +199,7 @@ fn complaint(error: &clap::Error) -> ConfigError {
             ConfigError::new(format_args!("unknown flag {argument:?}: {meant}"))
         }
         ErrorKind::UnknownArgument => ConfigError::new(format_args!(
-            "{argument:?} is one argument too many: {meant}"
+            "{argument:?} is an unexpected argument: {meant}"
         )),
         ErrorKind::InvalidSubcommand => {
             ConfigError::new(format_args!("unknown command {argument:?}: {meant}"))
@@ -209,7 +209,7 @@ fn complaint(error: &clap::Error) -> ConfigError {
                 Some(ContextValue::Strings(valid)) => valid.join(", "),
                 _ => String::new(),
             };
-            ConfigError::new(format_args!("{argument}: {value:?} is none of {valid}"))
+            ConfigError::new(format_args!("{argument}: {value:?} is not one of {valid}"))
         }
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::TooFewValues => {
             ConfigError::new(format_args!("{argument}: a value is missing; {meant}"))
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_is_sound() {
+    fn the_grammar_is_valid() {
         command().debug_assert();
     }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_one_line() {
+    fn errors_are_one_line() {
         check(
             &["--etcd-server=x"],
             Err(r#"unknown flag "--etcd-server": did you mean "--etcd-servers"?"#),
@@ -297,7 +297,7 @@ mod tests {
         );
         check(
             &["serve", "now"],
-            Err(r#""now" is one argument too many: see `watchet serve --help`"#),
+            Err(r#""now" is an unexpected argument: see `watchet serve --help`"#),
         );
         check(
             &["--data-dir"],
@@ -313,7 +313,7 @@ mod tests {
         );
         check(
             &["bench", "fill", "secrets"],
-            Err(r#"<RESOURCE>: "secrets" is none of configmaps, pods"#),
+            Err(r#"<RESOURCE>: "secrets" is not one of configmaps, pods"#),
         );
         check(
             &["bench", "watch", "--json", "--print", "load"],
@@ -329,7 +329,7 @@ mod tests {
         );
         check(
             &["tail", "pods", "-o", "xml"],
-            Err(r#"--output <FORM>: "xml" is none of wide, json"#),
+            Err(r#"--output <FORM>: "xml" is not one of wide, json"#),
         );
         check(
             &["tail"],
@@ -345,7 +345,7 @@ mod tests {
     fn bench_takes_its_own_arguments() {
         let args = ["watchet", "bench", "watch", "--watchers", "3"].map(OsString::from);
         let Ok(Invocation::Bench(matches)) = parse(args.into_iter()) else {
-            panic!("it is a command");
+            panic!("bench is a command");
         };
         assert_eq!(matches.subcommand_name(), Some("watch"));
     }
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_names_the_file_before_the_environment() {
+    fn the_config_flag_overrides_the_environment() {
         let env = || Some(OsString::from("env.yaml"));
         let named = |flag: Option<&str>, env| config_file(flag.map(PathBuf::from), env);
         assert_eq!(

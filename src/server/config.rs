@@ -1,6 +1,5 @@
-//! The checked configuration: every value parsed, every combination that makes no sense refused.
-//! It opens no file but knows which are to be opened; their contents are checked where they are
-//! loaded, with the same kind of error.
+//! The validated configuration. Values are parsed and invalid combinations rejected; files are not
+//! opened here but where they are loaded, with the same kind of error.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,28 +17,28 @@ use crate::cacher::CacherConfig;
 use crate::controllers;
 use crate::registry::{RegistryConfig, ServiceRanges};
 
-/// What `watchet serve` is to do.
+/// The configuration of `watchet serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Config {
     /// `--data-dir`
     pub data_dir: PathBuf,
     /// `--write-kubeconfig`
     pub kubeconfig: PathBuf,
-    /// Where to listen.
+    /// The addresses to listen on.
     pub listen: Listen,
-    /// The serving certificate to use instead of an own one.
+    /// The serving certificate, if not signed by the server's own CA.
     pub serving_certificate: Option<CertificateFiles>,
     /// `--client-ca-file`
     pub client_ca_file: Option<FileSetting>,
     /// `--token-auth-file`
     pub token_auth_file: Option<FileSetting>,
-    /// Tokens of service accounts.
+    /// The settings of service account tokens.
     pub tokens: TokenConfig,
-    /// Where objects are kept.
+    /// The storage of objects.
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
     pub compaction_interval: Duration,
-    /// The watch caches, the ranges of services and the admission plugins.
+    /// The watch caches, the service ranges and the admission plugins.
     pub registry: RegistryConfig,
     /// `--admission-control-config-file`
     pub admission_config_file: Option<FileSetting>,
@@ -47,27 +46,27 @@ pub(super) struct Config {
     pub controllers: controllers::Selection,
     /// `--shutdown-grace-period`
     pub shutdown_grace: Duration,
-    /// What is logged, and how.
+    /// The log settings.
     pub log: LogConfig,
 }
 
-/// Where to listen.
+/// The addresses to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listen {
     /// `--bind-address`
     pub address: IpAddr,
-    /// `--secure-port`; 0 is any free one.
+    /// `--secure-port`; 0 for any free port.
     pub secure_port: u16,
-    /// `--insecure-port`; 0 is any free one here too. `None` is off.
+    /// `--insecure-port`; 0 for any free port, `None` if disabled.
     pub insecure_port: Option<u16>,
 }
 
-/// A path that a setting gave, and how the setting was spelled, for errors about the file.
+/// A path from a setting, with the setting's spelling for error messages.
 #[derive(Debug, Clone)]
 pub(super) struct FileSetting {
     /// The file.
     pub path: PathBuf,
-    /// Where it was named.
+    /// The setting.
     pub given: Given,
 }
 
@@ -85,15 +84,15 @@ impl FileSetting {
         Self { path, given }
     }
 
-    /// An error about the file, under the setting's name.
+    /// Creates an error about the file that names the setting.
     pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
         ConfigError::new(self.given.error(problem))
     }
 
-    /// The file's text.
+    /// Reads the file's text.
     ///
     /// # Errors
-    /// It cannot be read or is not UTF-8.
+    /// The file cannot be read or is not UTF-8.
     pub(super) fn read(&self) -> Result<String, ConfigError> {
         std::fs::read_to_string(&self.path)
             .map_err(|error| self.error(format_args!("cannot be read: {error}")))
@@ -109,10 +108,10 @@ pub(super) struct CertificateFiles {
     pub key: FileSetting,
 }
 
-/// Where objects are kept.
+/// The storage of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StorageConfig {
-    /// In the data directory.
+    /// Files in the data directory.
     Embedded {
         /// `--durability`
         durability: DurabilityConfig,
@@ -123,7 +122,7 @@ pub(super) enum StorageConfig {
     Etcd(Box<EtcdConfig>),
 }
 
-/// When the embedded store forces writes to disk.
+/// When the embedded store syncs writes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DurabilityConfig {
     /// Before they are acknowledged.
@@ -134,12 +133,12 @@ pub(super) enum DurabilityConfig {
     None,
 }
 
-/// Where etcd is and how to talk to it.
+/// The etcd client settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EtcdConfig {
     /// `--etcd-servers`
     pub servers: Vec<String>,
-    /// `--etcd-prefix`: begins with `/`, does not end with one.
+    /// `--etcd-prefix`, with a leading and without a trailing slash.
     pub prefix: String,
     /// `--etcd-cafile`
     pub ca: Option<FileSetting>,
@@ -147,7 +146,7 @@ pub(super) struct EtcdConfig {
     pub identity: Option<CertificateFiles>,
 }
 
-/// What is logged, and how.
+/// The log settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogConfig {
     /// A filter of `tracing_subscriber`.
@@ -156,7 +155,7 @@ pub(super) struct LogConfig {
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogFormat {
     /// For people.
@@ -166,10 +165,10 @@ pub(super) enum LogFormat {
 }
 
 impl Config {
-    /// Checks `settings`.
+    /// Validates `settings`.
     ///
     /// # Errors
-    /// The first value, in the order of the help, that cannot be used.
+    /// The first invalid value, in the order of the help.
     pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let listen = listen(settings)?;
         let serving_certificate =
@@ -180,7 +179,7 @@ impl Config {
             .find(Setting::WriteKubeconfig)
             .map_or_else(|| data_dir.join("kubeconfig"), |given| given.text.into());
         if kubeconfig.is_dir() {
-            let problem = format_args!("{} is a directory: name a file", kubeconfig.display());
+            let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
             return Err(settings.get(Setting::WriteKubeconfig).error(problem));
         }
         Ok(Self {
@@ -233,7 +232,7 @@ fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
         )));
     }
     if insecure_port == Some(secure_port) && secure_port != 0 {
-        return Err(insecure.error("is the port of HTTPS too (--secure-port): choose another"));
+        return Err(insecure.error("is the HTTPS port too (--secure-port): choose another"));
     }
     Ok(Listen {
         address,
@@ -274,7 +273,7 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
         "none" => DurabilityConfig::None,
         _ => return Err(given.error("must be fsync, interval or none")),
     };
-    // Its values are checked whatever the kind: a mistake must not wait for the day it is used.
+    // Validated for any storage, so that mistakes are found early.
     let etcd = etcd(settings)?;
     match kind.text.as_str() {
         "embedded" => {
@@ -289,9 +288,8 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
     }
 }
 
-/// Refuses settings of etcd beside another storage: whoever gave them believes that etcd is used.
-/// Only when the kind was not decided by a stronger layer: `--storage memory` may set aside a file
-/// that says etcd.
+/// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
+/// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
 fn refuse_etcd_settings(settings: &Settings, kind: &Given) -> Result<(), ConfigError> {
     let only_etcd = [
         Setting::EtcdServers,
@@ -322,7 +320,7 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
         .collect();
     if let Some(wrong) = servers.iter().find(|server| !is_endpoint(server)) {
         return Err(given.error(format_args!(
-            "{wrong:?} is no endpoint: write http://HOST:PORT or https://HOST:PORT"
+            "{wrong:?} is not an endpoint: write http://HOST:PORT or https://HOST:PORT"
         )));
     }
     let ca = settings.find(Setting::EtcdCafile).map(FileSetting::new);
@@ -345,7 +343,7 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
     })
 }
 
-/// A URL, or `host:port`, whose scheme the TLS files then imply.
+/// Returns true for a URL, or `host:port`, whose scheme the TLS files then imply.
 fn is_endpoint(server: &str) -> bool {
     let url = match server.contains("://") {
         true => server.to_owned(),
@@ -359,7 +357,7 @@ fn is_endpoint(server: &str) -> bool {
     scheme && bare && uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some()
 }
 
-/// As upstream, the slash at the beginning may be left out and one at the end does no harm.
+/// Normalizes the prefix: as upstream, a leading slash is optional and a trailing one is ignored.
 fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
     let path = given.text.trim_matches('/');
     let sound = path
@@ -371,7 +369,7 @@ fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
     Ok(format!("/{path}"))
 }
 
-/// The least memory for history that is of use: a few objects of the largest size.
+/// The minimum memory for history: a few objects of the maximum size.
 const HISTORY_BYTES_MIN: usize = 16 << 20;
 
 fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
@@ -402,7 +400,7 @@ fn service_ranges(settings: &Settings) -> Result<ServiceRanges, ConfigError> {
 fn plugins(settings: &Settings) -> Result<EnabledPlugins, ConfigError> {
     let enable = settings.get(Setting::EnableAdmissionPlugins);
     let disable = settings.get(Setting::DisableAdmissionPlugins);
-    // Each alone first, so that an error names the flag with the wrong name.
+    // Each flag separately first, so that an error names the flag with the wrong name.
     EnabledPlugins::parse(&enable.text, "").map_err(|error| enable.error(error))?;
     EnabledPlugins::parse(&enable.text, &disable.text).map_err(|error| disable.error(error))
 }
@@ -434,9 +432,9 @@ fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
     Ok(LogConfig { filter, format })
 }
 
-/// A level alone is ours: what libraries have to say is for whoever writes a filter.
+/// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter.
 fn log_filter(text: &str) -> Option<String> {
-    // Upstream's numbers: 0 to 3 are for operators, 4 and 5 for debugging, above that is everything.
+    // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
     let level = match text.parse::<u32>() {
         Ok(0..=3) => "info",
         Ok(4..=5) => "debug",

@@ -1,5 +1,5 @@
-//! The configuration file: versioned YAML whose keys are the settings in camelCase. It yields
-//! texts, as flags do; their meaning is checked in `config`.
+//! The configuration file: versioned YAML with the settings in camelCase as keys. The values are
+//! texts, as from flags; `config` parses them.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::settings::{ConfigError, SPECS, Setting, Settings, Source};
 pub(super) const API_VERSION: &str = "config.watchet.dev/v1alpha1";
 /// The file's `kind`.
 pub(super) const KIND: &str = "ServerConfiguration";
-/// The largest file that is read; a real one has a page.
+/// The maximum size of the file; a real one has a page.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Adds the file's values to `settings`. `named_by` is how the file was asked for.
+/// Adds the file's values to `settings`. `named_by` is the flag or variable that names the file.
 ///
 /// # Errors
-/// The file cannot be read, is no such YAML, or has an unknown key.
+/// The file cannot be read, is not valid YAML, or has an unknown key.
 pub(super) fn give(
     settings: &mut Settings,
     path: &Path,
@@ -29,7 +29,7 @@ pub(super) fn give(
     let size = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if size.len() > FILE_BYTES_MAX {
         return Err(unreadable(
-            &"is larger than 1 MiB, so it is no configuration file",
+            &"is larger than 1 MiB, so it is not a configuration file",
         ));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
@@ -40,7 +40,7 @@ fn give_text(settings: &mut Settings, path: &Path, text: &str) -> Result<(), Con
     let options = serde_saphyr::options! {
         // YAML 1.1 would read `off` and `yes` as booleans.
         strict_booleans: true,
-        // The message is to be one line.
+        // An error message is a single line.
         with_snippet: false,
     };
     let document: Value = serde_saphyr::from_str_with_options(text, options)
@@ -75,8 +75,8 @@ fn give_text(settings: &mut Settings, path: &Path, text: &str) -> Result<(), Con
     Ok(())
 }
 
-/// The complaint about `key`, with what was perhaps meant: a known key that is the same but for case
-/// and separators, or a flag's spelling.
+/// Returns the error about an unknown `key`, with a suggestion: a known key that differs only in
+/// case and separators, or the spelling of a flag.
 fn unknown(key: &str) -> String {
     let plain = |key: &str| key.replace(['-', '_'], "").to_lowercase();
     let meant = SPECS
@@ -98,11 +98,11 @@ fn scalar(setting: Setting, value: &Value) -> Result<String, &'static str> {
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Array(items) if list => {
             let texts: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
-            let texts = texts.ok_or("must be a list of texts")?;
+            let texts = texts.ok_or("must be a list of strings")?;
             Ok(texts.join(","))
         }
         Value::Null => Err("has no value: give one or remove the key"),
-        _ if list => Err("must be a list of texts"),
+        _ if list => Err("must be a list of strings"),
         _ => Err("must be a single value"),
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_files() {
+    fn invalid_files_are_errors() {
         for (text, expected) in [
             (
                 "",
@@ -169,7 +169,7 @@ mod tests {
             ),
             (
                 &format!("{HEAD}etcdServers: {{a: b}}"),
-                r#"w.yaml: etcdServers {"a":"b"}: must be a list of texts"#,
+                r#"w.yaml: etcdServers {"a":"b"}: must be a list of strings"#,
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), expected);

@@ -1,5 +1,5 @@
-//! One connection: handshake, choice of protocol, HTTP/1.1 or HTTP/2 until its end or the server's.
-//! Requests go through authentication into the router; what they mean is not known here.
+//! Serves one connection: handshake, protocol selection, HTTP/1.1 or HTTP/2 until it ends or the
+//! server drains. Requests pass authentication before the router.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, poll_fn, ready};
@@ -28,47 +28,47 @@ use tokio_util::task::AbortOnDropHandle;
 use super::auth::{Authenticator, PeerCertificate, Unauthorized};
 use super::handshakes::HandshakePermit;
 use super::socket::Socket;
-use super::unread::{self, Lingering, Lingers};
+use super::unread::{self, DelayedClose, DelaysClose};
 use super::{http2, impersonation, local, overdue, protocol_token};
 use crate::api::UserInfo;
 use crate::registry::{Bearer, ClaimedUser, Registry};
 use crate::tasks::{PollOnWake, Tasks};
 use crate::x509;
 
-/// How long a TLS handshake may take, or on the other port the first bytes to come.
+/// The time limit of a TLS handshake, or of the first bytes on the plain port.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an HTTP/1.1 connection may wait for a whole request head. It bounds idle connections
-/// too, so it is no shorter than clients commonly keep those.
+/// The time limit for a complete HTTP/1.1 request head. It also limits idle connections, so it is
+/// no shorter than the usual idle timeout of clients.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What every HTTP/2 connection begins with; no method of HTTP/1.1 does.
+/// The start of the HTTP/2 preface; no HTTP/1.1 method begins like this.
 const H2_PREFACE_START: &[u8] = b"PRI ";
 
-/// How long until the rest of a preface is looked for that came in parts.
+/// The pause before looking for the rest of an incomplete preface.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a listener serves.
+/// The service of a listener.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
-    /// Where requests go.
+    /// The router of authenticated requests.
     pub(super) router: axum::Router,
-    /// Whose they are.
+    /// How requests are authenticated.
     pub(super) authentication: Authentication,
 }
 
-/// Whether requests are authenticated.
+/// How requests are authenticated.
 #[derive(Debug, Clone)]
 pub(super) enum Authentication {
-    /// Each.
+    /// By certificate or token.
     Required {
-        /// Tells whose they are.
+        /// Authenticates requests.
         authenticator: Arc<Authenticator>,
-        /// Where those go that claim to be a service account's: to the router, by way of a look whether
-        /// there is such an account.
+        /// The router of requests with a service account token: it checks that the account exists
+        /// before it passes them on.
         claimed: axum::Router,
     },
-    /// None: all of local programs are this user's.
+    /// Not at all: every request from a local program has this user.
     Unsecured(Arc<UserInfo>),
 }
 
@@ -77,11 +77,11 @@ enum Protocol {
     Http2,
 }
 
-/// A connection that is served. It is apart from the task that runs it, which would else have room for
-/// every kind of connection at every stage: most of them only wait, by the thousand.
+/// The future of a connection, boxed so that the connection's task need not have room for every
+/// protocol at every stage: most of thousands of connections are idle.
 type Serving = BoxFuture<'static, hyper::Result<()>>;
 
-/// Serves one connection until it ends. When the group of `tasks` is cancelled it finishes the
+/// Serves one connection until it ends. When the group of `tasks` is cancelled it completes the
 /// requests in progress and ends.
 pub(super) async fn serve(
     stream: TcpStream,
@@ -94,19 +94,19 @@ pub(super) async fn serve(
     let stop = tasks.token();
     let begun = begin(stream, peer, tls, service, tasks);
     let begun = Box::pin(in_time(begun, handshake_permit));
-    // Stopping comes first: who has not asked anything yet loses nothing.
+    // Stopping comes first: a client that has sent no request loses nothing.
     let serving = tokio::select! {
         biased;
         () = stop.cancelled() => return,
         begun = begun => match begun {
             Some(Ok(serving)) => serving,
             Some(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
-            None => return tracing::debug!(%peer, "handshake took too long"),
+            None => return tracing::debug!(%peer, "handshake timed out"),
         },
     };
     drop(stop);
     if let Err(error) = serving.await {
-        tracing::debug!(%peer, %error, "connection broke");
+        tracing::debug!(%peer, %error, "connection failed");
     }
 }
 
@@ -120,7 +120,7 @@ async fn in_time<F: Future>(handshake: F, permit: Option<HandshakePermit>) -> Op
         }
     };
     tokio::select! {
-        // A handshake that has ended is not given up.
+        // A handshake that has ended is not aborted.
         biased;
         output = handshake => Some(output),
         () = needed => None,
@@ -128,7 +128,7 @@ async fn in_time<F: Future>(handshake: F, permit: Option<HandshakePermit>) -> Op
     }
 }
 
-/// The handshake, and what follows it.
+/// Performs the handshake and returns the future that serves the connection.
 async fn begin(
     stream: TcpStream,
     peer: SocketAddr,
@@ -150,7 +150,7 @@ async fn begin(
     })
 }
 
-/// What the handshake has settled.
+/// Returns the negotiated protocol and the handler for the client's certificate.
 fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (Protocol, Handler) {
     let (_, session) = stream.get_ref();
     let protocol = match session.alpn_protocol() {
@@ -167,12 +167,12 @@ fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (
         (&certificate, session.peer_certificates())
     {
         let (subject, issuer) = x509::describe(leaf);
-        tracing::info!(%peer, subject, issuer, %reason, "client certificate refused");
+        tracing::info!(%peer, subject, issuer, %reason, "client certificate rejected");
     }
     (protocol, Handler::new(service, certificate))
 }
 
-/// HTTP/2 with prior knowledge or HTTP/1.1, by the first bytes.
+/// Detects HTTP/2 with prior knowledge, or HTTP/1.1, by the first bytes.
 async fn plain_protocol(stream: &TcpStream) -> io::Result<Protocol> {
     let mut start = [0; H2_PREFACE_START.len()];
     loop {
@@ -186,7 +186,7 @@ async fn plain_protocol(stream: &TcpStream) -> io::Result<Protocol> {
         if count == start.len() {
             return Ok(Protocol::Http2);
         }
-        // Peeking returns at once as long as there is anything, so this must not spin.
+        // Peeking returns immediately while there is data, so this must not spin.
         tokio::time::sleep(PREFACE_PAUSE).await;
     }
 }
@@ -211,7 +211,7 @@ fn http1<S>(stream: S, peer: SocketAddr, handler: Handler, tasks: &Tasks) -> Ser
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = Lingering::new(stream, handler.lingers.clone());
+    let stream = DelayedClose::new(stream, handler.delays_close.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_READ_TIMEOUT)
@@ -219,9 +219,9 @@ where
         .with_upgrades();
     let mut connection = Box::pin(connection);
     let mut stop = PollOnWake::new(tasks.token().cancelled_owned());
-    let exchanges = overdue::in_time(async move {
+    let exchanges = overdue::run_within_deadline(async move {
         let stopped = poll_fn(|cx| {
-            // The connection first: what it can finish now needs no draining.
+            // The connection comes first, so that it completes if it can.
             match connection.as_mut().poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending => stop.poll(cx).map(|()| None),
@@ -237,34 +237,35 @@ where
     });
     let serving = async move {
         exchanges.await.unwrap_or_else(|| {
-            tracing::debug!(%peer, "connection given up: its answer is not taken");
+            tracing::debug!(%peer, "connection dropped: the client does not read the response");
             Ok(())
         })
     };
     serving.boxed()
 }
 
-/// Requests of one connection of HTTP/1.1, whose task carries them out one by one.
+/// Handles the requests of an HTTP/1.1 connection in the connection's task.
 #[derive(Debug, Clone)]
 pub(super) struct Handler {
     router: Routes,
     authentication: Access,
     certificate: PeerCertificate,
-    lingers: Lingers,
+    delays_close: DelaysClose,
 }
 
 type Routes = TowerToHyperService<axum::Router>;
 
-/// [`Authentication`], with routers as connections call them.
+/// [`Authentication`] with routers as hyper services.
 #[derive(Debug, Clone)]
 enum Access {
     Required(Arc<Authenticator>, Routes),
     Unsecured(Arc<UserInfo>),
 }
 
-type Answer = Result<Response<Body>, Infallible>;
+type HandlerResult = Result<Response<Body>, Infallible>;
 
-/// Sends requests on to `router` whose service account `registry` has, as its user.
+/// Returns a router that passes on requests whose service account exists in `registry`, with its
+/// user.
 pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> axum::Router {
     axum::Router::new().fallback(move |mut request: Request<Body>| {
         let (registry, router) = (registry.clone(), TowerToHyperService::new(router.clone()));
@@ -304,12 +305,12 @@ impl Handler {
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
-            lingers: Lingers::default(),
+            delays_close: DelaysClose::default(),
         }
     }
 
-    /// Notes whose request it is and says where it goes, or why it is not let in.
-    fn way_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
+    /// Authenticates a request; returns its route, or the error response.
+    fn route_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
         let (authenticator, claimed) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
@@ -320,11 +321,11 @@ impl Handler {
             }
             Access::Required(authenticator, claimed) => (authenticator, claimed),
         };
-        let told = protocol_token::take(request.headers_mut()).and_then(|()| {
+        let bearer = protocol_token::take(request.headers_mut()).and_then(|()| {
             let (path, headers) = (request.uri().path(), request.headers());
             authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
         });
-        match told.map_err(|unauthorized| Box::new(unauthorized.response(&*request)))? {
+        match bearer.map_err(|unauthorized| Box::new(unauthorized.response(&*request)))? {
             Bearer::Known(user) => {
                 let acting = impersonation::acting(user, request.uri().path(), request.headers());
                 let user = acting.map_err(|refused| refused.response(request.headers()))?;
@@ -339,46 +340,47 @@ impl Handler {
     }
 }
 
-/// The answer to a request, without what follows from its body.
-type Routed = Either<Ready<Answer>, TowerToHyperServiceFuture<axum::Router, Request<Body>>>;
+/// The future of a response, before the rest of the request body is discarded.
+type Routed = Either<Ready<HandlerResult>, TowerToHyperServiceFuture<axum::Router, Request<Body>>>;
 
 impl Handler {
-    /// Authenticates a request and passes it on, or refuses it.
+    /// Authenticates a request and passes it on, or rejects it.
     fn route(&self, mut request: Request<Body>) -> Routed {
-        match self.way_of(&mut request) {
-            Ok(way) => Either::Right(hyper::service::Service::call(way, request)),
+        match self.route_of(&mut request) {
+            Ok(route) => Either::Right(hyper::service::Service::call(route, request)),
             Err(refusal) => Either::Left(ready(Ok(*refusal))),
         }
     }
 }
 
-fn limited(answer: Answer) -> Answer {
+fn limited(answer: HandlerResult) -> HandlerResult {
     answer.map(overdue::limited)
 }
 
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<Map<Routed, fn(Answer) -> Answer>, BoxFuture<'static, Answer>>;
+    type Future =
+        Either<Map<Routed, fn(HandlerResult) -> HandlerResult>, BoxFuture<'static, HandlerResult>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let awaited = unread::is_awaited(&request);
-        let (request, unread) = unread::lend(request);
+        let (request, unread) = unread::share_body(request);
         let answer = self.route(request);
         let Some(unread) = unread else {
-            return Either::Left(answer.map(limited as fn(Answer) -> Answer));
+            return Either::Left(answer.map(limited as fn(HandlerResult) -> HandlerResult));
         };
-        let lingers = self.lingers.clone();
-        let settled = async move {
-            let response = unread.before_http1(answer.await?, awaited, &lingers);
+        let delays_close = self.delays_close.clone();
+        let response = async move {
+            let response = unread.before_http1(answer.await?, awaited, &delays_close);
             limited(Ok(response.await))
         };
-        Either::Right(settled.boxed())
+        Either::Right(response.boxed())
     }
 }
 
-/// Requests of one connection of HTTP/2, each carried out by a task of its own: one does not hold up
-/// the others, nor what the connection sends meanwhile.
+/// Handles the requests of an HTTP/2 connection, each in its own task, so that none delays others
+/// or the connection.
 #[derive(Debug, Clone)]
 pub(super) struct SpawningHandler {
     handler: Handler,
@@ -391,28 +393,31 @@ impl SpawningHandler {
     }
 }
 
-type Joined = Result<Answer, JoinError>;
+type Joined = Result<HandlerResult, JoinError>;
 
 impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<Ready<Answer>, Map<AbortOnDropHandle<Answer>, fn(Joined) -> Answer>>;
+    type Future = Either<
+        Ready<HandlerResult>,
+        Map<AbortOnDropHandle<HandlerResult>, fn(Joined) -> HandlerResult>,
+    >;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (request, unread) = unread::lend(request);
+        let (request, unread) = unread::share_body(request);
         let task = match (self.handler.route(request), unread) {
             (Either::Left(refusal), None) => return Either::Left(refusal),
             (Either::Right(answer), None) => self.tasks.spawn("request", answer),
             (answer, Some(unread)) => {
                 let tasks = self.tasks.clone();
-                let settled = async move { Ok(unread.before_http2(answer.await?, &tasks).await) };
-                self.tasks.spawn("request", settled)
+                let response = async move { Ok(unread.before_http2(answer.await?, &tasks).await) };
+                self.tasks.spawn("request", response)
             }
         };
         let task = AbortOnDropHandle::new(task);
         Either::Right(task.map(|joined| match joined {
             Ok(answer) => answer.map(overdue::limited),
-            // Nobody aborts it but who no longer waits for it, and the end of the process.
+            // Only a dropped response future aborts the task, or the end of the process.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => {

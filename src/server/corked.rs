@@ -1,6 +1,6 @@
-//! `Corked`: a byte stream that gathers small writes until it is uncorked. HTTP/2 hands over each
-//! frame by itself and asks for a flush after it; whoever drives the connection knows when there is
-//! no more for now, and sends all of it in one go. What the bytes are is not known here.
+//! `Corked`: a byte stream that buffers small writes until it is uncorked. HTTP/2 writes each frame
+//! separately and flushes after it; the driver of the connection knows when there is no more data
+//! for now, and then sends everything in a single write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,24 +10,24 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Writes of at least this size are not gathered, so that a long answer is not copied once more. A
+/// Writes of at least this size are not buffered, so that a long response is not copied again. A
 /// TLS record holds twice as much.
-const GATHERED_BYTES_MAX: usize = 8 << 10;
+const BUFFERED_WRITE_BYTES_MAX: usize = 8 << 10;
 
-/// What may lie here before it is sent without being uncorked: four TLS records.
+/// The maximum size of the buffer: four TLS records.
 const CORKED_BYTES_MAX: usize = 64 << 10;
 
-/// Clones are the same stream: one for who writes, one for who uncorks. They belong to one task, so
-/// that nobody ever waits for the lock. Both must poll with the same waker: the stream knows one.
+/// Clones share the stream: one writes, the other uncorks. They belong to one task, so the lock is
+/// never contended. Both must poll with the same waker, since the stream stores only one.
 #[derive(Debug)]
 pub(super) struct Corked<S>(Arc<Mutex<Inner<S>>>);
 
 #[derive(Debug)]
 struct Inner<S> {
     stream: S,
-    /// Not yet written; no memory while there is nothing.
-    gathered: Vec<u8>,
-    /// How much of it is written already.
+    /// Not yet written; deallocated when empty.
+    buffered: Vec<u8>,
+    /// How much of it has been written.
     written: usize,
 }
 
@@ -41,12 +41,12 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
     pub(super) fn new(stream: S) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             stream,
-            gathered: Vec::new(),
+            buffered: Vec::new(),
             written: 0,
         })))
     }
 
-    /// Writes and flushes what was gathered.
+    /// Writes the buffer and flushes the stream.
     pub(super) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_uncork(cx)
     }
@@ -58,24 +58,24 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Lets go of what is written when it is most of what is there, so that a client that is always a
-    /// little behind does not have all of its answers kept.
-    fn forget_written(&mut self) {
-        if self.written > self.gathered.len() / 2 {
-            self.gathered.drain(..self.written);
+    /// Releases the written part of the buffer when it is the larger part, so that the buffer of a
+    /// client that is always slightly behind does not grow.
+    fn release_written(&mut self) {
+        if self.written > self.buffered.len() / 2 {
+            self.buffered.drain(..self.written);
             self.written = 0;
         }
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.gathered.len() {
-            let rest = &self.gathered[self.written..];
+        while self.written < self.buffered.len() {
+            let rest = &self.buffered[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.written += count,
             }
         }
-        (self.gathered, self.written) = (Vec::new(), 0);
+        (self.buffered, self.written) = (Vec::new(), 0);
         Poll::Ready(Ok(()))
     }
 }
@@ -106,17 +106,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     ) -> Poll<io::Result<usize>> {
         let mut inner = self.0.lock();
         let size = pieces.iter().map(|piece| piece.len()).sum();
-        if size >= GATHERED_BYTES_MAX {
+        if size >= BUFFERED_WRITE_BYTES_MAX {
             ready!(inner.poll_drain(cx))?;
             return Pin::new(&mut inner.stream).poll_write_vectored(cx, pieces);
         }
-        if inner.gathered.len() - inner.written + size > CORKED_BYTES_MAX {
+        if inner.buffered.len() - inner.written + size > CORKED_BYTES_MAX {
             ready!(inner.poll_drain(cx))?;
         }
-        inner.forget_written();
-        inner.gathered.reserve(size);
+        inner.release_written();
+        inner.buffered.reserve(size);
         for piece in pieces {
-            inner.gathered.extend_from_slice(piece);
+            inner.buffered.extend_from_slice(piece);
         }
         Poll::Ready(Ok(size))
     }
@@ -125,7 +125,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         true
     }
 
-    /// Nothing: that is what the cork is for.
+    /// Does nothing: the purpose of the cork.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// What has arrived by now.
+    /// Returns the number of bytes that have arrived.
     async fn arrived(client: &mut tokio::io::DuplexStream) -> usize {
         let mut bytes = vec![0; 1 << 20];
         match poll!(std::pin::pin!(client.read(&mut bytes))) {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_writes_wait_for_the_uncorking() {
+    async fn small_writes_are_buffered_until_uncorked() {
         let (ours, mut client) = tokio::io::duplex(1 << 20);
         let corked = Corked::new(ours);
         let mut writer = corked.clone();
@@ -168,26 +168,29 @@ mod tests {
         poll_fn(|cx| corked.poll_uncork(cx)).await.unwrap();
         assert_eq!(arrived(&mut client).await, 3000);
         assert_eq!(
-            corked.0.lock().gathered.capacity(),
+            corked.0.lock().buffered.capacity(),
             0,
-            "it rests without memory"
+            "no memory is held when idle"
         );
     }
 
     #[tokio::test]
-    async fn a_large_write_follows_what_was_gathered() {
+    async fn a_large_write_follows_the_buffer() {
         let (ours, mut client) = tokio::io::duplex(1 << 20);
         let mut writer = Corked::new(ours);
         writer.write_all(b"small").await.unwrap();
-        writer.write_all(&[b'x'; GATHERED_BYTES_MAX]).await.unwrap();
-        let mut bytes = vec![0; 5 + GATHERED_BYTES_MAX];
+        writer
+            .write_all(&[b'x'; BUFFERED_WRITE_BYTES_MAX])
+            .await
+            .unwrap();
+        let mut bytes = vec![0; 5 + BUFFERED_WRITE_BYTES_MAX];
         client.read_exact(&mut bytes).await.unwrap();
         assert!(bytes.starts_with(b"smallxxx"));
     }
 
-    /// A client that does not read holds no more than the bound, and loses nothing.
+    /// The buffer of a client that does not read is bounded, and no data is lost.
     #[tokio::test]
-    async fn what_is_gathered_is_bounded() {
+    async fn the_buffer_is_bounded() {
         let (ours, mut client) = tokio::io::duplex(1);
         let corked = Corked::new(ours);
         let mut writer = corked.clone();
@@ -208,9 +211,9 @@ mod tests {
         assert_eq!(bytes, vec![7; sent]);
     }
 
-    /// A backlog that never ends is no reason to keep all that went through it.
+    /// A backlog that never empties must not retain everything that was written.
     #[tokio::test]
-    async fn what_is_written_is_let_go_of() {
+    async fn written_data_is_released() {
         let (ours, mut client) = tokio::io::duplex(1000);
         let corked = Corked::new(ours);
         let mut writer = corked.clone();
@@ -220,10 +223,10 @@ mod tests {
             writer.write_all(&[7; 1000]).await.unwrap();
             assert!(poll!(poll_fn(|cx| corked.poll_uncork(cx))).is_pending());
             client.read_exact(&mut bytes).await.unwrap();
-            // What was written was written in this turn: the runtime grants only so much in one.
+            // At most what the cooperative budget of one turn allows was written.
             tokio::task::yield_now().await;
         }
-        let kept = corked.0.lock().gathered.capacity();
-        assert!(kept < CORKED_BYTES_MAX, "{kept}");
+        let capacity = corked.0.lock().buffered.capacity();
+        assert!(capacity < CORKED_BYTES_MAX, "{capacity}");
     }
 }

@@ -1,6 +1,4 @@
-//! The data directory and the files the server writes beside its store: who may read them, that
-//! they are whole, and that one process at a time uses the directory. What they say is not known
-//! here.
+//! The lock of the data directory, and files with given permissions that are written atomically.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -8,16 +6,17 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a data directory that is in use is tried, and the pause between two tries: half a second in all.
-const LOCK_TRIES: usize = 50;
+/// How often locking a data directory in use is attempted, and the pause between attempts: half a
+/// second in total.
+const LOCK_ATTEMPTS: usize = 50;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A file only its owner may read.
+/// The mode of a file that only its owner may read.
 pub(super) const PRIVATE: u32 = 0o600;
-/// A file anybody may read.
+/// The mode of a file that all users may read.
 pub(super) const PUBLIC: u32 = 0o644;
 
-/// A file or directory could not be used.
+/// An operation on a file or directory failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {path:?}: {source}")]
 pub(super) struct FileError {
@@ -37,40 +36,40 @@ impl FileError {
     }
 }
 
-/// The data directory could not be taken.
+/// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DataDirError {
-    /// Somebody else has it.
+    /// Another process uses it.
     #[error(
         "--data-dir {path:?} is in use by another watchet{pid}: stop it, or give this one its own \
          --data-dir"
     )]
     InUse {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// ` (process 123)`, when it is known.
+        /// ` (process 123)`, if known.
         pid: String,
     },
-    /// It cannot be made or written.
+    /// It cannot be created or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// The data directory, which is this process's own as long as this lives.
+/// The locked data directory.
 #[derive(Debug)]
 pub(super) struct DataDir {
-    /// Its absolute path.
+    /// The absolute path.
     pub path: PathBuf,
-    /// Locked; the lock goes with the process, however that ends.
+    /// Locked; the system releases the lock at any end of the process.
     _lock: File,
 }
 
 impl DataDir {
-    /// Makes `path` when it is not there, only for its owner, and takes it.
+    /// Creates `path`, for its owner only, unless it exists, and locks it.
     ///
     /// # Errors
-    /// It is in use, or cannot be made or written.
-    pub(super) fn take(path: &Path) -> Result<Self, DataDirError> {
+    /// It is in use, or cannot be created or written.
+    pub(super) fn lock(path: &Path) -> Result<Self, DataDirError> {
         make_private_dir(path)?;
         let path = std::path::absolute(path).map_err(FileError::of("cannot resolve", path))?;
         let lock_path = path.join("lock");
@@ -82,7 +81,7 @@ impl DataDir {
             .mode(PRIVATE)
             .open(&lock_path)
             .map_err(FileError::of("cannot open", &lock_path))?;
-        match lock_soon(&lock) {
+        match lock_with_retries(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let pid = io::read_to_string(&lock).unwrap_or_default();
@@ -103,10 +102,10 @@ impl DataDir {
     }
 }
 
-/// Locks `file`, trying again for a short time: a child that any thread is starting just now holds a copy of every open
-/// file, and so the lock of a server that has ended, until it runs its own program.
-fn lock_soon(file: &File) -> Result<(), TryLockError> {
-    let mut tries_left = LOCK_TRIES;
+/// Locks `file`, with a few retries: a child process between fork and exec has copies of all open
+/// files, and so may hold the lock of a server that has ended.
+fn lock_with_retries(file: &File) -> Result<(), TryLockError> {
+    let mut tries_left = LOCK_ATTEMPTS;
     loop {
         tries_left -= 1;
         match file.try_lock() {
@@ -118,22 +117,22 @@ fn lock_soon(file: &File) -> Result<(), TryLockError> {
     }
 }
 
-/// Makes a directory for its owner only, unless it exists.
+/// Creates a directory for its owner only, unless it exists.
 pub(super) fn make_private_dir(path: &Path) -> Result<(), FileError> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(FileError::of("cannot make directory", path))
+        .map_err(FileError::of("cannot create directory", path))
 }
 
-/// Writes a file whole or not at all: readers see the old contents or the new. Not synced: for what
-/// is made again when it is damaged.
+/// Writes a file atomically: readers see the old or the new content. Not synced, for files that are
+/// recreated if damaged.
 pub(super) fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
     replace(path, contents, mode, false)
 }
 
-/// As [`write()`], and on disk when it returns.
+/// As [`write()`], and synced to disk.
 pub(super) fn write_synced(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
     replace(path, contents, mode, true)
 }
@@ -146,7 +145,7 @@ fn replace(path: &Path, contents: &[u8], mode: u32, sync: bool) -> Result<(), Fi
     };
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
     let write = || {
-        // What a crashed process of the same number left would keep its mode.
+        // A leftover of a crashed process with the same ID would retain its mode.
         match std::fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -167,13 +166,13 @@ fn replace(path: &Path, contents: &[u8], mode: u32, sync: bool) -> Result<(), Fi
         Ok(())
     };
     write().map_err(|error| {
-        // The first failure is the one to tell; a leftover is removed by the next try.
+        // The first error is the one to report; the next attempt removes a leftover.
         let _leftover = std::fs::remove_file(&temporary);
         FileError::of("cannot write", path)(error)
     })
 }
 
-/// Reads a file; `None` when there is none.
+/// Reads a file; `None` if it does not exist.
 pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>, FileError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_files_have_the_mode_asked_for_and_leave_nothing_behind() {
+    fn replaced_files_have_the_given_mode_and_leave_no_leftovers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");
         std::fs::write(&path, "old and longer").unwrap();
@@ -208,15 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn a_data_dir_has_one_owner() {
+    fn a_data_dir_is_locked_by_one_process() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
-        let first = DataDir::take(&path).unwrap();
+        let first = DataDir::lock(&path).unwrap();
         assert_eq!(mode(&path), 0o700);
-        let error = DataDir::take(&path).unwrap_err().to_string();
+        let error = DataDir::lock(&path).unwrap_err().to_string();
         let expected = format!("in use by another watchet (process {})", std::process::id());
         assert!(error.contains(&expected), "{error}");
         drop(first);
-        DataDir::take(&path).unwrap();
+        DataDir::lock(&path).unwrap();
     }
 }

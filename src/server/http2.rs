@@ -1,6 +1,6 @@
-//! One HTTP/2 connection as one task. Requests are carried out by tasks of their own; their answers
-//! are sent from here, where all that is ready goes out in one write. So an event costs a connection
-//! one wake and one write, however many of its watches it meets. What HTTP/2 is, hyper knows.
+//! Drives one HTTP/2 connection in one task. Requests run in tasks of their own; their responses
+//! are sent from here, with all available data in one write. So an event costs a connection one
+//! wake-up and one write, however many of its watches match.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,43 +24,42 @@ use super::corked::Corked;
 use super::overdue;
 use crate::tasks::{PollOnWake, Tasks};
 
-/// Streams of a connection: an informer-heavy client multiplexes hundreds of watches, and one that is
-/// refused a stream waits without a word.
+/// The maximum number of streams per connection: an informer-heavy client multiplexes hundreds of
+/// watches, and a rejected stream just waits.
 const STREAMS_MAX: u32 = 1000;
 
-/// What a stream buffers for a client that does not read before its body is asked for no more; what a
-/// body says in one go, 256 KiB of a watch or list, may come on top.
+/// The send buffer of a stream whose client does not read, above which its body is not polled; one
+/// more piece of up to 256 KiB may be added.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// What a client may send on one stream before it is read: request bodies are small, and at most
-/// 3 MiB.
+/// The receive window of a stream: request bodies are small, at most 3 MiB.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
-/// The same for all streams of a connection.
+/// The receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Request heads: tokens and selectors are long at times; upstream allows as much in all.
+/// The maximum size of a request head, which may contain long tokens and selectors; as upstream.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 
-/// A silent connection is asked for a sign of life after this time.
+/// The idle time after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// And is dead when none comes in this.
+/// The time limit for the response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a client that has no request open may take to confirm the end of its connection.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// The time limit for a client without open requests to confirm the end of its connection.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 
-/// How often streams and connection take turns before others may run: what one gives the other to do
-/// is mostly done in two.
+/// How often streams and connection are polled in turn before the task yields; two turns usually
+/// suffice.
 const TURNS_MAX: usize = 4;
 
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 
 type Connection<S> = http2::Connection<TokioIo<Corked<S>>, SpawningHandler, NewStreams>;
 
-/// Serves a connection until it ends. When the group of `tasks` is cancelled it finishes the requests
-/// in progress and ends.
+/// Serves a connection until it ends. When the group of `tasks` is cancelled it completes the
+/// requests in progress and ends.
 pub(super) fn serve<S>(
     stream: S,
     handler: Handler,
@@ -73,7 +72,7 @@ where
     let mut driver = Driver::new(stream, handler, tasks);
     let serving = async move {
         let ended = poll_fn(|cx| {
-            // The connection first: what it can finish now needs no draining.
+            // The connection comes first, so that it completes if it can.
             match driver.poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending => stop.poll(cx).map(|()| None),
@@ -81,7 +80,7 @@ where
         });
         match ended.await {
             Some(ended) => ended,
-            None => goodbye(&mut driver).await,
+            None => shut_down(&mut driver).await,
         }
     };
     serving.boxed()
@@ -101,20 +100,20 @@ fn builder(new: &NewStreams) -> http2::Builder<NewStreams> {
     builder
 }
 
-/// Ends a connection: its streams go on to their ends. HTTP/2 then also waits for the client to
-/// confirm that it has heard; one that is gone without a trace would hold up the shutdown for nothing.
-async fn goodbye<S>(driver: &mut Driver<S>) -> hyper::Result<()>
+/// Shuts down a connection: its streams complete. HTTP/2 then also waits for the client's
+/// confirmation, which has a time limit: a vanished client would delay the shutdown.
+async fn shut_down<S>(driver: &mut Driver<S>) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     driver.connection.as_mut().graceful_shutdown();
-    driver.bells.connection.store(true, Ordering::SeqCst);
+    driver.wakers.connection.store(true, Ordering::SeqCst);
     loop {
-        // The connection first: what it can finish now needs no patience.
+        // The connection comes first, so that it completes if it can.
         tokio::select! {
             biased;
             ended = poll_fn(|cx| driver.poll(cx)) => return ended,
-            () = sleep(GOODBYE_MAX) => {
+            () = sleep(SHUTDOWN_MAX) => {
                 if driver.streams.is_empty() {
                     return Ok(());
                 }
@@ -123,7 +122,7 @@ where
     }
 }
 
-/// Streams that hyper has begun and nobody polls yet.
+/// Streams started by hyper that the driver has not adopted yet.
 #[derive(Clone, Default)]
 struct NewStreams(Arc<Mutex<Vec<BoxFuture<'static, ()>>>>);
 
@@ -134,14 +133,14 @@ where
 {
     fn execute(&self, stream: F) {
         self.0.lock().push(Box::pin(async move {
-            if overdue::in_time(stream).await.is_none() {
-                tracing::debug!("stream reset: its answer is not taken");
+            if overdue::run_within_deadline(stream).await.is_none() {
+                tracing::debug!("stream reset: the client does not read the response");
             }
         }));
     }
 }
 
-/// Polls a connection and its streams, each when it has something to do.
+/// Polls a connection and its streams, each only when it was woken.
 struct Driver<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -150,7 +149,7 @@ where
     streams: FuturesUnordered<BoxFuture<'static, ()>>,
     new: NewStreams,
     io: Corked<S>,
-    bells: Arc<Bells>,
+    wakers: Arc<WakerSet>,
     connection_waker: Waker,
     streams_waker: Waker,
 }
@@ -164,9 +163,9 @@ where
         let new = NewStreams::default();
         let handler = SpawningHandler::new(handler, tasks);
         let connection = builder(&new).serve_connection(TokioIo::new(io.clone()), handler);
-        let bells = Arc::new(Bells {
+        let wakers = Arc::new(WakerSet {
             task: AtomicWaker::new(),
-            attended: AtomicBool::new(false),
+            is_polling: AtomicBool::new(false),
             connection: AtomicBool::new(true),
             streams: AtomicBool::new(false),
         });
@@ -175,41 +174,42 @@ where
             streams: FuturesUnordered::new(),
             new,
             io,
-            connection_waker: Waker::from(Arc::new(ConnectionBell(Arc::clone(&bells)))),
-            streams_waker: Waker::from(Arc::new(StreamsBell(Arc::clone(&bells)))),
-            bells,
+            connection_waker: Waker::from(Arc::new(ConnectionWaker(Arc::clone(&wakers)))),
+            streams_waker: Waker::from(Arc::new(StreamsWaker(Arc::clone(&wakers)))),
+            wakers,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        self.bells.task.register(cx.waker());
+        self.wakers.task.register(cx.waker());
         for _ in 0..TURNS_MAX {
-            self.bells.attended.store(true, Ordering::SeqCst);
+            self.wakers.is_polling.store(true, Ordering::SeqCst);
             self.poll_streams();
             let polled = self.poll_connection();
-            // In this order: who rings from here on wakes the task, who rang before is seen below.
-            self.bells.attended.store(false, Ordering::SeqCst);
+            // Cleared before the check below: a later wake-up wakes the task, an earlier one is
+            // seen by the check.
+            self.wakers.is_polling.store(false, Ordering::SeqCst);
             if polled.is_ready() {
                 return polled;
             }
-            if !self.bells.have_rung() {
+            if !self.wakers.are_woken() {
                 return self.poll_uncork();
             }
         }
-        // Others first. What was said by now does not wait for one that always has more to say.
+        // Yield to other tasks, but send what is buffered first.
         cx.waker().wake_by_ref();
         self.poll_uncork()
     }
 
     fn poll_streams(&mut self) {
-        if self.bells.streams.swap(false, Ordering::SeqCst) {
+        if self.wakers.streams.swap(false, Ordering::SeqCst) {
             let mut cx = Context::from_waker(&self.streams_waker);
             while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(&mut cx) {}
         }
     }
 
     fn poll_connection(&mut self) -> Poll<hyper::Result<()>> {
-        if !self.bells.connection.swap(false, Ordering::SeqCst) {
+        if !self.wakers.connection.swap(false, Ordering::SeqCst) {
             return Poll::Pending;
         }
         let mut cx = Context::from_waker(&self.connection_waker);
@@ -217,19 +217,18 @@ where
         let mut new = self.new.0.lock();
         if !new.is_empty() {
             self.streams.extend(new.drain(..));
-            self.bells.streams.store(true, Ordering::SeqCst);
+            self.wakers.streams.store(true, Ordering::SeqCst);
         }
         polled
     }
 
-    /// Sends what was gathered. A stream that cannot be written is the end of the connection. A stream
-    /// that can be written again wakes one only, the last who tried: that has to be the connection,
-    /// which may be waiting for the same.
+    /// Writes the buffered data. A failed write ends the connection. The stream stores only the
+    /// last waker, which must be that of the connection, since hyper may wait for the same stream.
     fn poll_uncork(&self) -> Poll<hyper::Result<()>> {
         let mut cx = Context::from_waker(&self.connection_waker);
         match self.io.poll_uncork(&mut cx) {
             Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "connection broke: it cannot be written");
+                tracing::debug!(%error, "connection failed: cannot write");
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
@@ -237,48 +236,48 @@ where
     }
 }
 
-/// Who of the two is to be polled. They ring for each other at every event, while they are attended
-/// to; only what comes from outside wakes the task.
-struct Bells {
+/// The wake-ups of the connection and of the streams. While the driver is polling, they only set
+/// flags; otherwise they wake the task.
+struct WakerSet {
     task: AtomicWaker,
-    attended: AtomicBool,
+    is_polling: AtomicBool,
     connection: AtomicBool,
     streams: AtomicBool,
 }
 
-impl Bells {
-    fn ring(&self, bell: &AtomicBool) {
-        bell.store(true, Ordering::SeqCst);
-        if !self.attended.load(Ordering::SeqCst) {
+impl WakerSet {
+    fn set_woken(&self, flag: &AtomicBool) {
+        flag.store(true, Ordering::SeqCst);
+        if !self.is_polling.load(Ordering::SeqCst) {
             self.task.wake();
         }
     }
 
-    fn have_rung(&self) -> bool {
+    fn are_woken(&self) -> bool {
         self.connection.load(Ordering::SeqCst) || self.streams.load(Ordering::SeqCst)
     }
 }
 
-struct ConnectionBell(Arc<Bells>);
+struct ConnectionWaker(Arc<WakerSet>);
 
-impl Wake for ConnectionBell {
+impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.ring(&self.0.connection);
+        self.0.set_woken(&self.0.connection);
     }
 }
 
-struct StreamsBell(Arc<Bells>);
+struct StreamsWaker(Arc<WakerSet>);
 
-impl Wake for StreamsBell {
+impl Wake for StreamsWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.ring(&self.0.streams);
+        self.0.set_woken(&self.0.streams);
     }
 }

@@ -1,5 +1,4 @@
-//! Impersonation: whoever may do everything may ask to be taken for somebody else, by headers, as
-//! `kubectl --as` does. Who asks is known by then.
+//! Impersonation by headers, as `kubectl --as` sends them, after authentication.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::api::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED, Status, UserInfo,
 };
-use crate::http as http_room;
+use crate::http as http_layer;
 use crate::registry::authorization::{Action, authorize};
 
 const ANY: &str = "impersonate-";
@@ -19,74 +18,81 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Nobody is taken for somebody else.
+/// An impersonation was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum ImpersonationError {
     /// 403
     #[error("forbidden: User {0:?} cannot {1}: a credential is needed")]
     Forbidden(String, &'static str),
-    /// 400, in upstream's words: it is said what the other one is, and not who.
+    /// 400, with upstream's message: attributes of a user without a user name.
     #[error("requested [{0}] without impersonating a user")]
-    Nobody(String),
+    WithoutUser(String),
     /// 400
     #[error("a header of the impersonation is not visible ASCII")]
     Unreadable,
 }
 
-impl Refused {
-    /// The answer.
+impl ImpersonationError {
+    /// Returns the response.
     pub(super) fn response(&self, request: &HeaderMap) -> Response<Body> {
         let text = self.to_string();
         let status = match self {
             Self::Forbidden(..) => Status::failure(403, "Forbidden", text),
-            Self::Nobody(_) | Self::Unreadable => Status::failure(400, "BadRequest", text),
+            Self::WithoutUser(_) | Self::Unreadable => Status::failure(400, "BadRequest", text),
         };
-        http_room::error_response(request, &status)
+        http_layer::error_response(request, &status)
     }
 }
 
-/// The user as whom `user` asks to act: another one, if the headers name one.
+/// Returns the user to act as: the impersonated one, if the headers have one.
 ///
 /// # Errors
-/// `user` may not, the other one may not ask for `path`, or the headers do not say who it is to be.
+/// `user` may not impersonate, the impersonated user may not access `path`, or the headers are
+/// invalid.
 pub(super) fn acting(
     user: Arc<UserInfo>,
     path: &str,
     headers: &HeaderMap,
-) -> Result<Arc<UserInfo>, Refused> {
-    let Some(asked) = asked(headers)? else {
+) -> Result<Arc<UserInfo>, ImpersonationError> {
+    let Some(impersonated) = impersonated(headers)? else {
         return Ok(user);
     };
     if !authorize(&user, Action::Objects).allowed {
-        return Err(Refused::Forbidden(user.name.clone(), "impersonate anybody"));
+        return Err(ImpersonationError::Forbidden(
+            user.name.clone(),
+            "impersonate a user",
+        ));
     }
-    match authorize(&asked, Action::Path(path)).allowed {
-        true => Ok(Arc::new(asked)),
-        false => Err(Refused::Forbidden(asked.name, "ask for this path")),
+    match authorize(&impersonated, Action::Path(path)).allowed {
+        true => Ok(Arc::new(impersonated)),
+        false => Err(ImpersonationError::Forbidden(
+            impersonated.name,
+            "access this path",
+        )),
     }
 }
 
-/// The same where nobody is refused anything: `user`, or whom the headers name.
+/// Returns the user to act as, without authorization: `user`, or the one in the headers.
 ///
 /// # Errors
-/// The headers do not say who it is to be.
+/// The headers are invalid.
 pub(super) fn acting_freely(
     user: &Arc<UserInfo>,
     headers: &HeaderMap,
-) -> Result<Arc<UserInfo>, Refused> {
-    Ok(asked(headers)?.map_or_else(|| Arc::clone(user), Arc::new))
+) -> Result<Arc<UserInfo>, ImpersonationError> {
+    Ok(impersonated(headers)?.map_or_else(|| Arc::clone(user), Arc::new))
 }
 
-/// Whom the headers name, if they name anybody.
-fn asked(headers: &HeaderMap) -> Result<Option<UserInfo>, Refused> {
-    // Cheap, because every request comes by here.
+/// Returns the user in the headers, if any.
+fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ImpersonationError> {
+    // Cheap, because every request passes here.
     let any = headers.keys().any(|key| key.as_str().starts_with(ANY));
     if !any {
         return Ok(None);
     }
     let text = |value: &HeaderValue| match value.to_str() {
         Ok(text) => Ok(text.to_owned()),
-        Err(_) => Err(Refused::Unreadable),
+        Err(_) => Err(ImpersonationError::Unreadable),
     };
     let one = |name: &str| headers.get(name).map_or_else(|| Ok(String::new()), text);
     let (name, uid) = (one(USER)?, one(UID)?);
@@ -99,10 +105,10 @@ fn asked(headers: &HeaderMap) -> Result<Option<UserInfo>, Refused> {
         }
     }
     if name.is_empty() {
-        let asked = list(&groups, &extra, &uid);
-        return match asked.is_empty() {
+        let impersonated = list(&groups, &extra, &uid);
+        return match impersonated.is_empty() {
             true => Ok(None),
-            false => Err(Refused::Nobody(asked)),
+            false => Err(ImpersonationError::WithoutUser(impersonated)),
         };
     }
     if groups.is_empty() {
@@ -126,8 +132,8 @@ fn asked(headers: &HeaderMap) -> Result<Option<UserInfo>, Refused> {
     }))
 }
 
-/// What is asked for, as upstream's object references print: kind, namespace, name, uid, version,
-/// resource version and field path.
+/// Formats the attributes as upstream prints object references: kind, namespace, name, uid,
+/// version, resource version and field path.
 fn list(groups: &[String], extra: &BTreeMap<String, Vec<String>>, uid: &str) -> String {
     let version = "authentication.k8s.io/v1";
     let groups = groups.iter().map(|group| format!("{{Group  {group}    }}"));
@@ -142,7 +148,7 @@ fn list(groups: &[String], extra: &BTreeMap<String, Vec<String>>, uid: &str) -> 
     all.join(" ")
 }
 
-/// The groups of a service account that is named as a user.
+/// Returns the groups of a service account whose user name is `name`.
 fn account_groups(name: &str) -> Vec<String> {
     let account = name.strip_prefix("system:serviceaccount:");
     match account.and_then(|account| account.split_once(':')) {
@@ -154,7 +160,7 @@ fn account_groups(name: &str) -> Vec<String> {
     }
 }
 
-/// A key with its `%XX` decoded; as it is when that is no text.
+/// Decodes the `%XX` escapes of a key; returns it unchanged if the result is not UTF-8.
 fn decoded(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -181,7 +187,10 @@ mod tests {
 
     use super::*;
 
-    fn check(user: UserInfo, lines: &[(&'static str, &'static str)]) -> Result<UserInfo, Refused> {
+    fn check(
+        user: UserInfo,
+        lines: &[(&'static str, &'static str)],
+    ) -> Result<UserInfo, ImpersonationError> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name = HeaderName::from_static(name);
@@ -195,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_nobody_is_himself() {
+    fn without_headers_the_user_is_unchanged() {
         assert_eq!(check(admin(), &[]), Ok(admin()));
     }
 
     #[test]
-    fn whoever_may_is_taken_for_another() {
+    fn an_authorized_user_may_impersonate() {
         let lines = [
             (USER, "jane"),
             (UID, "u"),
@@ -229,25 +238,27 @@ mod tests {
     }
 
     #[test]
-    fn some_are_refused() {
-        let told = check(UserInfo::anonymous(), &[(USER, "jane")]);
-        let forbidden = Refused::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "impersonate anybody");
-        assert_eq!(told, Err(forbidden));
+    fn unauthorized_impersonation_is_rejected() {
+        let result = check(UserInfo::anonymous(), &[(USER, "jane")]);
+        let forbidden =
+            ImpersonationError::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "impersonate a user");
+        assert_eq!(result, Err(forbidden));
         let headers = HeaderMap::from_iter([(
             HeaderName::from_static(USER),
             HeaderValue::from_static(SYSTEM_ANONYMOUS),
         )]);
-        let told = acting(Arc::new(admin()), "/api", &headers);
-        let forbidden = Refused::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "ask for this path");
+        let result = acting(Arc::new(admin()), "/api", &headers);
+        let forbidden =
+            ImpersonationError::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "access this path");
         assert_eq!(
-            told.unwrap_err(),
+            result.unwrap_err(),
             forbidden,
-            "nobody may do what he himself may not"
+            "the anonymous user may not access the path"
         );
     }
 
     #[test]
-    fn somebody_has_to_be_named() {
+    fn attributes_need_a_user() {
         for (lines, list) in [
             (&[(GROUP, "dev")][..], "[{Group  dev    }]"),
             (
@@ -260,18 +271,18 @@ mod tests {
             ),
             (&[(UID, "7")], "[{UID  7  authentication.k8s.io/v1  }]"),
         ] {
-            let told = check(admin(), lines).unwrap_err();
+            let result = check(admin(), lines).unwrap_err();
             let expect = format!("requested {list} without impersonating a user");
-            assert_eq!(told.to_string(), expect);
+            assert_eq!(result.to_string(), expect);
         }
         for lines in [&[(USER, "")][..], &[(UID, "")], &[("impersonated", "jane")]] {
             assert_eq!(check(admin(), lines), Ok(admin()), "{lines:?}");
         }
     }
 
-    /// Whoever impersonates nobody in particular is still nobody, whatever groups he is put into.
+    /// An impersonated anonymous user is never in the group of authenticated users.
     #[test]
-    fn nobody_is_in_the_group_of_nobodies() {
+    fn the_anonymous_user_is_not_authenticated() {
         let lines = [(USER, SYSTEM_ANONYMOUS), (GROUP, SYSTEM_AUTHENTICATED)];
         let nobody = check(admin(), &lines).unwrap();
         assert_eq!(

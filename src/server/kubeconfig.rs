@@ -1,5 +1,4 @@
-//! The kubeconfig that makes the admin credential usable. It is written as JSON, which every YAML
-//! reader takes.
+//! Writes the kubeconfig with the admin credential, as JSON, which is valid YAML.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,20 +11,20 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pki::{ADMIN_USER, Credential, subject_names};
 use crate::x509;
 
-/// The name of its cluster and context.
+/// The name of the cluster and of the context.
 const NAME: &str = "watchet";
 
-/// What a client must know to trust the server.
+/// How clients verify the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerTrust {
-    /// PEM; what the serving certificate is verified with.
+    /// The PEM certificate that verifies the serving certificate.
     pub(super) certificate_authority: String,
-    /// The name to expect in the certificate when it does not name the host of the URL.
+    /// The name to verify in the certificate, if it is not the URL's host.
     pub(super) server_name: Option<String>,
 }
 
 impl ServerTrust {
-    /// Trust in our own CA, whose serving certificates name every host they are used for.
+    /// Creates the settings for the server's own CA, whose certificates contain every host.
     pub(super) fn own(ca: &str) -> Self {
         Self {
             certificate_authority: ca.to_owned(),
@@ -33,8 +32,8 @@ impl ServerTrust {
         }
     }
 
-    /// Trust in a given chain, as far as it was given: the last certificate is the CA or the
-    /// nearest thing to it. The kubeconfig is written at each start, so it follows a renewal.
+    /// Creates the settings for a configured chain: its last certificate is the CA or the closest
+    /// to it. The kubeconfig is written at each start, so it follows a rotation.
     pub(super) fn given(chain: &[CertificateDer<'_>], host: IpAddr) -> Self {
         Self {
             certificate_authority: chain
@@ -46,7 +45,7 @@ impl ServerTrust {
     }
 }
 
-/// A name of the certificate, unless it is good for `host`.
+/// Returns a name in the certificate, unless it is valid for `host`.
 fn name_instead_of(leaf: &CertificateDer<'_>, host: IpAddr) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let names = subject_names(&certificate);
@@ -54,11 +53,11 @@ fn name_instead_of(leaf: &CertificateDer<'_>, host: IpAddr) -> Option<String> {
         return None;
     }
     let name = names.iter().find(|name| name.parse::<IpAddr>().is_err())?;
-    // A wildcard stands for one label, whatever that is.
+    // A wildcard matches any single label.
     Some(name.replacen('*', NAME, 1))
 }
 
-/// The address a client on this machine reaches a listener at.
+/// Returns the address at which clients on this machine reach a listener.
 pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
     let ip = match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -68,7 +67,7 @@ pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listener.port())
 }
 
-/// The file's text.
+/// Returns the file's text.
 pub(super) fn render(server: SocketAddr, trust: &ServerTrust, admin: &Credential) -> String {
     let base64 = |pem: &str| BASE64_STANDARD.encode(pem);
     let mut cluster = json!({
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_one_that_can_be_reached() {
+    fn unspecified_addresses_become_loopback() {
         for (listener, expected) in [
             ("0.0.0.0:6443", "127.0.0.1:6443"),
             ("[::]:1", "[::1]:1"),
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_certificate_is_asked_for_by_a_name_it_has() {
+    fn a_configured_certificate_is_verified_by_its_name() {
         let host = "127.0.0.1".parse().unwrap();
         for (names, expected) in [
             (&["127.0.0.1", "a.example"][..], None),
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ca_of_a_given_chain_is_its_last_certificate() {
+    fn the_ca_of_a_configured_chain_is_its_last_certificate() {
         use rustls_pki_types::pem::PemObject as _;
         let chain = [certificate(&["a.example"]), certificate(&["ca"])];
         let trust = ServerTrust::given(&chain, "127.0.0.1".parse().unwrap());

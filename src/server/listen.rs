@@ -1,5 +1,4 @@
-//! Listening: binding the ports, accepting, handing connections on. What is spoken on a connection
-//! is in `connection`.
+//! Binds the ports and accepts connections; `connection` serves them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,47 +12,47 @@ use super::connection::{self, Service};
 use super::handshakes::Handshakes;
 use crate::tasks::Tasks;
 
-/// Connections that the kernel completes while none is accepted: thousands of clients reconnect at
-/// once after a restart. The system's own limit may be lower.
+/// The backlog of accepted connections: thousands of clients reconnect at the same time after a
+/// restart. The system's limit may be lower.
 const BACKLOG: u32 = 4096;
 
-/// TLS handshakes in progress: they cost memory before a client is authenticated. More connections wait in the
-/// backlog.
+/// The maximum number of concurrent handshakes, which cost memory before authentication. Further
+/// connections wait in the backlog.
 const HANDSHAKES_MAX: usize = 2048;
 
-/// How long to pause after accepting failed, most likely for want of file descriptors: those that
-/// are in use must get the time to be closed.
+/// The pause after a failed accept, probably for lack of file descriptors, so that some can be
+/// closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A port cannot be listened on.
+/// Why a port cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BindError {
-    /// Somebody else does.
+    /// Another process uses it.
     #[error(
         "{flag} {port}: {address} is in use by another process: stop that, or choose another port"
     )]
     InUse {
-        /// The flag of the port.
+        /// The flag that sets the port.
         flag: &'static str,
         /// The port.
         port: u16,
-        /// With the address.
+        /// The address with the port.
         address: SocketAddr,
     },
-    /// Another reason; the address is not this machine's, the port is privileged.
+    /// Another reason, e.g. the address is not local, or the port is privileged.
     #[error("--bind-address {ip} with {flag} {port}: cannot listen: {source}", ip = address.ip(),
         port = address.port())]
     Failed {
-        /// The flag of the port.
+        /// The flag that sets the port.
         flag: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Listens on `address`; `flag` is what gave the port.
+/// Binds `address`; `flag` is the flag that sets the port.
 ///
 /// # Errors
 /// [`BindError`]
@@ -63,7 +62,7 @@ pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListene
             SocketAddr::V4(_) => TcpSocket::new_v4(),
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }?;
-        // A restart must not wait for the connections of the process before it to be forgotten.
+        // So that a restart need not wait for the TIME_WAIT of old connections.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
@@ -82,8 +81,8 @@ pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListene
     })
 }
 
-/// Accepts until the group of `tasks` is cancelled; each connection is a task of the group.
-/// `tls` is `None` on the port without.
+/// Accepts connections until the group of `tasks` is cancelled; each is a task of the group. `tls`
+/// is `None` on the plain port.
 pub(super) async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -102,7 +101,7 @@ pub(super) async fn accept(
             };
             (accepted, permit)
         };
-        // Stopping comes first: a flood of connections must not keep the server alive.
+        // Stopping comes first: a flood of connections must not prevent it.
         let (accepted, permit) = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -121,7 +120,7 @@ pub(super) async fn accept(
                 );
                 tasks.spawn("connection", connection);
             }
-            // The client has gone before it was accepted; that is its own affair.
+            // The client has disconnected already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
@@ -131,7 +130,7 @@ pub(super) async fn accept(
     }
 }
 
-/// Events are small and must not wait for the acknowledgement of the one before.
+/// Disables Nagle's algorithm: events are small and must not be delayed.
 fn prepare(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");

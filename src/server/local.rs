@@ -1,6 +1,6 @@
-//! Who may use the port without authentication: programs of this machine, but no web page that the
-//! user's browser shows. It looks at the request's head alone; that the port listens on loopback only
-//! is `config`'s matter.
+//! Access control of the port without authentication: local programs are allowed, web pages in the
+//! user's browser are not. Only the request head is checked; `config` ensures that the port listens
+//! on loopback only.
 
 use std::net::IpAddr;
 
@@ -9,40 +9,40 @@ use http::uri::Authority;
 use http::{Request, Response, header};
 
 use crate::api::Status;
-use crate::http as http_room;
+use crate::http as http_layer;
 
-/// A request that a web page may have made: 403.
+/// 403: a request that a web page may have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Foreign {
-    /// Only browsers send `Origin`, and they send any page's requests to loopback.
+pub(super) enum ForeignRequest {
+    /// Only browsers send `Origin`; any page can send requests to loopback.
     #[error("requests with an Origin, which browsers send, are not served without authentication")]
     Page,
-    /// A page reaches loopback under its own name when the name is made to resolve so.
+    /// A page can reach loopback under its own host name (DNS rebinding).
     #[error("without authentication only requests to localhost or a loopback address are served")]
     Host,
 }
 
-impl Foreign {
-    /// The answer.
+impl ForeignRequest {
+    /// Returns the response.
     pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
         let status = Status::failure(403, "Forbidden", self.to_string());
-        http_room::error_response(request.headers(), &status)
+        http_layer::error_response(request.headers(), &status)
     }
 }
 
-/// Checks that `request` is no web page's.
+/// Checks that `request` is not from a web page.
 ///
 /// # Errors
-/// [`Foreign`]
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), Foreign> {
+/// [`ForeignRequest`]
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), ForeignRequest> {
     if request.headers().contains_key(header::ORIGIN) {
-        return Err(Foreign::Page);
+        return Err(ForeignRequest::Page);
     }
-    // HTTP/2 names the host in the request line; where there are several, all must be local.
+    // HTTP/2 has the host in the request line; if there are several, all must be local.
     let hosts = request.headers().get_all(header::HOST).iter();
     let hosts = hosts.map(|host| Authority::try_from(host.as_bytes()));
     let hosts = hosts.collect::<Result<Vec<_>, _>>();
-    let hosts = hosts.map_err(|_| Foreign::Host)?;
+    let hosts = hosts.map_err(|_| ForeignRequest::Host)?;
     let named: Vec<&Authority> = request
         .uri()
         .authority()
@@ -51,7 +51,7 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Foreign> {
         .collect();
     match !named.is_empty() && named.into_iter().all(is_local) {
         true => Ok(()),
-        false => Err(Foreign::Host),
+        false => Err(ForeignRequest::Host),
     }
 }
 
@@ -68,8 +68,8 @@ fn is_local(authority: &Authority) -> bool {
 mod tests {
     use super::*;
 
-    /// `uri`, a Host and an Origin, each unless it is empty.
-    fn told(uri: &str, host: &str, origin: &str) -> Result<(), Foreign> {
+    /// Checks a request with `uri`, a Host and an Origin, each unless it is empty.
+    fn check_request(uri: &str, host: &str, origin: &str) -> Result<(), ForeignRequest> {
         let mut request = Request::builder().uri(uri);
         for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
             if !value.is_empty() {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_that_is_named_counts() {
+    fn every_host_header_is_checked() {
         let hosts = |first, second| {
             let request = Request::builder().header(header::HOST, first);
             check(&request.header(header::HOST, second).body(()).unwrap())
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_local_programs_are_let_in() {
+    fn only_local_requests_are_allowed() {
         for host in [
             "localhost",
             "LocalHost:8080",
@@ -98,9 +98,9 @@ mod tests {
             "127.9.9.9",
             "[::1]:8080",
         ] {
-            assert_eq!(told("/api", host, ""), Ok(()), "{host}");
+            assert_eq!(check_request("/api", host, ""), Ok(()), "{host}");
             assert_eq!(
-                told(&format!("http://{host}/api"), "", ""),
+                check_request(&format!("http://{host}/api"), "", ""),
                 Ok(()),
                 "{host}"
             );
@@ -112,18 +112,25 @@ mod tests {
             "10.0.0.1",
             "localhost.evil.test:8080",
         ] {
-            assert_eq!(told("/api", host, ""), Err(Foreign::Host), "{host}");
+            assert_eq!(
+                check_request("/api", host, ""),
+                Err(ForeignRequest::Host),
+                "{host}"
+            );
         }
         assert_eq!(
-            told("http://evil.test/", "localhost", ""),
-            Err(Foreign::Host)
+            check_request("http://evil.test/", "localhost", ""),
+            Err(ForeignRequest::Host)
         );
         assert_eq!(
-            told("http://localhost/", "evil.test", ""),
-            Err(Foreign::Host)
+            check_request("http://localhost/", "evil.test", ""),
+            Err(ForeignRequest::Host)
         );
         for origin in ["null", "http://evil.test", "http://localhost"] {
-            assert_eq!(told("/api", "localhost", origin), Err(Foreign::Page));
+            assert_eq!(
+                check_request("/api", "localhost", origin),
+                Err(ForeignRequest::Page)
+            );
         }
     }
 }

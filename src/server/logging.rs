@@ -1,4 +1,4 @@
-//! Log lines: where they go and how they look. What is worth a line is every room's own decision.
+//! Sets up logging to stderr.
 
 use std::io::IsTerminal as _;
 
@@ -7,8 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::config::{LogConfig, LogFormat};
 
-/// Sends the process' log lines to stderr. Once per process; a second call does nothing, so that
-/// whoever embeds the server may have set up logging of their own.
+/// Installs the logger. A second call does nothing, so that an embedding program can use its own.
 pub(super) fn init(config: &LogConfig) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&config.filter))
@@ -19,6 +18,6 @@ pub(super) fn init(config: &LogConfig) {
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init(),
     };
     if let Err(error) = set_up {
-        tracing::debug!(%error, "logging is set up already");
+        tracing::debug!(%error, "logging is already set up");
     }
 }

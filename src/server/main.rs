@@ -1,4 +1,4 @@
-//! The program: from arguments to an exit code. Everything it calls can be used without it.
+//! The program: from arguments to the exit code.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -20,10 +20,10 @@ use super::signals::{EndSignal, Signals};
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::{bench, tail};
 
-/// How long threads that block (a disk that does not answer) may hold up the exit.
+/// How long blocked threads (e.g. on a disk that hangs) may delay the exit.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
 
-/// Why the process ends with another exit code than 0.
+/// Why the process exits with a code other than 0.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -34,11 +34,11 @@ enum Failure {
     Start(io::Error),
     #[error("cannot print: {0}")]
     Print(io::Error),
-    #[error("not everything ended in time: {0}")]
+    #[error("the shutdown did not complete in time: {0}")]
     Drain(#[from] DrainTimeout),
-    #[error("{0}: this is a bug, and ending is safer than going on without it")]
+    #[error("{0}: this is a bug; the process exits because it cannot safely continue")]
     Task(#[from] TaskFailed),
-    #[error("a second {0}: leaving without waiting")]
+    #[error("a second {0}: exiting without waiting")]
     SecondSignal(EndSignal),
 }
 
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// Runs the program with these arguments (its name first) and the process' environment.
+/// Runs the program with these arguments (its name first) and the environment of the process.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let program = Program::called(args.first().map_or(OsStr::new(""), OsString::as_os_str));
@@ -64,8 +64,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Program::Etcd => run_etcd(args),
     };
     result.unwrap_or_else(|failure| {
-        // Nobody is left to tell when stderr is gone; the exit code still says it.
-        let _told = writeln!(io::stderr(), "{}: {failure}", program.name());
+        // If stderr is closed, the exit code still reports the failure.
+        let _written = writeln!(io::stderr(), "{}: {failure}", program.name());
         ExitCode::from(failure.exit_code())
     })
 }
@@ -76,7 +76,7 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the program as `kube-apiserver`. It reads no environment and announces nothing on stdout.
+/// Runs the program as `kube-apiserver`, without settings from the environment or an announcement.
 fn run_kube_apiserver(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
     let mut server = match kube_apiserver::parse(args)? {
@@ -105,7 +105,7 @@ fn run_etcd(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Runs `future` on a new runtime to its end.
+/// Runs `future` to completion on a new runtime.
 fn block_on(future: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -138,18 +138,19 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     for variable in unknown {
         tracing::warn!(
             variable,
-            "no such setting: the environment variable is ignored"
+            "unknown setting in an environment variable, ignored"
         );
     }
     block_on(serve(&config, |running| announce(running, started)))
 }
 
-/// Adds the layers below the flags. Returns variables that look like settings and are none.
+/// Adds the layers below the flags. Returns environment variables that look like settings but are
+/// not.
 fn complete(
     settings: &mut Settings,
     flag: Option<std::path::PathBuf>,
 ) -> Result<Vec<String>, ConfigError> {
-    // A setting cannot be read from what is no text; other variables are none of our business.
+    // A variable that is not UTF-8 is an error only if it is a setting.
     let text = |(name, value): (OsString, OsString)| {
         let name = name.into_string().ok()?;
         Some(match value.into_string() {
@@ -170,17 +171,18 @@ fn complete(
     Ok(unknown)
 }
 
-/// Builds, serves until there is a reason to end, drains. Calls `when_ready` once requests are served.
+/// Builds a server, serves until a signal or a failure, and drains. Calls `when_ready` once
+/// requests are served.
 async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
     for (plugin, why) in config.registry.plugins.without_effect() {
         tracing::warn!(plugin, why, "an enabled admission plugin has no effect");
     }
     let mut signals = Signals::listen().map_err(Failure::Start)?;
-    // A signal comes first: whoever asks to end does not want it built.
+    // A signal comes first, so that it aborts the build.
     let server = tokio::select! {
         biased;
         signal = signals.next() => {
-            tracing::info!(%signal, "ending before anything was served");
+            tracing::info!(%signal, "exiting before the server was ready");
             return Ok(());
         }
         built = Server::build(config) => built?,
@@ -204,7 +206,7 @@ async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(),
         Ok(signal) => tracing::info!(%signal, ?grace, "draining"),
         Err(failed) => tracing::error!(%failed, ?grace, "draining"),
     }
-    // A second signal comes first: it says that the first one's way takes too long.
+    // A second signal comes first: it aborts the drain.
     tokio::select! {
         biased;
         signal = signals.next() => Err(Failure::SecondSignal(signal)),
@@ -215,9 +217,9 @@ async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(),
     }
 }
 
-/// Waits for a signal, or for a task that the server cannot do without to fail.
+/// Waits for a signal, or for the failure of a vital task.
 async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSignal, TaskFailed> {
-    // A signal comes first: whoever asked for the end gets the exit code of that.
+    // A signal comes first, so that the exit code is the signal's.
     tokio::select! {
         biased;
         signal = signals.next() => Ok(signal),
@@ -225,7 +227,7 @@ async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSi
     }
 }
 
-/// Tells what was done. A closed stdout is no reason to stop serving.
+/// Prints the announcement. A closed stdout does not stop the server.
 fn announce(running: &Running, started: Instant) {
     if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
         tracing::warn!(%error, "cannot print the announcement");

@@ -1,23 +1,24 @@
-//! The process: raw settings, checked config, build, spawn, drain; TLS and authentication. It knows
-//! how rooms are put together and nothing of what they do.
+//! The server process: settings, validated configuration, build, start, drain; TLS and
+//! authentication.
 //!
-//! # The life of a process
+//! # Life cycle
 //!
 //! ```text
 //! arguments, environment, file -> Settings -> Config -> Server -> Running -> drained
-//!                                  (texts)   (checked)  (built)   (tasks)
+//!                                  (texts)   (valid)    (built)   (tasks)
 //! ```
 //!
-//! Each arrow is a function and each stage a type that the next one needs, so that nothing runs
-//! before all of it could be built and nothing is built of unchecked text.
+//! Each arrow is a function, and each stage is a type that the next one requires, so that nothing
+//! is started before everything is built, and nothing is built from unvalidated text.
 //!
 //! # Exit codes
 //!
-//! 0: asked to end, and ended in order; requests that outlasted the grace period were cut off. 1:
-//! failed, e.g. a port or the data directory is in use. 2: wrong configuration; one line on stderr names the key,
-//! the value and what to do, and no port was bound. 128 + n: a second signal n cut the drain short.
+//! 0: shut down by a signal; requests that exceeded the grace period were aborted. 1: failure, e.g.
+//! a port or the data directory is in use. 2: invalid configuration; one line on stderr has the
+//! key, the value and the remedy, and no port was bound. 128 + n: a second signal n aborted the
+//! drain.
 
-// In reading order: settings, what is made of them, serving.
+// In reading order: settings, parts of the server, serving.
 mod bytes;
 mod cli;
 mod config;
@@ -56,4 +57,4 @@ mod main;
 mod within;
 
 pub use main::main;
-pub(crate) use within::{Within, WithinError};
+pub(crate) use within::{EmbeddedServer, EmbeddedServerError};

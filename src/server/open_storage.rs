@@ -1,5 +1,4 @@
-//! The choice of storage: from the checked config to an open store, and which failures are the
-//! configuration's.
+//! Opens the configured storage, and distinguishes configuration errors from other failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
 use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
 use crate::storage::memory::Memory;
 
-/// How much of what it acknowledged an embedded store may lose with `--durability interval`: a
-/// second, as other stores' settings of that kind.
+/// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
+/// store may lose: one second, as usual for such settings.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long etcd may take to answer for the first time: when a machine or a compose file starts
-/// everything at once, etcd elects its leader meanwhile.
+/// The time limit for the first response of etcd: if everything is started at the same time, etcd
+/// may still elect its leader.
 const ETCD_START_MAX: Duration = Duration::from_secs(30);
 
-/// How long to wait before it is tried again.
+/// The pause between attempts.
 const ETCD_START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Storage could not be opened.
+/// Why storage could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     /// A setting is wrong.
@@ -35,17 +34,17 @@ pub(super) enum OpenError {
     /// The embedded store is damaged, or its files cannot be used.
     #[error(transparent)]
     Embedded(#[from] embedded::OpenError),
-    /// etcd does not answer.
-    #[error("--etcd-servers {servers:?}: {error}; start etcd there or name another")]
+    /// etcd does not respond.
+    #[error("--etcd-servers {servers:?}: {error}; start etcd there or give another address")]
     Unreachable {
         /// As configured.
         servers: String,
-        /// Of the last try.
+        /// The error of the last attempt.
         error: ConnectError,
     },
 }
 
-/// Opens the store that `config` asks for; `data_dir` is for the embedded one, `metrics` for leases.
+/// Opens the storage of `config`; `data_dir` is for the embedded store, `metrics` for leases.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -66,7 +65,7 @@ pub(super) async fn open(
                 compaction_interval,
             };
             let directory = data_dir.join("store");
-            // Opening verifies the file, which takes its time when that is large.
+            // Opening verifies the file, which blocks for some time if it is large.
             let opened = tokio::task::block_in_place(|| Embedded::open(&directory, embedded));
             Ok(opened?)
         }
@@ -103,12 +102,12 @@ async fn connect(
                 error,
             });
         }
-        tracing::warn!(%error, "etcd does not answer yet");
+        tracing::warn!(%error, "etcd does not respond yet");
         tokio::time::sleep(ETCD_START_PAUSE).await;
     }
 }
 
-/// The storage in words, for the announcement.
+/// Returns a description of the storage for the announcement.
 pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
     match config {
         StorageConfig::Embedded { durability } => {
@@ -121,7 +120,7 @@ pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
                 ),
             }
         }
-        StorageConfig::Memory => "memory: they are gone when this process ends".to_owned(),
+        StorageConfig::Memory => "memory: they are lost when this process ends".to_owned(),
         StorageConfig::Etcd(etcd) => {
             format!("etcd at {} under {}", etcd.servers.join(","), etcd.prefix)
         }

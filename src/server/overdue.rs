@@ -1,7 +1,6 @@
-//! Answers that nobody takes. A client that does not read holds what its answer holds: a seat among
-//! the requests in flight, and memory. HTTP asks for no more of a body while the client takes none,
-//! so the body cannot end by itself: the exchange around it is given up. It knows no answer; `http`
-//! says which have a limit.
+//! Aborts responses that the client does not read. Such a client occupies an in-flight permit and
+//! memory, and its body cannot time out by itself because it is not polled. So the exchange around
+//! it is aborted at the response's [`SendDeadline`].
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -19,116 +18,117 @@ use crate::http::{GuardedBody, SendDeadline};
 use crate::tasks::{PollOnWake, WakeFlag};
 
 tokio::task_local! {
-    /// Of the exchange that the present task carries out.
+    /// The limit of the exchange that the current task runs.
     static LIMIT: Limit;
 }
 
-/// By when the present answer of an exchange must have been taken, if there is one with a limit.
+/// The deadline of the current response of an exchange, if it has one.
 #[derive(Debug, Clone)]
 struct Limit(Arc<Mutex<Option<SendDeadline>>>, WakeFlag);
 
 impl Limit {
-    /// Only the exchange's own task does this, which looks at it next: nobody needs to be woken.
+    /// Sets the limit. Only the exchange's own task calls this, and polls the limit afterwards, so
+    /// no wake-up is needed.
     fn set(&self, limit: Option<SendDeadline>) {
         *self.0.lock() = limit;
         self.1.mark();
     }
 }
 
-/// How long after its end, when the server stops, a watch waits for a client that has not read up to
-/// there: others read at once, and a stop should not wait for who does not read at all.
-const TAKEN_AFTER_END: Duration = Duration::from_secs(2);
+/// How long after the end of a watch at shutdown its client may take to receive the rest: clients
+/// that read do so immediately, and others must not delay the shutdown.
+const SEND_AFTER_END_MAX: Duration = Duration::from_secs(2);
 
-/// Runs an exchange: a connection of HTTP/1.1, which carries one answer at a time, or a stream of
-/// HTTP/2. `None` when it was given up because an answer was not taken in time.
-pub(super) async fn in_time<F: Future>(exchange: F) -> Option<F::Output> {
+/// Runs an exchange: an HTTP/1.1 connection, which has one response at a time, or an HTTP/2 stream.
+/// Returns `None` if it was aborted because a response exceeded its deadline.
+pub(super) async fn run_within_deadline<F: Future>(exchange: F) -> Option<F::Output> {
     let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
-    let mut patience = PollOnWake::new(Patience {
+    let mut timer = PollOnWake::new(DeadlineTimer {
         limit: limit.clone(),
-        present: None,
+        current: None,
     });
-    let limit = Limit(limit, patience.wake_flag());
+    let limit = Limit(limit, timer.wake_flag());
     let mut exchange = pin!(LIMIT.scope(limit, exchange));
     poll_fn(|cx| {
-        // The exchange first: what has been taken by now is not overdue.
+        // The exchange comes first: a response that completes now is in time.
         match exchange.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => patience.poll(cx).map(|()| None),
+            Poll::Pending => timer.poll(cx).map(|()| None),
         }
     })
     .await
 }
 
-/// Ends when the limit that there is has passed.
-struct Patience {
+/// Completes when the current limit has passed.
+struct DeadlineTimer {
     limit: Arc<Mutex<Option<SendDeadline>>>,
-    present: Option<Wait>,
+    current: Option<Timer>,
 }
 
-/// For one answer.
-struct Wait {
-    /// Which limit.
-    until: Instant,
+/// The timer of one response.
+struct Timer {
+    /// The deadline that this timer is for.
+    deadline: Instant,
     timer: Pin<Box<Sleep>>,
-    /// Of a watch, as long as it goes on.
-    ends: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// The end of a watch, while it is open.
+    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl Future for Patience {
+impl Future for DeadlineTimer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.limit.lock().clone();
         let Some(limit) = limit else {
-            self.present = None;
+            self.current = None;
             return Poll::Pending;
         };
-        // An answer may follow another without a pause.
-        let present = match self.present.take() {
-            Some(present) if present.until == limit.deadline => present,
-            _ => Wait::new(limit),
+        // A response may directly follow another one.
+        let current = match self.current.take() {
+            Some(current) if current.deadline == limit.deadline => current,
+            _ => Timer::new(limit),
         };
-        self.present.insert(present).poll(cx)
+        self.current.insert(current).poll(cx)
     }
 }
 
-impl Wait {
+impl Timer {
     fn new(limit: SendDeadline) -> Self {
         Self {
-            until: limit.deadline,
+            deadline: limit.deadline,
             timer: Box::pin(tokio::time::sleep_until(limit.deadline)),
-            ends: limit.end.map(|end| Box::pin(end.cancelled_owned())),
+            end: limit.end.map(|end| Box::pin(end.cancelled_owned())),
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let ends = self.ends.as_mut();
-        if ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
-            self.ends = None;
-            let soon = Instant::now() + TAKEN_AFTER_END;
-            let until = self.timer.deadline().min(soon);
-            self.timer.as_mut().reset(until);
+        let end = self.end.as_mut();
+        if end.is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            self.end = None;
+            let soon = Instant::now() + SEND_AFTER_END_MAX;
+            let deadline = self.timer.deadline().min(soon);
+            self.timer.as_mut().reset(deadline);
         }
         self.timer.as_mut().poll(cx)
     }
 }
 
-/// Has the present exchange end when `response`, if it has a limit, is not taken in time.
+/// Applies the deadline of `response`, if it has one, to the current exchange.
 pub(super) fn limited(response: Response<Body>) -> Response<Body> {
-    let Some(taken_by) = response.extensions().get::<SendDeadline>().cloned() else {
+    let Some(deadline) = response.extensions().get::<SendDeadline>().cloned() else {
         return response;
     };
     let Ok(limit) = LIMIT.try_with(Clone::clone) else {
         return response;
     };
-    limit.set(Some(taken_by));
-    response.map(|body| GuardedBody::wrap(body, Lift(limit)))
+    limit.set(Some(deadline));
+    response.map(|body| GuardedBody::wrap(body, ClearOnDrop(limit)))
 }
 
-/// Lifts the limit when the body that holds it has been taken.
-struct Lift(Limit);
+/// Clears the limit when the body that holds this has been sent or dropped.
+struct ClearOnDrop(Limit);
 
-impl Drop for Lift {
+impl Drop for ClearOnDrop {
     fn drop(&mut self) {
         self.0.set(None);
     }

@@ -1,6 +1,6 @@
-//! The server's own CA and the certificates it signs: made on the first start, kept in
-//! `<data-dir>/pki`, made again when they no longer fit. Given certificates are `tls`'s matter, and
-//! so is every handshake.
+//! The server's own CA and the certificates it signs: created at the first start, stored in
+//! `<data-dir>/pki`, recreated when they no longer match. Configured certificates are handled in
+//! `tls`.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ use super::files::{self, FileError, PRIVATE, PUBLIC};
 use crate::api::SYSTEM_MASTERS;
 use crate::x509::CertificateAuthority;
 
-/// The admin credential's user, as kubeadm names it.
+/// The user of the admin credential, as in kubeadm.
 pub(super) const ADMIN_USER: &str = "kubernetes-admin";
-/// What signs the tokens of service accounts.
+/// The file with the key that signs service account tokens.
 const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
-/// How long a CA lives, as kubeadm's. Nobody renews it: clients trust it by value.
+/// The lifetime of a CA, as in kubeadm. It is never renewed: clients trust its certificate itself.
 const CA_YEARS: i16 = 10;
-/// How long what it signs lives: below the 825 days that some platforms accept at most.
+/// The lifetime of leaf certificates: less than the 825 days that some platforms allow.
 const LEAF_DAYS: i32 = 730;
-/// A certificate with less left is made again at start.
+/// Leaf certificates with less remaining are recreated at start.
 const RENEWAL_DAYS: i32 = 30;
-/// Names that a client inside or beside a cluster uses for the API server.
+/// Names by which clients in or near a cluster reach the API server.
 const SERVING_NAMES: [&str; 6] = [
     "localhost",
     "kubernetes",
@@ -53,65 +53,65 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// What the data directory's `pki` holds.
+/// The content of the data directory's `pki`.
 #[derive(Debug)]
 pub(super) struct Pki {
-    /// The CA's certificate, PEM.
+    /// The CA certificate, PEM.
     pub ca: String,
-    /// The CA, which signs.
+    /// The CA with its key.
     pub signer: CertificateAuthority,
-    /// For the server.
+    /// The serving certificate.
     pub serving: Credential,
-    /// For the admin's kubeconfig.
+    /// The client certificate of the admin's kubeconfig.
     pub admin: Credential,
-    /// The private key that signs tokens of service accounts, PEM.
+    /// The private key that signs service account tokens, PEM.
     pub service_account_key: String,
-    /// Files that were made by this start.
-    pub made: Vec<PathBuf>,
+    /// Files that were created at this start.
+    pub created: Vec<PathBuf>,
 }
 
-/// The certificates cannot be used or made.
+/// Why the certificates cannot be used or created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PkiError {
-    /// A file is there that cannot be used, and making it again would cut off every client.
+    /// A file of the CA is unusable; replacing it would lock out every client.
     #[error(
         "{path:?} {problem}: restore it, or remove {} to get a new CA (clients then need the new \
          kubeconfig)", path.with_extension("*").display()
     )]
     Ca {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The same of the key that signs tokens.
+    /// The key that signs tokens is unusable.
     #[error(
         "{path:?} {problem}: restore it, or remove it to get a new one (tokens that it has signed are \
-         then refused)"
+         then rejected)"
     )]
     ServiceAccountKey {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A certificate could not be made.
-    #[error("cannot make certificates: {0}")]
+    /// A certificate could not be created.
+    #[error("cannot create certificates: {0}")]
     Make(#[from] rcgen::Error),
-    /// A file failed.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl PkiError {
-    /// One about the key of service accounts in `dir`.
+    /// Creates the error about the service account key in `dir`.
     pub(super) fn service_account_key(dir: &Path, problem: String) -> Self {
         let path = dir.join(SERVICE_ACCOUNT_KEY);
         Self::ServiceAccountKey { path, problem }
     }
 }
 
-/// What a certificate must be good for.
+/// The requirements of a leaf certificate.
 #[derive(Debug)]
 struct Purpose {
     common_name: &'static str,
@@ -120,19 +120,20 @@ struct Purpose {
     names: Vec<String>,
 }
 
-/// Loads what is in `dir`, and makes what is missing or no longer fits a server at `address`.
+/// Loads the files in `dir`, and creates those that are missing or do not match a server at
+/// `address`.
 ///
 /// # Errors
 /// The CA is damaged, or the directory cannot be written.
-pub(super) fn load_or_make(
+pub(super) fn load_or_create(
     dir: &Path,
     address: IpAddr,
     hostname: Option<&str>,
     now: Timestamp,
 ) -> Result<Pki, PkiError> {
     files::make_private_dir(dir)?;
-    let mut made = Vec::new();
-    let (ca, issuer) = load_or_make_ca(dir, now, &mut made)?;
+    let mut created = Vec::new();
+    let (ca, issuer) = load_or_create_ca(dir, now, &mut created)?;
     let serving = Purpose {
         common_name: "watchet",
         organization: None,
@@ -145,14 +146,14 @@ pub(super) fn load_or_make(
         usage: ExtendedKeyUsagePurpose::ClientAuth,
         names: Vec::new(),
     };
-    let service_account_key = load_or_make_service_account_key(dir, &mut made)?;
+    let service_account_key = load_or_create_service_account_key(dir, &mut created)?;
     let mut leaf =
-        |name, purpose| load_or_make_leaf(dir, name, purpose, &ca, &issuer, now, &mut made);
+        |name, purpose| load_or_create_leaf(dir, name, purpose, &ca, &issuer, now, &mut created);
     let serving = leaf("apiserver", &serving)?;
     let admin = leaf("admin", &admin)?;
     let der = CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|error| PkiError::Ca {
         path: dir.join("ca.crt"),
-        problem: format!("holds no certificate ({error})"),
+        problem: format!("has no certificate ({error})"),
     })?;
     Ok(Pki {
         serving,
@@ -160,14 +161,14 @@ pub(super) fn load_or_make(
         ca,
         signer: CertificateAuthority::new(der, issuer),
         service_account_key,
-        made,
+        created,
     })
 }
 
-/// The key is not made again by itself: that would end every token.
-fn load_or_make_service_account_key(
+/// Loads or creates the key. A damaged one is not replaced: that would invalidate every token.
+fn load_or_create_service_account_key(
     dir: &Path,
-    made: &mut Vec<PathBuf>,
+    created: &mut Vec<PathBuf>,
 ) -> Result<String, PkiError> {
     let path = dir.join(SERVICE_ACCOUNT_KEY);
     if let Some(key) = files::read_if_exists(&path)? {
@@ -175,14 +176,14 @@ fn load_or_make_service_account_key(
     }
     let key = KeyPair::generate()?.serialize_pem();
     files::write_synced(&path, key.as_bytes(), PRIVATE)?;
-    made.push(path);
+    created.push(path);
     Ok(key)
 }
 
-/// The names and addresses a serving certificate must have.
+/// Returns the names and addresses that a serving certificate must have.
 fn serving_names(address: IpAddr, hostname: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = SERVING_NAMES.map(str::to_owned).to_vec();
-    // A host may be called what no certificate can say.
+    // A host name may be invalid in a certificate.
     let sayable =
         |name: &&str| !name.is_empty() && CertificateParams::new(vec![(*name).to_owned()]).is_ok();
     names.extend(hostname.filter(sayable).map(str::to_lowercase));
@@ -195,10 +196,10 @@ fn serving_names(address: IpAddr, hostname: Option<&str>) -> Vec<String> {
     names
 }
 
-fn load_or_make_ca(
+fn load_or_create_ca(
     dir: &Path,
     now: Timestamp,
-    made: &mut Vec<PathBuf>,
+    created: &mut Vec<PathBuf>,
 ) -> Result<(String, Issuer<'static, KeyPair>), PkiError> {
     let (certificate_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
     let certificate = files::read_if_exists(&certificate_path)?;
@@ -210,31 +211,31 @@ fn load_or_make_ca(
     match (certificate, key) {
         (Some(certificate), Some(key)) => {
             let pair = KeyPair::from_pem(&key)
-                .map_err(|error| damaged(&key_path, format!("holds no private key ({error})")))?;
+                .map_err(|error| damaged(&key_path, format!("has no private key ({error})")))?;
             let issuer = ca_issuer(&certificate, pair, now)
                 .map_err(|problem| damaged(&certificate_path, problem))?;
             Ok((certificate, issuer))
         }
-        // The key is written first: alone it means that a first start was cut off.
+        // The key is written first: a key alone means that the first start was interrupted.
         (None, _) => {
-            let (certificate, key, issuer) = make_ca(now)?;
+            let (certificate, key, issuer) = create_ca(now)?;
             files::write_synced(&key_path, key.as_bytes(), PRIVATE)?;
             files::write_synced(&certificate_path, certificate.as_bytes(), PUBLIC)?;
-            made.extend([key_path, certificate_path]);
+            created.extend([key_path, certificate_path]);
             Ok((certificate, issuer))
         }
         (Some(_), None) => Err(damaged(&key_path, "is missing".to_owned())),
     }
 }
 
-/// The CA as an issuer, if it can be one.
+/// Returns the CA as an issuer.
 fn ca_issuer(
     certificate: &str,
     key: KeyPair,
     now: Timestamp,
 ) -> Result<Issuer<'static, KeyPair>, String> {
     let der = CertificateDer::from_pem_slice(certificate.as_bytes())
-        .map_err(|error| format!("holds no certificate ({error})"))?;
+        .map_err(|error| format!("has no certificate ({error})"))?;
     let (_, parsed) =
         X509Certificate::from_der(&der).map_err(|error| format!("is damaged ({error})"))?;
     if parsed.public_key().subject_public_key.data != key.der_bytes() {
@@ -246,7 +247,7 @@ fn ca_issuer(
     Issuer::from_ca_cert_der(&der, key).map_err(|error| format!("cannot sign ({error})"))
 }
 
-fn make_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>), PkiError> {
+fn create_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>), PkiError> {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -264,54 +265,54 @@ fn make_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>),
     Ok((certificate, key_pem, Issuer::new(params, key)))
 }
 
-/// Makes a serving certificate for a server at `address`, signed by a CA that signs nothing else. Its file
-/// has that CA's certificate too, so that clients can trust the file.
+/// Creates a serving certificate for a server at `address`, signed by a CA that signs nothing else.
+/// The file also has that CA's certificate, so that clients can trust the file.
 ///
 /// # Errors
-/// The certificate cannot be made.
-pub(super) fn make_self_signed(address: IpAddr, now: Timestamp) -> Result<Credential, PkiError> {
-    let (ca, _, issuer) = make_ca(now)?;
+/// The certificate cannot be created.
+pub(super) fn create_self_signed(address: IpAddr, now: Timestamp) -> Result<Credential, PkiError> {
+    let (ca, _, issuer) = create_ca(now)?;
     let purpose = Purpose {
         common_name: "watchet",
         organization: None,
         usage: ExtendedKeyUsagePurpose::ServerAuth,
         names: serving_names(address, None),
     };
-    let leaf = make_leaf(&purpose, &issuer, now)?;
+    let leaf = create_leaf(&purpose, &issuer, now)?;
     Ok(Credential {
         certificate: leaf.certificate + &ca,
         key: leaf.key,
     })
 }
 
-fn load_or_make_leaf(
+fn load_or_create_leaf(
     dir: &Path,
     name: &str,
     purpose: &Purpose,
     ca: &str,
     issuer: &Issuer<'_, KeyPair>,
     now: Timestamp,
-    made: &mut Vec<PathBuf>,
+    created: &mut Vec<PathBuf>,
 ) -> Result<Credential, PkiError> {
     let certificate_path = dir.join(name).with_extension("crt");
     let key_path = dir.join(name).with_extension("key");
     let certificate = files::read_if_exists(&certificate_path)?;
     if let (Some(certificate), Some(key)) = (certificate, files::read_if_exists(&key_path)?) {
-        match misfit(&certificate, &key, purpose, ca, now) {
+        match recreation_reason(&certificate, &key, purpose, ca, now) {
             None => return Ok(Credential { certificate, key }),
             Some(why) => {
-                tracing::info!(path = %certificate_path.display(), why, "certificate is made again")
+                tracing::info!(path = %certificate_path.display(), why, "certificate recreated")
             }
         }
     }
-    let credential = make_leaf(purpose, issuer, now)?;
+    let credential = create_leaf(purpose, issuer, now)?;
     files::write(&key_path, credential.key.as_bytes(), PRIVATE)?;
     files::write(&certificate_path, credential.certificate.as_bytes(), PUBLIC)?;
-    made.extend([key_path, certificate_path]);
+    created.extend([key_path, certificate_path]);
     Ok(credential)
 }
 
-fn make_leaf(
+fn create_leaf(
     purpose: &Purpose,
     issuer: &Issuer<'_, KeyPair>,
     now: Timestamp,
@@ -333,8 +334,8 @@ fn make_leaf(
     })
 }
 
-/// From an hour ago, for clocks that are behind, for so long. Whole days: finer than that rcgen's
-/// dates are of a crate that is no dependency otherwise.
+/// Sets the validity: from an hour ago, for clocks that are behind, in whole days, because a finer
+/// granularity would need another dependency.
 fn set_validity(params: &mut CertificateParams, now: Timestamp, span: Span) {
     let day = |at: Zoned| {
         let date = at.date();
@@ -349,8 +350,8 @@ fn set_validity(params: &mut CertificateParams, now: Timestamp, span: Span) {
     params.not_after = day(now.saturating_add(span));
 }
 
-/// Why a kept certificate is of no use any more, if so.
-fn misfit(
+/// Returns why an existing certificate must be recreated, if so.
+fn recreation_reason(
     certificate: &str,
     key: &str,
     purpose: &Purpose,
@@ -369,10 +370,10 @@ fn misfit(
         return Some("it is damaged");
     };
     if certificate.public_key().subject_public_key.data != key.der_bytes() {
-        return Some("its key is another's");
+        return Some("its key belongs to another certificate");
     }
     if certificate.verify_signature(Some(ca.public_key())).is_err() {
-        return Some("another CA signed it");
+        return Some("it is signed by another CA");
     }
     let renewal = now.as_second() + i64::from(RENEWAL_DAYS) * 24 * 3600;
     if certificate.validity().not_after.timestamp() < renewal {
@@ -385,7 +386,7 @@ fn misfit(
     None
 }
 
-/// The DNS names and IP addresses that a certificate is for.
+/// Returns the DNS names and IP addresses of a certificate.
 pub(super) fn subject_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = certificate.subject_alternative_name() else {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! Bearer tokens among the subprotocols of a WebSocket, where browsers, which cannot set headers, put
-//! them: `base64url.bearer.authorization.k8s.io.<token>`. It moves a token to where others have it;
-//! whose it is, `auth` says.
+//! Bearer tokens in the subprotocols of a WebSocket request, since browsers cannot set headers:
+//! `base64url.bearer.authorization.k8s.io.<token>`. The token is moved to the Authorization header
+//! for `auth`.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -8,28 +8,29 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue};
 
 use super::auth::Unauthorized;
-use crate::http as http_room;
+use crate::http as http_layer;
 
-/// What such a subprotocol begins with; the rest is the token in base64url without padding.
+/// The prefix of such a subprotocol; the rest is the token in base64url without padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Moves the token among the subprotocols of `headers`, if there is one, into an Authorization that
-/// is not there yet. The other subprotocols stay: one of them is told the client, and never the token.
+/// Moves the token in the subprotocols of `headers`, if any, to the Authorization header, unless
+/// that exists. Other subprotocols remain: one of them is selected in the response, never the
+/// token.
 ///
 /// # Errors
-/// Several tokens, one that is no base64url of UTF-8, or one without another subprotocol beside it:
-/// upstream's rules.
+/// Upstream's rules: several tokens, a token that is not base64url of UTF-8, or no other
+/// subprotocol.
 pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
-    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !http_room::is_websocket_upgrade(headers) {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !http_layer::is_websocket_upgrade(headers) {
         return Ok(());
     }
     let mut token = None;
     let mut others = Vec::new();
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        let text = value.to_str().map_err(|_| refused())?;
+        let text = value.to_str().map_err(|_| invalid_token())?;
         for protocol in text.split(',').map(str::trim) {
             match protocol.strip_prefix(PREFIX) {
-                Some(_) if token.is_some() => return Err(refused()),
+                Some(_) if token.is_some() => return Err(invalid_token()),
                 Some(encoded) => token = Some(authorization(encoded)?),
                 None => others.push(protocol),
             }
@@ -39,23 +40,24 @@ pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
         return Ok(());
     };
     if others.is_empty() {
-        return Err(refused());
+        return Err(invalid_token());
     }
-    let others = HeaderValue::from_str(&others.join(",")).map_err(|_| refused())?;
+    let others = HeaderValue::from_str(&others.join(",")).map_err(|_| invalid_token())?;
     headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
     headers.entry(AUTHORIZATION).or_insert(token);
     Ok(())
 }
 
-fn refused() -> Unauthorized {
-    Unauthorized::new("no usable bearer token among the subprotocols of the WebSocket")
+fn invalid_token() -> Unauthorized {
+    Unauthorized::new("invalid bearer token in the subprotocols of a WebSocket request")
 }
 
 fn authorization(encoded: &str) -> Result<HeaderValue, Unauthorized> {
     let token = BASE64_URL_SAFE_NO_PAD.decode(encoded);
-    let token = token.map_err(|_| refused())?;
-    let token = String::from_utf8(token).map_err(|_| refused())?;
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| refused())?;
+    let token = token.map_err(|_| invalid_token())?;
+    let token = String::from_utf8(token).map_err(|_| invalid_token())?;
+    let mut value =
+        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| invalid_token())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -64,7 +66,7 @@ fn authorization(encoded: &str) -> Result<HeaderValue, Unauthorized> {
 mod tests {
     use super::*;
 
-    /// The Authorization and the subprotocols afterwards, of these before.
+    /// Checks the Authorization and the subprotocols after the move.
     fn check(protocols: &[&str], expected: Result<(&str, &str), Unauthorized>) {
         let mut headers = HeaderMap::new();
         headers.insert("connection", HeaderValue::from_static("Upgrade"));
@@ -82,7 +84,7 @@ mod tests {
                 assert_eq!(headers_text(&headers, AUTHORIZATION), authorization);
                 assert_eq!(headers_text(&headers, SEC_WEBSOCKET_PROTOCOL), rest);
             }
-            (told, _) => panic!("{}: {told:?}", text(SEC_WEBSOCKET_PROTOCOL)),
+            (actual, _) => panic!("{}: {actual:?}", text(SEC_WEBSOCKET_PROTOCOL)),
         }
     }
 
@@ -96,19 +98,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_where_others_have_it() {
+    fn a_token_moves_to_the_authorization_header() {
         let token = format!("{PREFIX}czNjcmV0"); // s3cret
         check(&["a", "b"], Ok(("", "a|b")));
         check(&[&format!("{token}, a")], Ok(("Bearer s3cret", "a")));
         check(&["a,b", &token, "c"], Ok(("Bearer s3cret", "a,b,c")));
-        check(&[&token], Err(refused()));
-        check(&[&token, "a", &token], Err(refused()));
-        check(&["a", &format!("{PREFIX}?")], Err(refused()));
-        check(&["a", &format!("{PREFIX}_w")], Err(refused()));
+        check(&[&token], Err(invalid_token()));
+        check(&[&token, "a", &token], Err(invalid_token()));
+        check(&["a", &format!("{PREFIX}?")], Err(invalid_token()));
+        check(&["a", &format!("{PREFIX}_w")], Err(invalid_token()));
     }
 
     #[test]
-    fn other_requests_are_left_alone() {
+    fn other_requests_are_unchanged() {
         let mut headers = HeaderMap::new();
         let value = format!("{PREFIX}czNjcmV0,a");
         let value = HeaderValue::from_str(&value).unwrap();

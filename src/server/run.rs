@@ -1,5 +1,5 @@
-//! Spawn and drain: a built server becomes tasks, and the tasks end in an order in which nobody
-//! needs what is already gone: connections, controllers, caches, storage.
+//! Starts and drains a server: its tasks end in reverse order of dependency: connections,
+//! controllers, caches, storage.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::registry::Registry;
 use crate::storage::Storage;
 use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
 
-/// How long the caches may take to end, and then the storage to flush; beyond the grace period for
-/// requests, because without the flush an interval durability would lose what it acknowledged.
+/// The time limit for the caches to end, and for the storage to flush, in addition to the grace
+/// period: without the flush, interval durability would lose acknowledged writes.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
 
-/// How long to wait before what must exist is made again after that failed.
+/// The pause before a failed bootstrap is retried.
 const BOOTSTRAP_PAUSE: Duration = Duration::from_secs(1);
 
-/// A server whose tasks run.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// What building did.
+    /// The results of the build.
     pub done: Done,
     ports: Tasks,
     connections: Tasks,
@@ -42,12 +42,12 @@ pub(super) struct Running {
 }
 
 impl Server {
-    /// Starts to serve. Must be called in a Tokio runtime.
+    /// Starts the tasks. Must be called in a Tokio runtime.
     pub(super) fn spawn(self) -> Running {
         self.spawn_with_router().0
     }
 
-    /// As [`Self::spawn`]; also returns what the ports serve, for whoever needs no connection.
+    /// As [`Self::spawn`]; also returns the router of the ports, for use without a connection.
     pub(super) fn spawn_with_router(self) -> (Running, axum::Router) {
         let (ports, connections) = (Tasks::new(), Tasks::new());
         let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
@@ -66,7 +66,7 @@ impl Server {
         let bootstrap = bootstrap(
             Arc::clone(&registry),
             bootstrapped,
-            // As it listens, and not as it is reached from here.
+            // The address it listens on, not the one at which it is reached from here.
             self.secure
                 .listener
                 .local_addr()
@@ -123,9 +123,9 @@ impl Server {
 }
 
 impl Running {
-    /// Waits until everything a first request may need is there. Cancel safe.
+    /// Waits until everything a first request may need exists. Cancel safe.
     pub(super) async fn ready(&self) {
-        // The sender goes only after it has said so, or when the server stops.
+        // The sender is dropped only after that, or when the server stops.
         if self
             .bootstrapped
             .clone()
@@ -137,21 +137,17 @@ impl Running {
         }
     }
 
-    /// Waits until a task has panicked that the whole server leans on: what it did is no longer done,
-    /// and nobody would notice (a cache that stands still answers as ever). A connection is not one:
-    /// it takes nobody with it. Cancel safe.
+    /// Waits for the panic of a vital task, after which the server would silently misbehave (e.g. a
+    /// stalled cache still answers reads). Tasks of single connections are not vital. Cancel safe.
     pub(super) async fn failed(&self) -> TaskFailed {
         first_failure([&self.ports, &self.controllers, &self.caches, &self.storage]).await
     }
 
-    /// Stops accepting, ends watches, lets requests finish, then ends the controllers and the caches and flushes the
-    /// storage.
-    ///
-    /// Requests that outlast the grace period are cut off: that is what the period is for, and
-    /// their clients see it.
+    /// Stops accepting, ends watches, lets requests complete, then ends the controllers and the
+    /// caches and flushes the storage. Requests that exceed the grace period are aborted.
     ///
     /// # Errors
-    /// The caches or the storage had not ended in time; everything was tried.
+    /// The caches or the storage did not end in time; all steps were attempted.
     pub(super) async fn drain(self) -> Result<(), DrainTimeout> {
         self.drain_within(None).await
     }
@@ -164,7 +160,7 @@ impl Running {
             .drain(grace.unwrap_or(self.shutdown_grace))
             .await
         {
-            tracing::warn!(%error, "connections are cut off");
+            tracing::warn!(%error, "connections aborted");
         }
         let ports = self.ports.drain(FLUSH_MAX).await;
         let controllers = self.controllers.drain(FLUSH_MAX).await;
@@ -176,7 +172,7 @@ impl Running {
     }
 }
 
-/// The first panic of any group. Cancel safe.
+/// Waits for the first panic in any group. Cancel safe.
 async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
     let failures = groups.map(|group| Box::pin(group.failed()));
     futures_util::future::select_all(failures).await.0
@@ -201,7 +197,7 @@ fn spawn_secure(
     ports.spawn("accept https", accept);
 }
 
-/// Tries until it is done: etcd may be without a leader when we start.
+/// Creates the system namespaces, with retries: etcd may have no leader when the server starts.
 async fn bootstrap(
     registry: Arc<Registry>,
     bootstrapped: tokio::sync::watch::Sender<bool>,
@@ -211,7 +207,7 @@ async fn bootstrap(
 ) {
     let attempts = async {
         while let Err(error) = registry.bootstrap().await {
-            tracing::warn!(%error, "cannot make the system namespaces yet");
+            tracing::warn!(%error, "cannot create the system namespaces, retrying");
             tokio::time::sleep(BOOTSTRAP_PAUSE).await;
         }
         bootstrapped.send_replace(true);
@@ -222,7 +218,7 @@ async fn bootstrap(
         registry.publish(secure).await;
         registry.keep_published(secure).await;
     };
-    // Stopping comes first: nobody waits for the namespaces any more.
+    // Stopping comes first: the namespaces are no longer needed.
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
@@ -238,14 +234,14 @@ fn bootstrap_check(bootstrapped: tokio::sync::watch::Receiver<bool>) -> HealthCh
             async move {
                 match done {
                     true => Ok(()),
-                    false => Err("the system namespaces are not made yet".to_owned()),
+                    false => Err("the system namespaces do not exist yet".to_owned()),
                 }
             }
         },
     )
 }
 
-/// Named as upstream's, whose checks of it are called that whatever the storage is.
+/// Returns the storage check, with upstream's name `etcd`, whatever the storage is.
 fn storage_check(storage: Arc<dyn Storage>) -> HealthCheck {
     HealthCheck::new("etcd", move || {
         let storage = Arc::clone(&storage);
@@ -261,7 +257,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_in_any_vital_group_is_heard_of() {
+    async fn a_panic_in_any_vital_group_is_reported() {
         for panics in 0..4 {
             let groups = [Tasks::new(), Tasks::new(), Tasks::new(), Tasks::new()];
             let group = groups.each_ref();

@@ -1,6 +1,5 @@
-//! Raw settings: every setting with its name, default and help, and the layers (flags,
-//! environment, file, defaults) in which values are given. It keeps texts and where they came from;
-//! what a text means is checked in `config`.
+//! Raw settings: the table of names, defaults and help texts, and the layers (flags, environment,
+//! file, defaults) that set them. Values are texts with their source; `config` parses them.
 
 mod specs;
 
@@ -14,7 +13,7 @@ pub(super) use specs::SPECS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(
     missing_docs,
-    reason = "SPECS documents each of them, for people at a terminal too"
+    reason = "SPECS documents each of them, for users of --help too"
 )]
 pub(super) enum Setting {
     BindAddress,
@@ -51,30 +50,31 @@ pub(super) enum Setting {
     LogFormat,
 }
 
-/// What is known of a setting before anybody has given it a value.
+/// The definition of a setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spec {
-    /// Which.
+    /// The setting.
     pub setting: Setting,
-    /// Its name: the flag without `--`. The spellings of environment and file are made from it.
+    /// The name: the flag without `--`, from which the names in the environment and in the file are
+    /// derived.
     pub name: &'static str,
-    /// What stands for the value in the help.
+    /// The placeholder of the value in the help.
     pub value_name: &'static str,
-    /// The default; empty when it has none.
+    /// The default; empty if there is none.
     pub default: &'static str,
-    /// Under which heading the help shows it.
+    /// The heading in the help.
     pub heading: &'static str,
     /// The help.
     pub help: &'static str,
 }
 
 impl Spec {
-    /// `WATCHET_DATA_DIR`
+    /// Returns the environment variable, as in `WATCHET_DATA_DIR`.
     pub(super) fn env(&self) -> String {
         format!("WATCHET_{}", self.name.replace('-', "_").to_uppercase())
     }
 
-    /// `dataDir`
+    /// Returns the key in the file, as in `dataDir`.
     pub(super) fn file_key(&self) -> String {
         let mut words = self.name.split('-');
         let first = words.next().unwrap_or_default().to_owned();
@@ -86,19 +86,19 @@ impl Spec {
 }
 
 impl Setting {
-    /// Its row of [`SPECS`].
+    /// Returns the row of [`SPECS`].
     pub(super) fn spec(self) -> &'static Spec {
         SPECS
             .iter()
             .find(|spec| spec.setting == self)
-            .expect("SPECS has a row for every setting, which a test shows")
+            .expect("SPECS has a row for every setting, which a test checks")
     }
 }
 
-/// Where a value was given, weakest first: a later one wins.
+/// The source of a value, weakest first: a later one overrides an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
-    /// Nowhere.
+    /// The built-in default.
     Default,
     /// The configuration file at this path.
     File(PathBuf),
@@ -108,19 +108,19 @@ pub(super) enum Source {
     Flag,
 }
 
-/// A setting's value as text, and where it was given.
+/// The value of a setting as text, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Given {
-    /// Which setting.
+    /// The setting.
     pub setting: Setting,
-    /// The value; empty when there is none.
+    /// The value; empty if there is none.
     pub text: String,
-    /// Where it was given.
+    /// The source.
     pub source: Source,
 }
 
 impl Given {
-    /// The setting's name as the person who gave the value spelled it.
+    /// Returns the setting's name as spelled in the source.
     pub(super) fn name(&self) -> String {
         let spec = self.setting.spec();
         match &self.source {
@@ -130,7 +130,7 @@ impl Given {
         }
     }
 
-    /// An error about this value.
+    /// Creates an error about this value.
     pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
         let name = self.name();
         if self.text.is_empty() {
@@ -141,35 +141,35 @@ impl Given {
     }
 }
 
-/// A wrong configuration: one line that names the key, the value and what to do about it.
+/// An invalid configuration: one line with the key, the value and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConfigError(String);
 
 impl ConfigError {
-    /// An error that is not about the value of a setting. Line ends, as parsers put them into their
+    /// Creates an error that is not about the value of a setting. Line breaks, as in parsers'
     /// messages, become spaces.
     pub(super) fn new(message: impl fmt::Display) -> Self {
         let message = message.to_string();
         Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    /// An error about the file at `path`.
+    /// Creates an error about the file at `path`.
     pub(super) fn file(path: &Path, problem: impl fmt::Display) -> Self {
         Self::new(format_args!("{}: {problem}", path.display()))
     }
 }
 
-/// The values of all layers. An empty text is a value too: it takes a setting back to its default,
-/// whatever a weaker layer says.
+/// The values of all layers. An empty value resets a setting to its default, whatever a weaker
+/// layer has.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings(BTreeMap<Setting, Given>);
 
 impl Settings {
-    /// Adds a value, unless a stronger layer has given one. Of two in one layer the later wins.
+    /// Adds a value, unless a stronger layer has set one. EmbeddedServer one layer the last value counts.
     pub(super) fn give(&mut self, setting: Setting, text: impl Into<String>, source: Source) {
-        let kept = self.0.get(&setting);
-        if kept.is_none_or(|kept| kept.source <= source) {
+        let current = self.0.get(&setting);
+        if current.is_none_or(|current| current.source <= source) {
             let text = text.into();
             let given = Given {
                 setting,
@@ -180,7 +180,8 @@ impl Settings {
         }
     }
 
-    /// Adds what the environment says; returns the variables that look like settings and are none.
+    /// Adds the values of the environment; returns the variables that look like settings but are
+    /// not.
     pub(super) fn give_environment(
         &mut self,
         variables: impl Iterator<Item = (String, String)>,
@@ -196,7 +197,7 @@ impl Settings {
         unknown
     }
 
-    /// The value of `setting`: given, or the default.
+    /// Returns the value of `setting`, or its default.
     pub(super) fn get(&self, setting: Setting) -> Given {
         match self.0.get(&setting) {
             Some(given) if !given.text.is_empty() => given.clone(),
@@ -208,13 +209,13 @@ impl Settings {
         }
     }
 
-    /// The value of `setting`, if it has one at all.
+    /// Returns the value of `setting`, if there is one.
     pub(super) fn find(&self, setting: Setting) -> Option<Given> {
         Some(self.get(setting)).filter(|given| !given.text.is_empty())
     }
 }
 
-/// The environment's spelling of `--config`, which is no setting: the file cannot name itself.
+/// The environment variable of `--config`, which is not a setting: the file cannot name itself.
 pub(super) const CONFIG_ENV: &str = "WATCHET_CONFIG";
 
 #[cfg(test)]

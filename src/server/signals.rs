@@ -1,17 +1,17 @@
-//! SIGINT and SIGTERM. What they mean to whatever is going on is said in `run`.
+//! SIGINT and SIGTERM.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask the process to end.
+/// Receives the signals that end the process.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-/// One of them.
+/// A signal that ends the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndSignal {
     /// SIGINT
@@ -21,7 +21,7 @@ pub(super) enum EndSignal {
 }
 
 impl EndSignal {
-    /// What a shell reports of a process that the signal killed.
+    /// Returns the exit code that a shell reports for a process killed by the signal.
     pub(super) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 128 + 2,
@@ -40,10 +40,10 @@ impl std::fmt::Display for EndSignal {
 }
 
 impl Signals {
-    /// From now on they no longer kill the process.
+    /// Installs the handlers; from now on the signals no longer kill the process.
     ///
     /// # Errors
-    /// The system refuses a handler.
+    /// The system rejects a handler.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -51,9 +51,9 @@ impl Signals {
         })
     }
 
-    /// The next signal. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(super) async fn next(&mut self) -> EndSignal {
-        // Both mean the same, so the order decides nothing.
+        // Both have the same meaning, so the order does not matter.
         tokio::select! {
             biased;
             Some(()) = self.terminate.recv() => EndSignal::Terminate,

@@ -1,5 +1,5 @@
-//! `Socket`: a TCP stream to which small pieces are written by one plain call. Events are small, and
-//! for them a vector of pieces costs the kernel more than the copy that it saves. It buffers nothing.
+//! `Socket`: a TCP stream that joins small slices of a vectored write into one plain write: for
+//! small events a vectored call costs the kernel more than the copy. It buffers nothing.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Pieces of together at most this size are joined. More would be slower to copy than to describe.
+/// Slices with at most this total size are joined; beyond that the copy is slower.
 const JOINED_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -75,9 +75,9 @@ mod tests {
 
     use super::*;
 
-    /// Few, many, large and empty pieces arrive as they were.
+    /// Slices of any number and size, including empty ones, arrive unchanged.
     #[tokio::test]
-    async fn pieces_arrive_in_their_order() {
+    async fn slices_arrive_in_order() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (client, server) = tokio::join!(TcpStream::connect(address), listener.accept());

@@ -1,5 +1,4 @@
-//! TLS: the serving certificate, which client certificates are verified and how, the handshake's
-//! settings. Own certificates come from `pki`; what a verified certificate means is in `auth`.
+//! TLS: the serving certificate, verification of client certificates, settings of the handshake.
 
 use std::sync::Arc;
 
@@ -16,29 +15,29 @@ use super::pki::Credential;
 use super::settings::ConfigError;
 use crate::x509::{ClientVerifier, ClientVerifierError};
 
-/// TLS could not be set up.
+/// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
-    /// A given file is wrong.
+    /// A configured file is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// rustls refuses what `pki` made.
+    /// rustls rejects a certificate of `pki`.
     #[error("cannot set up TLS: {0}")]
     Rustls(#[from] rustls::Error),
-    /// An own certificate is not PEM.
+    /// A certificate of `pki` is not PEM.
     #[error("cannot set up TLS: {0}")]
     Pem(#[from] rustls_pki_types::pem::Error),
-    /// No accepted CA can be used.
+    /// No accepted CA is usable.
     #[error("cannot set up TLS: {0}")]
     Verifier(#[from] ClientVerifierError),
 }
 
-/// The one cryptography library.
+/// Returns the cryptography provider of all connections.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// An own serving certificate.
+/// Returns the server's own serving certificate.
 pub(super) fn own_certificate(
     provider: &CryptoProvider,
     credential: &Credential,
@@ -49,10 +48,10 @@ pub(super) fn own_certificate(
     Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 
-/// A given serving certificate.
+/// Loads a configured serving certificate.
 ///
 /// # Errors
-/// A file cannot be read or holds no certificate or key, or the key is another certificate's.
+/// A file cannot be read or has no certificate or key, or the key belongs to another certificate.
 pub(super) fn given_certificate(
     provider: &CryptoProvider,
     files: &CertificateFiles,
@@ -62,35 +61,31 @@ pub(super) fn given_certificate(
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
         files
             .key
-            .error(format_args!("holds no private key in PEM ({error})"))
+            .error(format_args!("has no private key in PEM ({error})"))
     })?;
     let key = provider
         .key_provider
         .load_private_key(key)
-        .map_err(|error| {
-            files
-                .key
-                .error(format_args!("holds no usable key ({error})"))
-        })?;
+        .map_err(|error| files.key.error(format_args!("has no usable key ({error})")))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
             Ok(certified)
         }
         Err(rustls::Error::InconsistentKeys(_)) => Err(files.key.error(format_args!(
-            "is not the key of the certificate in {:?}: give the pair that belongs together",
+            "is not the key of the certificate in {:?}: give a matching pair",
             files.certificate.path
         ))),
         Err(error) => Err(files
             .certificate
-            .error(format_args!("holds no usable certificate ({error})"))),
+            .error(format_args!("has no usable certificate ({error})"))),
     }
 }
 
-/// The certificates in a file, at least one.
+/// Reads the certificates in a file, at least one.
 ///
 /// # Errors
-/// It cannot be read or holds none.
+/// The file cannot be read or has none.
 pub(super) fn certificates(
     file: &FileSetting,
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
@@ -99,15 +94,15 @@ pub(super) fn certificates(
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| file.error(format_args!("is not valid PEM ({error})")))?;
     if certificates.is_empty() {
-        return Err(file.error("holds no certificate in PEM"));
+        return Err(file.error("has no certificate in PEM"));
     }
     Ok(certificates)
 }
 
-/// A verifier of client certificates that one of `cas` signed.
+/// Returns a verifier of client certificates signed by one of `cas`.
 ///
 /// # Errors
-/// A CA that cannot be used.
+/// A CA is unusable.
 pub(super) fn client_verifier(
     provider: &Arc<CryptoProvider>,
     cas: impl IntoIterator<Item = CertificateDer<'static>>,
@@ -115,10 +110,10 @@ pub(super) fn client_verifier(
     Ok(Arc::new(ClientVerifier::new(provider, cas)?))
 }
 
-/// The handshake's settings: HTTP/2 before HTTP/1.1, a client certificate welcome.
+/// Returns the settings of the handshake: HTTP/2 preferred, client certificates optional.
 ///
 /// # Errors
-/// The provider has no protocol version in common with us.
+/// The provider supports no TLS version that the server allows.
 pub(super) fn server_config(
     provider: Arc<CryptoProvider>,
     certificate: CertifiedKey,
@@ -132,9 +127,9 @@ pub(super) fn server_config(
     Ok(config)
 }
 
-/// Lets a handshake pass when the client has the key of its certificate, whoever signed that; then
-/// `auth` judges the certificate. So a wrong one gets a 401 that says so (as upstream) and not a
-/// broken connection, and a client that also shows a good token gets in.
+/// Accepts any client certificate whose key the client has; `auth` verifies the certificate later.
+/// So an invalid one gets a 401 with a reason, as upstream, instead of a failed handshake, and a
+/// client with a valid token is accepted.
 #[derive(Debug)]
 struct ProofOfKey(Arc<dyn ClientCertVerifier>);
 

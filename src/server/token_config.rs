@@ -1,5 +1,4 @@
-//! The settings of service accounts' tokens: who makes them, for whom, and with which keys. The keys are
-//! read here, and used by `registry`.
+//! The settings of service account tokens: issuers, audiences, keys. The key files are read here.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +7,7 @@ use super::pki::{Pki, PkiError};
 use super::settings::{ConfigError, Given, Setting, Settings};
 use crate::registry::TokenIssuer;
 
-/// What `watchet serve` is told of tokens.
+/// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenConfig {
     /// `--service-account-issuer`
@@ -21,16 +20,16 @@ pub(super) struct TokenConfig {
     signing_key_file: Option<FileSetting>,
 }
 
-/// The texts of given key files.
+/// The contents of configured key files.
 #[derive(Debug)]
 pub(super) struct TokenKeys {
     signing: Option<String>,
     others: Vec<String>,
 }
 
-/// No tokens can be made with the keys.
+/// Why the keys cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "each is what its source says")]
+#[allow(missing_docs, reason = "documented by their sources")]
 pub(super) enum TokenKeysError {
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -39,10 +38,10 @@ pub(super) enum TokenKeysError {
 }
 
 impl TokenConfig {
-    /// Checks `settings`.
+    /// Validates `settings`.
     ///
     /// # Errors
-    /// An issuer that is meant to be a URL and is none.
+    /// An issuer with a colon is not a URL.
     pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let issuers = settings.get(Setting::ServiceAccountIssuer);
         let is_url = |text: &String| {
@@ -75,7 +74,7 @@ impl TokenConfig {
     /// Reads the files.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// A file cannot be read.
     pub(super) fn read(&self) -> Result<TokenKeys, ConfigError> {
         let others = self.key_files.iter().map(FileSetting::read);
         Ok(TokenKeys {
@@ -88,10 +87,11 @@ impl TokenConfig {
         })
     }
 
-    /// The issuer with these keys, or with the key of `pki` when none was given to sign with.
+    /// Creates the issuer with these keys, or with the key of `pki` if no signing key is
+    /// configured.
     ///
     /// # Errors
-    /// A file that holds no key of use.
+    /// A file has no usable key.
     pub(super) fn issuer(
         &self,
         keys: TokenKeys,
@@ -102,7 +102,7 @@ impl TokenConfig {
             signing,
             mut others,
         } = keys;
-        // What the own key has signed before another was given still counts.
+        // Tokens signed by the own key before another was configured remain valid.
         let own = signing.is_some().then(|| pki.service_account_key.clone());
         others.extend(own);
         let signing = signing.unwrap_or_else(|| pki.service_account_key.clone());
@@ -121,7 +121,7 @@ impl TokenConfig {
     }
 }
 
-/// The members of a list that is written with commas.
+/// Splits a comma-separated list.
 fn list(given: &Given) -> Vec<String> {
     let members = given.text.split(',').map(str::trim);
     members
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_written_with_commas() {
+    fn lists_are_comma_separated() {
         let config = config(&[
             (Setting::ServiceAccountIssuer, "https://a, b"),
             (Setting::ServiceAccountKeyFile, "/x.pem,/y.pem"),
@@ -159,10 +159,10 @@ mod tests {
 
     #[test]
     fn an_issuer_with_a_colon_is_a_url() {
-        let told = config(&[(Setting::ServiceAccountIssuer, "me:you")]).unwrap_err();
+        let error = config(&[(Setting::ServiceAccountIssuer, "me:you")]).unwrap_err();
         assert!(
-            told.contains("\"me:you\" contains a ':' but is no URL"),
-            "{told}"
+            error.contains("\"me:you\" contains a ':' but is no URL"),
+            "{error}"
         );
     }
 }

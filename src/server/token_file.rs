@@ -1,5 +1,4 @@
-//! Bearer tokens from upstream's CSV file: `token,user,uid[,"group1,group2"]`. Which request bears
-//! one is `auth`'s matter.
+//! Bearer tokens from upstream's CSV file: `token,user,uid[,"group1,group2"]`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 use crate::api::UserInfo;
 use crate::registry::TokenTable;
 
-/// The accepted tokens and whose they are.
+/// The accepted tokens and their users.
 ///
-/// Keyed by a salted digest: how long a look-up takes can only tell about digests, and nobody
-/// outside can choose or know those, so no comparison of secrets needs to take constant time.
+/// Keyed by a salted digest: the timing of a lookup depends on digests only, which a client can
+/// neither choose nor know, so no constant-time comparison is needed.
 pub(super) struct TokenFile {
     salt: [u8; 16],
     users: HashMap<[u8; 32], Arc<UserInfo>>,
@@ -24,13 +23,13 @@ impl std::fmt::Debug for TokenFile {
     }
 }
 
-/// A line of the file that makes no sense. It never shows the token.
+/// An invalid line of the file. The message never contains the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(super) struct InvalidTokenFile {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong, and what to write.
+    /// The problem and its remedy.
     pub problem: &'static str,
 }
 
@@ -38,7 +37,7 @@ impl TokenFile {
     /// Parses the file's text. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
-    /// A line that is no such record, or a token that an earlier line gave to somebody else.
+    /// A line is not a valid record, or has the token of an earlier line with another user.
     pub(super) fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
         let mut file = Self {
             salt: *uuid::Uuid::new_v4().as_bytes(),
@@ -57,7 +56,7 @@ impl TokenFile {
             let digest = file.digest(&token);
             if file.users.insert(digest, Arc::new(user)).is_some() {
                 return Err(invalid(
-                    "the token is that of an earlier line: give each user an own one",
+                    "the token is that of an earlier line: give each user a different one",
                 ));
             }
         }
@@ -101,7 +100,7 @@ fn record(line: &str) -> Result<(String, UserInfo), &'static str> {
     Ok((token, UserInfo::authenticated(user, uid, groups)))
 }
 
-/// The fields of a CSV line (RFC 4180, on one line).
+/// Splits a CSV line (RFC 4180, without line breaks) into fields.
 fn fields(line: &str) -> Result<Vec<String>, &'static str> {
     let mut fields = Vec::new();
     let mut chars = line.chars().peekable();

@@ -1,7 +1,7 @@
-//! Request bodies that a response leaves unread: the request was refused before anybody looked at its body. A
-//! client that still sends sees a reset connection, and not the response, when the server closes or resets at once.
-//! So the rest is read and discarded, first before the response and up to a limit, as Go's server does, then, when
-//! that was not all, for a short time after it. It does not know why a request was refused.
+//! Discards request bodies that a response leaves unread, because the request was rejected early.
+//! If the server closed or reset the stream immediately, a client that is still sending would see a
+//! reset instead of the response. So the rest is read and discarded: first before the response and
+//! up to a limit, as in Go's server, then for a short time after it.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -24,55 +24,56 @@ use tokio::time::{Sleep, sleep, timeout};
 use crate::http::GuardedBody;
 use crate::tasks::Tasks;
 
-/// How much is discarded before the response, in bytes: as much as Go's server does.
+/// The maximum number of bytes discarded before the response, as in Go's server.
 const DISCARD_BYTES_MAX: usize = 256 << 10;
 
-/// How long the response waits for that.
+/// The time limit of that.
 const DISCARD_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// How much is discarded after the response, in bytes: several times the largest body that is accepted.
-const LINGER_BYTES_MAX: usize = 16 << 20;
+/// The maximum number of bytes discarded after the response: several times the maximum body size.
+const CLOSE_DELAY_BYTES_MAX: usize = 16 << 20;
 
-/// How long that is done.
-const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
+/// The time limit of that.
+const CLOSE_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// The bytes that are read from a connection in a single call.
+/// The size of a single read from a connection.
 const SCRATCH_BYTES: usize = 16 << 10;
 
-/// The body of a request, which comes back to [`Unread`] if it is dropped before its end.
-struct Lent {
+/// The body of a request, which returns to [`Unread`] if it is dropped before its end.
+struct SharedBody {
     body: Option<Incoming>,
-    begun: bool,
+    started: bool,
     unread: Unread,
 }
 
-/// What is left of a request's body once nobody reads it any more.
+/// The rest of a request's body, once the handler has dropped it.
 #[derive(Clone, Default)]
 pub(super) struct Unread(Arc<Mutex<Option<Rest>>>);
 
 struct Rest {
     body: Incoming,
-    /// Somebody has asked for a part of it, so that a client that waits for `100 Continue` got that.
-    begun: bool,
+    /// Whether the body was polled, so that a client that waits for `100 Continue` got that.
+    started: bool,
 }
 
-/// Prepares a request for the router. Returns what becomes of its body, if it has one.
-pub(super) fn lend(request: Request<Incoming>) -> (Request<Body>, Option<Unread>) {
+/// Prepares a request for the router. Also returns the handle to the rest of its body, if it has
+/// one.
+pub(super) fn share_body(request: Request<Incoming>) -> (Request<Body>, Option<Unread>) {
     if http_body::Body::is_end_stream(request.body()) {
         return (request.map(|_| Body::empty()), None);
     }
     let unread = Unread::default();
     let lent = request.map(|body| {
-        Body::new(Lent {
+        Body::new(SharedBody {
             body: Some(body),
-            begun: false,
+            started: false,
             unread: unread.clone(),
         })
     });
     (lent, Some(unread))
 }
 
-impl http_body::Body for Lent {
+impl http_body::Body for SharedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -80,7 +81,7 @@ impl http_body::Body for Lent {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        self.begun = true;
+        self.started = true;
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
@@ -105,13 +106,13 @@ impl http_body::Body for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for SharedBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take()
             && !http_body::Body::is_end_stream(&body)
         {
-            let begun = self.begun;
-            *self.unread.0.lock() = Some(Rest { body, begun });
+            let started = self.started;
+            *self.unread.0.lock() = Some(Rest { body, started });
         }
     }
 }
@@ -123,35 +124,35 @@ pub(super) fn is_awaited<B>(request: &Request<B>) -> bool {
 }
 
 impl Unread {
-    /// Discards the rest of the body as far as is worth it. Returns what is still left of it.
+    /// Discards the rest of the body within the limits. Returns what remains.
     async fn discard(self, awaited: bool) -> Option<Incoming> {
-        let Rest { mut body, begun } = self.0.lock().take()?;
+        let Rest { mut body, started } = self.0.lock().take()?;
         let announced = http_body::Body::size_hint(&body).lower();
-        if announced > DISCARD_BYTES_MAX as u64 || (awaited && !begun) {
+        if announced > DISCARD_BYTES_MAX as u64 || (awaited && !started) {
             return Some(body);
         }
         let ended = timeout(DISCARD_TIME_MAX, discard(&mut body, DISCARD_BYTES_MAX)).await;
         (ended != Ok(true)).then_some(body)
     }
 
-    /// Finishes a response of HTTP/1.1. If the body does not end soon the connection does, after the response and
-    /// with the help of [`Lingering`].
+    /// Finishes an HTTP/1.1 response. If the body does not end soon, the connection is closed after
+    /// the response, with delay; see [`DelayedClose`].
     pub(super) async fn before_http1(
         self,
         mut response: Response<Body>,
         awaited: bool,
-        lingers: &Lingers,
+        delays_close: &DelaysClose,
     ) -> Response<Body> {
         if self.discard(awaited).await.is_some() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
-            lingers.0.store(true, Ordering::Relaxed);
+            delays_close.0.store(true, Ordering::Relaxed);
         }
         response
     }
 
-    /// Finishes a response of HTTP/2. What is left of the body is discarded by a task once the response was sent;
-    /// then the stream is reset with NO_ERROR (RFC 9113, section 8.1).
+    /// Finishes an HTTP/2 response. A task discards the remaining body after the response; then the
+    /// stream is reset with NO_ERROR (RFC 9113, section 8.1).
     pub(super) async fn before_http2(
         self,
         response: Response<Body>,
@@ -165,7 +166,7 @@ impl Unread {
     }
 }
 
-/// Reads at most `bytes_max` bytes of `body`. Returns true if it has ended, also if it broke off.
+/// Reads at most `bytes_max` bytes of `body`. Returns true if it has ended or failed.
 async fn discard(body: &mut Incoming, bytes_max: usize) -> bool {
     let mut left = bytes_max;
     while let Some(Ok(frame)) = body.frame().await {
@@ -178,7 +179,7 @@ async fn discard(body: &mut Incoming, bytes_max: usize) -> bool {
     true
 }
 
-/// Discards a body from when this is dropped.
+/// Starts to discard a body when dropped.
 struct Remainder(Option<Incoming>, Tasks);
 
 impl Drop for Remainder {
@@ -188,7 +189,7 @@ impl Drop for Remainder {
         };
         let stopped = self.1.token().cancelled_owned();
         self.1.spawn("unread-body", async move {
-            let discarded = timeout(LINGER_TIME_MAX, discard(&mut body, LINGER_BYTES_MAX));
+            let discarded = timeout(CLOSE_DELAY_MAX, discard(&mut body, CLOSE_DELAY_BYTES_MAX));
             let mut discarded = pin!(discarded);
             tokio::select! {
                 // Stopping comes first: the response was sent.
@@ -200,30 +201,30 @@ impl Drop for Remainder {
     }
 }
 
-/// Whether a [`Lingering`] connection lingers when it ends.
+/// Whether a [`DelayedClose`] delays the close.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lingers(Arc<AtomicBool>);
+pub(super) struct DelaysClose(Arc<AtomicBool>);
 
-/// A connection that still reads for a short time after its writing end was closed. A connection that is closed while
-/// the client sends is reset, and the client's system then forgets what it had received.
-pub(super) struct Lingering<S> {
+/// A connection that still reads for a short time after its writing side was closed. If it were
+/// closed while the client sends, the reset would make the client's system drop received data.
+pub(super) struct DelayedClose<S> {
     io: S,
-    lingers: Lingers,
-    /// Since the writing end was closed: until when, and how many bytes more.
+    delays_close: DelaysClose,
+    /// Set when the writing side is closed: the deadline, and how many more bytes to read.
     reading: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
-impl<S> Lingering<S> {
-    pub(super) fn new(io: S, lingers: Lingers) -> Self {
+impl<S> DelayedClose<S> {
+    pub(super) fn new(io: S, delays_close: DelaysClose) -> Self {
         Self {
             io,
-            lingers,
+            delays_close,
             reading: None,
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DelayedClose<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -233,7 +234,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for DelayedClose<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -262,10 +263,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let this = self.get_mut();
         let Some((until, left)) = &mut this.reading else {
             ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
-            if !this.lingers.0.load(Ordering::Relaxed) {
+            if !this.delays_close.0.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));
             }
-            this.reading = Some((Box::pin(sleep(LINGER_TIME_MAX)), LINGER_BYTES_MAX));
+            this.reading = Some((Box::pin(sleep(CLOSE_DELAY_MAX)), CLOSE_DELAY_BYTES_MAX));
             return Pin::new(this).poll_shutdown(cx);
         };
         let mut scratch = [0; SCRATCH_BYTES];
@@ -276,7 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             let mut buffer = ReadBuf::new(&mut scratch);
             let read = ready!(Pin::new(&mut this.io).poll_read(cx, &mut buffer));
             let bytes = buffer.filled().len();
-            // The client has closed its end too, or is gone.
+            // The client has closed its side too, or disconnected.
             if read.is_err() || bytes == 0 {
                 return Poll::Ready(Ok(()));
             }

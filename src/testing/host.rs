@@ -1,5 +1,5 @@
-//! Where a test's server runs: a thread with a runtime and, unless one was given, a directory of its
-//! own. They end together, in that order. What is asked of the server is not known here.
+//! Runs a test's server: in a thread with its own runtime and, unless one is given, its own
+//! temporary directory.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -12,16 +12,16 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::manifests::{self, ManifestError};
-use crate::server::{Within, WithinError};
+use crate::server::{EmbeddedServer, EmbeddedServerError};
 use crate::tasks::{DrainTimeout, TaskFailed};
 
-/// Threads of a server: one that works while another waits for the disk.
+/// The number of worker threads: one works while another waits for the disk.
 const WORKERS: usize = 2;
 
-/// How long a disk that does not answer may hold up the end.
+/// How long blocked threads (e.g. on a disk that hangs) may delay the stop.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
 
-/// A server for tests could not be started.
+/// Why a server for tests could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An option is wrong.
@@ -30,66 +30,66 @@ pub enum StartError {
     /// The directory, the certificates, the storage or the port cannot be used.
     #[error("{0}")]
     Build(String),
-    /// No thread, no runtime or no directory of its own.
+    /// A thread, a runtime or the temporary directory cannot be created.
     #[error("cannot start a server: {0}")]
     Host(#[from] io::Error),
-    /// The objects that it was to begin with.
+    /// A manifest cannot be applied.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// It failed before it was ready, which is a bug.
+    /// The server failed before it was ready, which is a bug.
     #[error("the server has failed: {0}")]
     Failed(#[from] TaskFailed),
-    /// It ended without a word, which is a bug.
+    /// The server ended without an error, which is a bug.
     #[error("the server ended before it was ready")]
     Vanished,
 }
 
-/// A server for tests did not end as it should.
+/// Why a server for tests did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
-    /// Something still ran after the grace period; it was cut off.
-    #[error("not everything ended in time: {0}")]
+    /// Some tasks were still running after the grace period and were aborted.
+    #[error("the server did not stop in time: {0}")]
     Drain(#[from] DrainTimeout),
-    /// It had failed long before, which is a bug.
+    /// The server had failed before, which is a bug.
     #[error("the server has failed: {0}")]
     Failed(#[from] TaskFailed),
-    /// Its directory cannot be removed.
+    /// The directory cannot be removed.
     #[error("cannot remove {path:?}: {source}")]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Its thread panicked, which is a bug.
+    /// The thread panicked, which is a bug.
     #[error("the server's thread has panicked")]
     Panicked,
 }
 
-impl From<WithinError> for StartError {
-    fn from(error: WithinError) -> Self {
+impl From<EmbeddedServerError> for StartError {
+    fn from(error: EmbeddedServerError) -> Self {
         match error {
-            WithinError::Config(message) => Self::Config(message),
-            WithinError::Build(message) => Self::Build(message),
-            WithinError::Task(failed) => Self::Failed(failed),
+            EmbeddedServerError::Config(message) => Self::Config(message),
+            EmbeddedServerError::Build(message) => Self::Build(message),
+            EmbeddedServerError::Task(failed) => Self::Failed(failed),
         }
     }
 }
 
-/// What is to run.
+/// The server to run.
 #[derive(Debug)]
-pub(super) struct Plan {
-    /// Settings by name; of two the later counts.
+pub(super) struct ServerPlan {
+    /// Settings by name; the last value of a name counts.
     pub(super) settings: Vec<(String, String)>,
-    /// A token file's text.
+    /// The text of the token file.
     pub(super) tokens: String,
-    /// What to begin with.
+    /// The initial objects.
     pub(super) manifests: Vec<Value>,
-    /// Instead of a directory of its own.
+    /// The data directory; `None` for a temporary one.
     pub(super) data_dir: Option<PathBuf>,
 }
 
-/// What runs.
+/// A started server.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) url: String,
@@ -97,19 +97,19 @@ pub(super) struct Started {
     pub(super) kubeconfig_path: PathBuf,
 }
 
-/// The thread. Dropping this ends it without grace, and waits for that.
+/// The thread of a server. Dropping this stops it without a grace period, and waits.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Sent to: end in order. Dropped: end at once.
+    /// Sending drains the server; dropping stops it without a grace period.
     stop: Option<oneshot::Sender<()>>,
-    /// Dropped by the thread when nothing is left to do.
+    /// Closed when the thread is about to end.
     ended: oneshot::Receiver<()>,
     thread: Option<JoinHandle<Result<(), StopError>>>,
 }
 
 impl Host {
-    /// Starts the thread and waits until its server is ready.
-    pub(super) async fn start(plan: Plan) -> Result<(Self, Started), StartError> {
+    /// Starts the thread and waits until the server is ready.
+    pub(super) async fn start(plan: ServerPlan) -> Result<(Self, Started), StartError> {
         let (stop, stopped) = oneshot::channel();
         let (ended_guard, ended) = oneshot::channel();
         let (ready, started) = oneshot::channel();
@@ -129,14 +129,14 @@ impl Host {
         Ok((host, started))
     }
 
-    /// Ends the server in order and waits for that.
+    /// Drains the server and waits for the end of the thread.
     pub(super) async fn stop(mut self) -> Result<(), StopError> {
         if let Some(stop) = self.stop.take() {
-            // A server that has failed does not listen any more; its thread says so.
+            // The receiver is gone if the server has failed; the thread returns the error.
             let _listens = stop.send(());
         }
-        // Nothing is ever sent: the other end goes.
-        let _gone = (&mut self.ended).await;
+        // Nothing is sent: the channel is closed.
+        let _closed = (&mut self.ended).await;
         self.join()
     }
 
@@ -153,18 +153,18 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.stop = None;
         if let Err(error) = self.join() {
-            tracing::error!(%error, "a server for tests did not end well");
+            tracing::error!(%error, "a server for tests did not stop cleanly");
         }
     }
 }
 
-/// The thread: everything that a server needs, from the first to the last.
+/// Runs the thread.
 fn run(
-    plan: Plan,
+    plan: ServerPlan,
     ready: oneshot::Sender<Result<Started, StartError>>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), StopError> {
-    let made = Directory::make(plan.data_dir.as_deref()).and_then(|directory| {
+    let made = Directory::create(plan.data_dir.as_deref()).and_then(|directory| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime
             .worker_threads(WORKERS)
@@ -175,7 +175,7 @@ fn run(
     let (directory, runtime) = match made {
         Ok(made) => made,
         Err(error) => {
-            tell(ready, Err(error.into()));
+            report(ready, Err(error.into()));
             return Ok(());
         }
     };
@@ -184,14 +184,14 @@ fn run(
     ended.and(directory.remove())
 }
 
-/// From the start of the server to its end.
+/// Runs the server from start to end.
 async fn serve(
-    plan: Plan,
+    plan: ServerPlan,
     directory: &Path,
     ready: oneshot::Sender<Result<Started, StartError>>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<(), StopError> {
-    // Stopping comes first: whoever no longer waits for the server does not want it started.
+    // Stopping comes first, so that it aborts the start.
     let begun = tokio::select! {
         biased;
         _ = &mut stopped => return Ok(()),
@@ -199,15 +199,15 @@ async fn serve(
     };
     let server = match begun {
         Ok((server, started)) => {
-            tell(ready, Ok(started));
+            report(ready, Ok(started));
             server
         }
         Err(error) => {
-            tell(ready, Err(error));
+            report(ready, Err(error));
             return Ok(());
         }
     };
-    // Stopping comes first here too: that is the end that was asked for.
+    // Stopping comes first here too.
     let end = tokio::select! {
         biased;
         orderly = stopped => Ok(orderly.is_ok()),
@@ -222,7 +222,10 @@ async fn serve(
     Ok(drained?)
 }
 
-async fn begin(plan: Plan, directory: &Path) -> Result<(Within, Started), StartError> {
+async fn begin(
+    plan: ServerPlan,
+    directory: &Path,
+) -> Result<(EmbeddedServer, Started), StartError> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut settings = vec![("data-dir".to_owned(), text(directory))];
     if !plan.tokens.is_empty() {
@@ -231,7 +234,7 @@ async fn begin(plan: Plan, directory: &Path) -> Result<(Within, Started), StartE
         settings.push(("token-auth-file".to_owned(), text(&path)));
     }
     settings.extend(plan.settings);
-    let server = Within::start(&settings).await?;
+    let server = EmbeddedServer::start(&settings).await?;
     manifests::load(server.router(), plan.manifests).await?;
     let started = Started {
         url: server.url(),
@@ -241,8 +244,11 @@ async fn begin(plan: Plan, directory: &Path) -> Result<(Within, Started), StartE
     Ok((server, started))
 }
 
-/// Nobody may wait any more; then the other end has been dropped, which is a reason to stop.
-fn tell(ready: oneshot::Sender<Result<Started, StartError>>, result: Result<Started, StartError>) {
+/// Reports the result of the start. The receiver may be dropped; then `stop` is dropped too.
+fn report(
+    ready: oneshot::Sender<Result<Started, StartError>>,
+    result: Result<Started, StartError>,
+) {
     let _waits = ready.send(result);
 }
 
@@ -256,21 +262,21 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// A server's directory; its own one goes with this.
+/// The directory of a server; a temporary one is removed on drop.
 struct Directory {
     path: PathBuf,
     own: bool,
 }
 
 impl Directory {
-    /// The given one, made if need be, or one of its own among the temporary files.
-    fn make(given: Option<&Path>) -> io::Result<Self> {
+    /// Uses the given directory, which is created if necessary, or creates a temporary one.
+    fn create(given: Option<&Path>) -> io::Result<Self> {
         let path = match given {
             Some(path) => path.to_owned(),
             None => std::env::temp_dir().join(format!("watchet-{}", uuid::Uuid::new_v4())),
         };
         let mut builder = std::fs::DirBuilder::new();
-        // One of its own must be new: what is already there is somebody else's.
+        // A temporary directory must be new.
         builder
             .recursive(given.is_some())
             .mode(0o700)
@@ -292,7 +298,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Only after a panic: otherwise it was removed, or is not ours.
+        // Only after a panic; otherwise it was removed, or is not temporary.
         if self.own
             && let Err(error) = std::fs::remove_dir_all(&self.path)
         {

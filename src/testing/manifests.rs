@@ -1,6 +1,5 @@
-//! The objects that a test's server begins with: YAML documents, written through the API as its
-//! admin would write them. It does without a connection, and waits for a definition to be served
-//! before it makes what that defines.
+//! The initial objects of a test's server: YAML documents, applied through the API without a
+//! connection. Objects of a new custom resource wait until its definition is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,43 +16,43 @@ use tokio::time::Instant;
 
 use crate::api::{SYSTEM_MASTERS, UserInfo};
 
-/// How long a new definition may take until it is served; it takes milliseconds.
-const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// The time limit for a new definition to be served; it takes milliseconds.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait before it is looked for again.
+/// The pause between checks.
 const SERVED_PAUSE: Duration = Duration::from_millis(2);
 
-/// Who makes the objects.
+/// The user who creates the objects.
 const USER: &str = "watchet-testing";
 
-/// An object that a server was to begin with cannot be made.
+/// Why an initial object cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It is no YAML.
+    /// The manifest is not YAML.
     #[error("a manifest is not valid YAML: {0}")]
     Yaml(String),
-    /// It lacks what tells what it is.
+    /// A field that identifies the object is missing.
     #[error("an object of the manifests has no {0}")]
     Incomplete(&'static str),
     /// Its kind is not served.
-    #[error("{object}: the server has no such kind")]
+    #[error("{object}: the server does not serve this kind")]
     UnknownKind {
         /// Its apiVersion, kind and name.
         object: String,
     },
-    /// The server refuses it.
+    /// The server rejects it.
     #[error("{object}: {code}: {message}")]
-    Refused {
+    Rejected {
         /// Its apiVersion, kind and name.
         object: String,
         /// The HTTP status.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 }
 
-/// The objects in the documents of `texts`; lists are taken apart, empty documents left out.
+/// Returns the objects in the documents of `texts`; lists are expanded, empty documents skipped.
 pub(super) fn parse(texts: &[String]) -> Result<Vec<Value>, ManifestError> {
     let mut objects = Vec::new();
     for text in texts {
@@ -69,7 +68,7 @@ pub(super) fn parse(texts: &[String]) -> Result<Vec<Value>, ManifestError> {
     Ok(objects)
 }
 
-/// Makes `objects`, one after the other.
+/// Creates `objects`, one after the other.
 pub(super) async fn load(router: Router, objects: Vec<Value>) -> Result<(), ManifestError> {
     let mut api = Api {
         service: TowerToHyperService::new(router),
@@ -86,11 +85,11 @@ pub(super) async fn load(router: Router, objects: Vec<Value>) -> Result<(), Mani
     Ok(())
 }
 
-/// The API as a manifest's writer sees it.
+/// A client of the router.
 struct Api {
     service: TowerToHyperService<Router>,
     user: Arc<UserInfo>,
-    /// Whether a definition was among what has been written: its kinds may be served a little later.
+    /// Whether a definition was created: its kinds may be served a little later.
     defined: bool,
 }
 
@@ -106,34 +105,34 @@ impl Api {
             return Err(ManifestError::UnknownKind { object: described });
         };
         let body = object.to_string();
-        let (mut code, mut answer) = self
-            .ask(Method::POST, &collection, "application/json", body.clone())
+        let (mut code, mut response) = self
+            .send(Method::POST, &collection, "application/json", body.clone())
             .await;
-        if code == StatusCode::CONFLICT && answer["reason"] == "AlreadyExists" {
+        if code == StatusCode::CONFLICT && response["reason"] == "AlreadyExists" {
             let path = format!("{collection}/{name}");
             let merge = "application/merge-patch+json";
-            (code, answer) = self.ask(Method::PATCH, &path, merge, body).await;
+            (code, response) = self.send(Method::PATCH, &path, merge, body).await;
         }
         if !code.is_success() {
-            return Err(ManifestError::Refused {
+            return Err(ManifestError::Rejected {
                 object: described,
                 code: code.as_u16(),
-                message: answer["message"].as_str().unwrap_or_default().to_owned(),
+                message: response["message"].as_str().unwrap_or_default().to_owned(),
             });
         }
         self.defined |= kind == "CustomResourceDefinition";
         Ok(())
     }
 
-    /// The path under which objects of a kind are made.
+    /// Returns the path for creating objects of a kind.
     async fn collection(&self, version: &str, kind: &str, namespace: &str) -> Option<String> {
         let root = match version.contains('/') {
             true => format!("/apis/{version}"),
             false => format!("/api/{version}"),
         };
-        let deadline = Instant::now() + SERVED_WITHIN;
+        let deadline = Instant::now() + SERVED_TIMEOUT;
         loop {
-            let (_, list) = self.ask(Method::GET, &root, "", String::new()).await;
+            let (_, list) = self.send(Method::GET, &root, "", String::new()).await;
             let mut resources = list["resources"].as_array().into_iter().flatten();
             let found = resources.find_map(|resource| {
                 let plural = resource["name"].as_str()?;
@@ -151,8 +150,8 @@ impl Api {
         }
     }
 
-    /// The status and the JSON of an answer.
-    async fn ask(
+    /// Sends a request and returns the status code and the JSON of the response.
+    async fn send(
         &self,
         method: Method,
         path: &str,
@@ -169,13 +168,13 @@ impl Api {
             let message = serde_json::json!({"message": problem});
             (StatusCode::BAD_REQUEST, message)
         };
-        // A name may be one that no path can have.
+        // A name may be invalid in a path.
         let request = match request.body(Body::from(body)) {
             Ok(request) => request,
             Err(error) => return unreadable(error.to_string()),
         };
         let (head, body) = match self.service.call(request).await {
-            Ok(answer) => answer.into_parts(),
+            Ok(response) => response.into_parts(),
             Err(never) => match never {},
         };
         let read = body.collect().await.map_err(|error| error.to_string());

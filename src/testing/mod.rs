@@ -1,7 +1,7 @@
-//! A server for tests, in the test's own process: what operators and controllers are run against in
-//! place of a cluster, or of envtest's downloaded binaries. It is the server that `watchet serve` is,
-//! TLS and certificates included, on a free port, with objects in memory; any number can run at once.
-//! It is no client: give its kubeconfig to the one that you test.
+//! A server for tests, in the test's own process: for tests of operators and controllers, in place
+//! of a cluster or of envtest's downloaded binaries. It is the complete server of `watchet serve`,
+//! including TLS and certificates, on a free port, with objects in memory; any number can run
+//! concurrently. Pass its kubeconfig to the client under test.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,8 +21,7 @@
 //! # }
 //! ```
 //!
-//! A program that is tested from outside, in whatever language, gets [`Server::kubeconfig_path`] as its
-//! `KUBECONFIG`.
+//! A program in another process or language uses [`Server::kubeconfig_path`] as its `KUBECONFIG`.
 
 mod host;
 mod manifests;
@@ -32,9 +31,9 @@ use std::path::{Path, PathBuf};
 pub use host::{StartError, StopError};
 pub use manifests::ManifestError;
 
-use host::{Host, Plan};
+use host::{Host, ServerPlan};
 
-/// A running server. Dropping it ends it too, at once: requests in progress are cut off.
+/// A running server. Dropping it stops it immediately and aborts requests in progress.
 #[derive(Debug)]
 pub struct Server {
     url: String,
@@ -43,9 +42,9 @@ pub struct Server {
     host: Host,
 }
 
-/// What a [`Server`] is to be like; see [`Server::builder`].
+/// The options of a [`Server`]; see [`Server::builder`].
 #[derive(Debug, Clone, Default)]
-#[must_use = "nothing runs until it is started"]
+#[must_use = "nothing runs until `start`"]
 pub struct Builder {
     settings: Vec<(String, String)>,
     tokens: String,
@@ -54,17 +53,17 @@ pub struct Builder {
 }
 
 impl Server {
-    /// Starts a server with objects in memory on a free port of the loopback address, and waits until
-    /// it is ready. It has threads of its own, so that it goes on while the caller's block, and does
-    /// not mind whether their time is paused.
+    /// Starts a server with objects in memory on a free port of the loopback address, and waits
+    /// until it is ready. It has its own threads, so it continues while the caller blocks or pauses
+    /// tokio's time.
     ///
     /// # Errors
-    /// [`StartError`]: a machine without a free port or a place for temporary files.
+    /// [`StartError`]: the machine has no free port or no temporary directory.
     pub async fn start() -> Result<Self, StartError> {
         Self::builder().start().await
     }
 
-    /// A server with other options.
+    /// Returns a builder for a server with other options.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -83,54 +82,55 @@ impl Server {
         Builder::default()
     }
 
-    /// Where it serves: `https://127.0.0.1:34567`.
+    /// Returns the URL: `https://127.0.0.1:34567`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A kubeconfig with the credential of a user who may do anything. It is JSON, which is YAML too.
+    /// Returns a kubeconfig with the credential of a cluster administrator, as JSON, which is valid
+    /// YAML.
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
-    /// The file with [`Self::kubeconfig`], which lasts as long as the server if the directory is its
-    /// own.
+    /// Returns the path of the file with [`Self::kubeconfig`]. A temporary directory is removed
+    /// with the server.
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig_path
     }
 
-    /// Ends the server: no more connections, watches are ended, requests in progress are answered,
-    /// storage is flushed. Its port is free and its own directory gone when this returns.
+    /// Stops the server: ends watches, completes requests in progress, flushes storage. The port is
+    /// free and the temporary directory removed when this returns.
     ///
     /// # Errors
-    /// [`StopError`], also when the server had failed before.
+    /// [`StopError`], also if the server had failed before.
     pub async fn stop(self) -> Result<(), StopError> {
         self.host.stop().await
     }
 }
 
 impl Builder {
-    /// Keeps objects and certificates in `directory`, where a later server finds them again, instead
-    /// of in memory and in a directory that goes with the server.
+    /// Stores objects and certificates in `directory`, where a later server can reuse them, instead
+    /// of in memory and in a temporary directory.
     pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(directory.into());
         self
     }
 
-    /// Keeps objects in the etcd at these endpoints, such as `http://127.0.0.1:2379`.
+    /// Stores objects in the etcd at these endpoints, such as `http://127.0.0.1:2379`.
     pub fn etcd(self, endpoints: &[&str]) -> Self {
         self.set("storage", "etcd")
             .set("etcd-servers", endpoints.join(","))
     }
 
-    /// Gives an option of `watchet serve` by its flag's name, without the dashes. The last one of a
-    /// name counts, also against what the other methods and the defaults for tests say.
+    /// Sets an option of `watchet serve` by its flag's name without dashes. The last value of a
+    /// name counts, and overrides the other methods and the defaults for tests.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Lets in who shows this bearer token, as `user`, a member of `groups`.
+    /// Accepts this bearer token for `user`, a member of `groups`.
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
         let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
         let fields = [token, user, user, &groups.join(",")].map(quoted);
@@ -139,27 +139,27 @@ impl Builder {
         self
     }
 
-    /// Makes these objects before anybody can ask for them: YAML (or JSON) documents, in which a
-    /// definition comes before what it defines. Those that are there already, in a kept directory or
-    /// in etcd, are merged with.
+    /// Creates these objects before the server is ready: YAML (or JSON) documents, definitions
+    /// before their objects. Existing objects, in a given directory or in etcd, are merged with a
+    /// patch.
     pub fn manifests(mut self, yaml: impl Into<String>) -> Self {
         self.manifests.push(yaml.into());
         self
     }
 
-    /// Starts it; see [`Server::start`].
+    /// Starts the server; see [`Server::start`].
     ///
     /// # Errors
     /// [`StartError`]
     pub async fn start(self) -> Result<Server, StartError> {
         let manifests = manifests::parse(&self.manifests)?;
-        // What was set comes last, and counts.
+        // Options from `set` come last, so that they override.
         let mut settings = vec![("secure-port".to_owned(), "0".to_owned())];
         if self.data_dir.is_none() {
             settings.push(("storage".to_owned(), "memory".to_owned()));
         }
         settings.extend(self.settings);
-        let plan = Plan {
+        let plan = ServerPlan {
             settings,
             tokens: self.tokens,
             manifests,

@@ -1,9 +1,9 @@
-//! Servers for tests, looked at without a client; `tests/it/testing.rs` uses them.
+//! Tests of the server for tests without a client; see also `tests/it/testing.rs`.
 
 use super::*;
 
 #[tokio::test]
-async fn a_server_leaves_nothing_behind() {
+async fn a_server_leaves_no_files() {
     let server = Server::start().await.unwrap();
     let path = server.kubeconfig_path().to_owned();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), server.kubeconfig());
@@ -17,7 +17,7 @@ async fn a_server_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_time_and_other_servers_do_not_matter() {
+async fn a_server_is_independent_of_paused_time_and_other_servers() {
     let servers = futures::future::join_all((0..4).map(|_| Server::start())).await;
     let servers: Vec<Server> = servers.into_iter().map(Result::unwrap).collect();
     let mut urls: Vec<&str> = servers.iter().map(Server::url).collect();
@@ -27,7 +27,7 @@ async fn paused_time_and_other_servers_do_not_matter() {
 }
 
 #[tokio::test]
-async fn a_kept_directory_has_one_owner_and_outlives_it() {
+async fn a_given_directory_is_locked_and_reusable() {
     let directory = tempfile::tempdir().unwrap();
     let manifest = "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}";
     let builder = Server::builder()
@@ -36,42 +36,42 @@ async fn a_kept_directory_has_one_owner_and_outlives_it() {
     let first = builder.clone().start().await.unwrap();
     let error = builder.clone().start().await.unwrap_err();
     assert!(
-        matches!(&error, StartError::Build(told) if told.contains("in use")),
+        matches!(&error, StartError::Build(message) if message.contains("in use")),
         "{error}"
     );
     first.stop().await.unwrap();
-    // Another one finds what was made, and is not troubled by it.
+    // Another server finds the object, and applies the manifest again without an error.
     builder.start().await.unwrap().stop().await.unwrap();
     assert!(directory.path().join("kubeconfig").exists());
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why() {
-    let told = |builder: Builder| async {
+async fn start_errors_have_a_reason() {
+    let start_error = |builder: Builder| async {
         let error = builder.start().await.unwrap_err();
         let config = matches!(error, StartError::Config(_));
         (config, error.to_string())
     };
-    let (config, error) = told(Server::builder().set("storage", "paper")).await;
+    let (config, error) = start_error(Server::builder().set("storage", "paper")).await;
     assert!(config && error.contains("--storage \"paper\""), "{error}");
-    let (config, error) = told(Server::builder().set("colour", "red")).await;
+    let (config, error) = start_error(Server::builder().set("colour", "red")).await;
     assert!(
-        config && error.contains("no such setting: \"colour\""),
+        config && error.contains("unknown setting: \"colour\""),
         "{error}"
     );
-    let (config, error) = told(Server::builder().token("", "jane", &[])).await;
+    let (config, error) = start_error(Server::builder().token("", "jane", &[])).await;
     assert!(config && error.contains("the token is empty"), "{error}");
 }
 
 #[tokio::test]
-async fn wrong_manifests_are_named() {
+async fn manifest_errors_name_the_object() {
     for (yaml, expected) in [
         ("a: [", "not valid YAML"),
         ("kind: Pod", "has no apiVersion"),
         ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
         (
             "{apiVersion: v1, kind: Pot, metadata: {name: a}}",
-            "v1 Pot \"a\": the server has no such kind",
+            "v1 Pot \"a\": the server does not serve this kind",
         ),
         (
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: nowhere}}",

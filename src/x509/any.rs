@@ -7,13 +7,12 @@ use rustls::crypto::CryptoProvider;
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Accepts any certificate. Signatures are verified all the same: the server holds the key of the certificate
-/// that it shows.
+/// Accepts any certificate. Signatures are still verified: the server has the key of its certificate.
 #[derive(Debug)]
 pub struct AnyCertificate(Arc<CryptoProvider>);
 
 impl AnyCertificate {
-    /// A verifier with the signature algorithms of `provider`.
+    /// Creates a verifier with the signature algorithms of `provider`.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
         Self(provider)
     }

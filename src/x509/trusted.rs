@@ -13,12 +13,12 @@ use super::der::parse;
 /// Trusted certificates.
 #[derive(Debug)]
 pub struct Trusted {
-    /// Those that webpki parses.
+    /// The certificates that webpki parses.
     roots: Arc<RootCertStore>,
-    /// When each of `roots` is valid, in seconds of Unix time.
+    /// The validity of each of `roots` in Unix seconds.
     validities: Vec<RangeInclusive<i64>>,
     anchors: Anchors,
-    /// How many of the given certificates cannot be parsed.
+    /// The number of given certificates that cannot be parsed.
     pub unusable: usize,
 }
 
@@ -32,7 +32,7 @@ impl Trusted {
         }
     }
 
-    /// Trusts those of `certificates` that can be parsed, as Go's certificate pools do.
+    /// Trusts the `certificates` that can be parsed, as Go's certificate pools do.
     pub fn new(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         let mut trusted = Self::none();
         for certificate in certificates {
@@ -45,7 +45,7 @@ impl Trusted {
     /// Trusts `certificates`.
     ///
     /// # Errors
-    /// One of them cannot be used.
+    /// A certificate is unusable.
     pub(super) fn all(
         certificates: impl IntoIterator<Item = CertificateDer<'static>>,
     ) -> Result<Self, Error> {
@@ -89,7 +89,7 @@ impl Trusted {
     /// verifies the same by the roots that it gets. Names are not checked.
     ///
     /// # Errors
-    /// What is wrong with a certificate.
+    /// The problem of the certificate.
     pub(super) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -105,7 +105,7 @@ impl Trusted {
             .map_err(|error| more_precise(refused, error))
     }
 
-    /// Returns the roots that are valid at `now`. webpki does not look at the validity of a root, and Go does.
+    /// Returns the roots that are valid at `now`. webpki does not check the validity of a root, Go does.
     fn valid_roots(&self, now: UnixTime) -> Arc<RootCertStore> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let is_valid = |validity: &RangeInclusive<i64>| validity.contains(&now);
@@ -118,8 +118,8 @@ impl Trusted {
     }
 }
 
-/// Of the two reasons why a certificate is refused the one to report: webpki's, which has more detail, unless
-/// it is one that Go's rules do not have, or does not say why no chain was found.
+/// Returns the error to report of the two: webpki's, which has more detail, unless Go's rules do not have it or
+/// it does not say why no chain was found.
 fn more_precise(webpki: Error, go: CertificateError) -> Error {
     match webpki {
         Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::UnknownIssuer) => {
@@ -149,13 +149,13 @@ mod tests {
         params
     }
 
-    /// The beginning of March of a year.
+    /// Returns the beginning of March of a year.
     fn in_year(year: u64) -> UnixTime {
         let days = (year - 1970) * 365 + (year - 1969) / 4 + 60;
         UnixTime::since_unix_epoch(Duration::from_secs(days * 24 * 3600))
     }
 
-    /// What both verifiers say of a leaf of `ca` in a year.
+    /// Returns the results of both verifiers for a leaf of `ca` in a year.
     fn verdicts(roots: &[&Ca], ca: &Ca, year: u64) -> [Result<(), Error>; 2] {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = || roots.iter().map(|root| root.der.clone());

@@ -1,4 +1,4 @@
-//! Tests of who is believed.
+//! Tests of authentication.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn client(ca: &Ca, subject: &[(DnType, &str)], until_year: i32) -> CertificateDe
     params.signed_by(&key, &ca.0).unwrap().der().clone()
 }
 
-/// The first second of 2026.
+/// Returns the first second of 2026.
 fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600))
 }
@@ -44,9 +44,9 @@ fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
     Authenticator::new(verifier, Arc::new(credentials))
 }
 
-/// The user, of a credential that needs nothing else.
-fn known(told: Result<Bearer, Unauthorized>) -> Option<Arc<UserInfo>> {
-    match told {
+/// Returns the user of an authenticated request, if it needs no further check.
+fn known(bearer: Result<Bearer, Unauthorized>) -> Option<Arc<UserInfo>> {
+    match bearer {
         Ok(Bearer::Known(user)) => Some(user),
         Ok(Bearer::Claimed(claimed)) => panic!("{claimed:?}"),
         Err(Unauthorized(_)) => None,
@@ -71,8 +71,8 @@ fn a_certificate_names_user_and_groups() {
     ];
     let leaf = client(&ca, &subject, 2030);
     let peer = authenticator.peer_certificate(Some(&[leaf]), now());
-    let told = authenticator.authenticate(&peer, "/api", &headers(None), now());
-    let user = known(told).unwrap();
+    let bearer = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    let user = known(bearer).unwrap();
     assert_eq!(user.name, "jane");
     assert_eq!(user.groups, ["dev", "system:authenticated"]);
 }
@@ -92,7 +92,7 @@ fn the_last_common_name_is_the_user() {
 }
 
 #[test]
-fn a_certificate_is_worth_nothing_after_its_end_even_on_an_open_connection() {
+fn a_certificate_expires_even_on_an_open_connection() {
     let ca = ca();
     let authenticator = authenticator(&ca, "");
     let leaf = client(&ca, &[(DnType::CommonName, "jane")], 2027);
@@ -107,10 +107,10 @@ fn a_certificate_is_worth_nothing_after_its_end_even_on_an_open_connection() {
 }
 
 #[test]
-fn who_is_refused() {
+fn invalid_credentials_are_rejected() {
     let ours = ca();
     let authenticator = authenticator(&ours, "t1,joe,u1");
-    let good = client(&ours, &[(DnType::CommonName, "jane")], 2030);
+    let valid = client(&ours, &[(DnType::CommonName, "jane")], 2030);
     let nameless = client(&ours, &[(DnType::OrganizationName, "dev")], 2030);
     let foreign = client(&ca(), &[(DnType::CommonName, "jane")], 2030);
     let junk = CertificateDer::from(vec![1, 2, 3]);
@@ -140,8 +140,8 @@ fn who_is_refused() {
             "/healthz",
             Some("system:anonymous"),
         ),
-        (Some(&good), None, "/api", Some("jane")),
-        (Some(&good), bearer("t2"), "/api", Some("jane")),
+        (Some(&valid), None, "/api", Some("jane")),
+        (Some(&valid), bearer("t2"), "/api", Some("jane")),
         (Some(&foreign), None, "/api", None),
         (Some(&foreign), None, "/healthz", None),
         (Some(&foreign), bearer("t1"), "/api", Some("joe")),
@@ -159,11 +159,11 @@ fn who_is_refused() {
 }
 
 #[test]
-fn the_answer_is_a_status() {
+fn the_response_is_a_status() {
     let response = Unauthorized::new("").response(&Request::new(()));
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
-    // As every other answer.
+    // As in every other response.
     assert!(response.headers().contains_key("audit-id"));
     let cached = &response.headers()[header::CACHE_CONTROL];
     assert_eq!(cached, "no-cache, private");

@@ -1,5 +1,5 @@
-//! Tests of the checked configuration: what is refused and with which words, and that the
-//! documented default file says what the program does without one.
+//! Tests of the validated configuration: error messages, and that the documented default file
+//! equals the built-in defaults.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use super::*;
 use crate::server::config_file;
 use crate::server::settings::{SPECS, Source};
 
-/// Flags as `--name=value`, environment as `NAME=value`, anything else is a line of the file.
+/// Checks a configuration; flags are `--name=value`, environment variables `NAME=value`, other
+/// lines are from the file.
 fn check(lines: &[&str]) -> Result<Config, String> {
     let mut settings = Settings::default();
     for line in lines {
@@ -33,7 +34,7 @@ fn parse(line: &str) -> (Setting, &str, Source) {
             };
             Some((spec.setting, text, source))
         })
-        .unwrap_or_else(|| panic!("{key} is no setting"))
+        .unwrap_or_else(|| panic!("{key} is not a setting"))
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn defaults() {
 }
 
 #[test]
-fn controllers_are_chosen_by_name() {
+fn controllers_are_selected_by_name() {
     let chosen = |lines: &[&str]| check(lines).map(|config| config.controllers);
     let all = controllers::Selection::default();
     assert_eq!(chosen(&[]), Ok(all.clone()));
@@ -85,7 +86,7 @@ fn controllers_are_chosen_by_name() {
 }
 
 #[test]
-fn admission_plugins_are_chosen_by_name() {
+fn admission_plugins_are_selected_by_name() {
     let chosen = |lines: &[&str]| check(lines).map(|config| config.registry.plugins);
     let expected = EnabledPlugins::default().without("ServiceAccount");
     let lines = [
@@ -113,7 +114,7 @@ fn admission_plugins_are_chosen_by_name() {
 }
 
 #[test]
-fn values_are_understood() {
+fn valid_values() {
     let config = check(&[
         "--data-dir=/d",
         "--bind-address=::1",
@@ -157,7 +158,7 @@ fn values_are_understood() {
 }
 
 #[test]
-fn a_stronger_layer_may_set_etcd_aside() {
+fn a_stronger_layer_may_override_etcd() {
     let file = ["storage=etcd", "etcdServers=http://a:1"];
     let config = check(&[file[0], file[1], "--storage=memory"]).unwrap();
     assert_eq!(config.storage, StorageConfig::Memory);
@@ -166,7 +167,7 @@ fn a_stronger_layer_may_set_etcd_aside() {
 }
 
 #[test]
-fn wrong_values_are_named_with_key_and_remedy() {
+fn errors_name_the_key_and_the_remedy() {
     for (lines, expected) in [
         (
             &["--bind-address=localhost"][..],
@@ -194,7 +195,7 @@ fn wrong_values_are_named_with_key_and_remedy() {
         ),
         (
             &["--insecure-port=6443"],
-            r#"--insecure-port "6443": is the port of HTTPS too (--secure-port): choose another"#,
+            r#"--insecure-port "6443": is the HTTPS port too (--secure-port): choose another"#,
         ),
         (
             &["--tls-cert-file=c"],
@@ -206,7 +207,7 @@ fn wrong_values_are_named_with_key_and_remedy() {
         ),
         (
             &["--write-kubeconfig=/tmp"],
-            r#"--write-kubeconfig "/tmp": /tmp is a directory: name a file"#,
+            r#"--write-kubeconfig "/tmp": /tmp is a directory: give a file"#,
         ),
         (
             &["storage=redis"],
@@ -230,11 +231,11 @@ fn wrong_values_are_named_with_key_and_remedy() {
         ),
         (
             &["--storage=etcd", "--etcd-servers=http://a:1,b"],
-            r#"--etcd-servers "http://a:1,b": "b" is no endpoint: write http://HOST:PORT or https://HOST:PORT"#,
+            r#"--etcd-servers "http://a:1,b": "b" is not an endpoint: write http://HOST:PORT or https://HOST:PORT"#,
         ),
         (
             &["--storage=etcd", "--etcd-servers=http://a"],
-            r#"--etcd-servers "http://a": "http://a" is no endpoint: write http://HOST:PORT or https://HOST:PORT"#,
+            r#"--etcd-servers "http://a": "http://a" is not an endpoint: write http://HOST:PORT or https://HOST:PORT"#,
         ),
         (
             &[

@@ -1,4 +1,5 @@
-//! Connections over a pipe: what a client that stands still may hold, and who is let in unasked.
+//! Tests of connections over a pipe: clients that do not read, and local access without
+//! authentication.
 
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use crate::metrics::Metrics;
 use crate::registry::{CacherConfig, Registry};
 use crate::storage::memory::Memory;
 
-/// How long anything may take that takes milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A generous time limit for operations that take milliseconds on an idle machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the answers of these tests may take; a seat is seen to be taken within it.
+/// The request timeout of these tests.
 const LIMIT: Duration = Duration::from_secs(4);
 
 struct Fixture {
@@ -27,7 +28,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// One seat for reads, and config maps that are more than all buffers on the way.
+    /// Creates a server that allows one read in flight, with config maps larger than all buffers.
     async fn new() -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
@@ -53,7 +54,7 @@ impl Fixture {
         Self { service, tasks }
     }
 
-    /// A connection whose client takes next to nothing that it does not ask for.
+    /// Connects a client with minimal receive windows.
     async fn connect(&self, protocol: Protocol) -> Client {
         self.connect_with_window(protocol, 1).await
     }
@@ -108,45 +109,45 @@ impl Client {
                 Self::Http2(sender) => sender.send_request(request).await,
             }
         };
-        tokio::time::timeout(PATIENCE, answer)
+        tokio::time::timeout(TEST_TIMEOUT, answer)
             .await
             .unwrap()
             .unwrap()
     }
 }
 
-/// A client that takes no answer once held all seats until it left, and with 400 streams it was
-/// alone on the server.
+/// A client that did not read its response used to occupy the in-flight limit until it
+/// disconnected; with 400 streams it could block all others.
 #[tokio::test]
-async fn who_does_not_read_gives_up_its_seat() {
+async fn a_client_that_does_not_read_releases_its_permit() {
     let untaken = async |protocol| {
         let fixture = Fixture::new().await;
         let mut idle = fixture.connect(protocol).await;
         let untaken = idle.get("/api/v1/configmaps", &[]).await;
         assert_eq!(untaken.status(), StatusCode::OK);
 
-        let seated = async || {
+        let list_status = async || {
             let mut other = fixture.connect(Protocol::Http1).await;
             other.get("/api/v1/namespaces", &[]).await.status()
         };
-        assert_eq!(seated().await, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(list_status().await, StatusCode::TOO_MANY_REQUESTS);
         let freed = async {
-            while seated().await != StatusCode::OK {
+            while list_status().await != StatusCode::OK {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let freed = tokio::time::timeout(PATIENCE, freed).await;
-        freed.expect("the seat is given up");
-        let rest = tokio::time::timeout(PATIENCE, untaken.into_body().collect());
-        rest.await.unwrap().expect_err("the answer was given up");
-        fixture.tasks.drain(PATIENCE).await.unwrap();
+        let freed = tokio::time::timeout(TEST_TIMEOUT, freed).await;
+        freed.expect("the permit is released");
+        let rest = tokio::time::timeout(TEST_TIMEOUT, untaken.into_body().collect());
+        rest.await.unwrap().expect_err("the response was aborted");
+        fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
     };
     tokio::join!(untaken(Protocol::Http1), untaken(Protocol::Http2));
 }
 
-/// What is taken in time stays, and so does a watch that outlasts the limit of other answers.
+/// A response that is received in time is complete, and a watch may outlast the request timeout.
 #[tokio::test]
-async fn who_reads_is_not_cut_off() {
+async fn a_client_that_reads_is_not_cut_off() {
     let fixture = Fixture::new().await;
     let mut client = fixture.connect(Protocol::Http1).await;
     for _ in 0..2 {
@@ -161,11 +162,11 @@ async fn who_reads_is_not_cut_off() {
     let body = watch.into_body().collect().await.unwrap().to_bytes();
     assert!(started.elapsed() >= LIMIT, "the watch lasted");
     assert!(body.starts_with(br#"{"type":"ADDED""#));
-    fixture.tasks.drain(PATIENCE).await.unwrap();
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_web_page_is_refused_by_a_status() {
+async fn a_web_page_is_rejected_with_a_status() {
     let fixture = Fixture::new().await;
     let mut client = fixture.connect(Protocol::Http1).await;
     let refused = client.get("/api", &[("origin", "http://evil.test")]).await;
@@ -178,13 +179,13 @@ async fn a_web_page_is_refused_by_a_status() {
         (&json!("Status"), &json!("Forbidden"))
     );
     assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
-    fixture.tasks.drain(PATIENCE).await.unwrap();
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
 }
 
-/// Once, who uncorked took the waker of who wrote: a client that says nothing while it reads, because
-/// its windows are wide, was written to again at the next ping, after 30 s.
+/// The uncorking task used to replace the waker of the writing task: a client with wide windows,
+/// which sends nothing while it reads, received more data only after the next ping, 30 s later.
 #[tokio::test]
-async fn a_client_that_reads_slowly_and_says_nothing_is_written_on() {
+async fn a_slow_silent_client_receives_without_a_pause() {
     let fixture = Fixture::new().await;
     let mut client = fixture.connect_with_window(Protocol::Http2, 1 << 30).await;
     let read = async {
@@ -194,8 +195,8 @@ async fn a_client_that_reads_slowly_and_says_nothing_is_written_on() {
             assert!(body.len() > 4 << 20);
         }
     };
-    // Less than the time between two pings.
-    let read = tokio::time::timeout(PATIENCE, read).await;
-    read.expect("it is written to without a pause");
-    fixture.tasks.drain(PATIENCE).await.unwrap();
+    // Less than the interval of pings.
+    let read = tokio::time::timeout(TEST_TIMEOUT, read).await;
+    read.expect("data arrives without a pause");
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! `watchet envtest-assets`: makes the directory that KUBEBUILDER_ASSETS names.
+//! `watchet envtest-assets`: creates the directory for KUBEBUILDER_ASSETS.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ use super::{ETCD, KUBE_APISERVER};
 
 const KUBECTL: &str = "kubectl";
 
-/// Makes `directory`, or the default one, with links named `kube-apiserver` and `etcd` to this program and
-/// `kubectl` to the first one of PATH, and prints the command that exports it. Links that are there are
-/// replaced.
+/// Creates `directory`, or the default one, with links named `kube-apiserver` and `etcd` to this
+/// program and `kubectl` to the first one of PATH, and prints the command that exports it. Existing
+/// links are replaced.
 ///
 /// # Errors
-/// The directory cannot be made, or has a file of one of the names that is no link.
+/// The directory cannot be created, or has a file with one of the names that is not a link.
 pub(in crate::server) fn make(directory: Option<PathBuf>) -> Result<(), ConfigError> {
     let directory = directory.map_or_else(default_directory, Ok)?;
     let directory =
@@ -31,10 +31,10 @@ pub(in crate::server) fn make(directory: Option<PathBuf>) -> Result<(), ConfigEr
     match find_kubectl(std::env::split_paths(&path), &directory) {
         Some(kubectl) => link(&kubectl, &directory.join(KUBECTL))?,
         None => {
-            // Standard output is for the shell's eval; a closed standard error changes nothing.
+            // Standard output is for the shell's eval; a closed stderr is ignored.
             let _ = writeln!(
                 io::stderr(),
-                "watchet: PATH has no kubectl, so {} has none; only tests that run kubectl need it",
+                "watchet: there is no kubectl in PATH, so none in {}; only tests that run kubectl need it",
                 directory.display()
             );
         }
@@ -48,7 +48,7 @@ pub(in crate::server) fn make(directory: Option<PathBuf>) -> Result<(), ConfigEr
     .map_err(|error| ConfigError::new(format_args!("cannot print: {error}")))
 }
 
-/// `$XDG_CACHE_HOME/watchet/envtest`, by default `~/.cache/watchet/envtest`.
+/// Returns `$XDG_CACHE_HOME/watchet/envtest`, by default `~/.cache/watchet/envtest`.
 fn default_directory() -> Result<PathBuf, ConfigError> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -56,19 +56,19 @@ fn default_directory() -> Result<PathBuf, ConfigError> {
     };
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {
-        ConfigError::new("neither XDG_CACHE_HOME nor HOME is set: name a directory, as in `watchet envtest-assets DIR`")
+        ConfigError::new("neither XDG_CACHE_HOME nor HOME is set: give a directory, as in `watchet envtest-assets DIR`")
     })?;
     Ok(cache.join("watchet").join("envtest"))
 }
 
-/// Makes the symbolic link `at` to `target`; another link of that name is replaced in one step.
+/// Creates the symbolic link `at` to `target`; an existing link is replaced atomically.
 fn link(target: &Path, at: &Path) -> Result<(), ConfigError> {
     let failed = |error: io::Error| ConfigError::file(at, error);
     match fs::symlink_metadata(at) {
         Ok(found) if !found.file_type().is_symlink() => {
             return Err(ConfigError::file(
                 at,
-                "is no link and is left as it is: name another directory",
+                "is not a link and is not replaced: give another directory",
             ));
         }
         Ok(_) if fs::read_link(at).map_err(failed)? == target => return Ok(()),
@@ -81,7 +81,7 @@ fn link(target: &Path, at: &Path) -> Result<(), ConfigError> {
     fs::rename(&temporary, at).map_err(failed)
 }
 
-/// The first kubectl of `path` that can be run and is not the link in `directory`.
+/// Returns the first executable kubectl of `path` that is not the link in `directory`.
 fn find_kubectl(path: impl Iterator<Item = PathBuf>, directory: &Path) -> Option<PathBuf> {
     let own = fs::canonicalize(directory).ok();
     let mut others =
@@ -115,7 +115,7 @@ mod tests {
         let file = dir.path().join("kube-apiserver");
         executable(&file);
         let error = link(Path::new("/bin/a"), &file).unwrap_err().to_string();
-        assert!(error.contains("kube-apiserver: is no link"), "{error}");
+        assert!(error.contains("kube-apiserver: is not a link"), "{error}");
     }
 
     #[test]

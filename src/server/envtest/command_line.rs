@@ -1,13 +1,12 @@
-//! Command lines as pflag reads them, for the programs of envtest: `--name=value`, `--name value`, a
-//! boolean without a value, underscores for dashes. Errors have pflag's wording. What a flag means is
-//! not known here.
+//! Command lines with pflag's syntax, for the programs of envtest: `--name=value`, `--name value`,
+//! booleans without a value, underscores for dashes. Errors have pflag's wording.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use crate::api::parse_go_duration;
 
-/// What values a flag takes.
+/// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `true` or `false`; `--name` alone is true.
@@ -20,7 +19,7 @@ pub(super) enum Kind {
     Duration,
     /// Any text.
     Text,
-    /// Texts divided by commas; given again, the flag adds to them.
+    /// Comma-separated texts; a repeated flag adds to them.
     List,
 }
 
@@ -67,13 +66,13 @@ fn parse_bool(text: &str) -> Option<bool> {
 /// A flag of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flag {
-    /// Its name, without dashes.
+    /// The name, without dashes.
     pub name: &'static str,
-    /// Its one-letter form, if it has one.
+    /// The one-letter form, if any.
     pub short: Option<char>,
-    /// What values it takes.
+    /// The type of the value.
     pub kind: Kind,
-    /// Its help; empty for a flag that is accepted without effect.
+    /// The help; empty for a flag that is accepted without effect.
     pub help: &'static str,
 }
 
@@ -108,7 +107,7 @@ impl Flag {
     }
 }
 
-/// A command line that cannot be used, in pflag's words.
+/// An invalid command line; the message is pflag's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct CommandLineError(String);
@@ -124,8 +123,8 @@ impl CommandLine {
     /// Parses `arguments`, which do not contain the name of the program.
     ///
     /// # Errors
-    /// A flag that is not in `flags`, one without its value or with a malformed one, an argument that is
-    /// no flag, text that is not UTF-8.
+    /// An unknown flag, a flag without its value or with a malformed one, an argument that is not a
+    /// flag, text that is not UTF-8.
     pub(super) fn parse(
         flags: &[Flag],
         arguments: impl Iterator<Item = OsString>,
@@ -238,7 +237,7 @@ pub(super) fn help(about: &str, flags: &[Flag]) -> String {
     text
 }
 
-/// The words of `text` in lines of at most `width` characters.
+/// Wraps `text` into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_worded_as_pflag_words_them() {
+    fn errors_have_pflags_wording() {
         for (arguments, expected) in [
             (&["--etcd-server=x"][..], "unknown flag: --etcd-server"),
             (&["-x"], "unknown shorthand flag: 'x' in -x"),

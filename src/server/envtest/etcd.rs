@@ -1,6 +1,6 @@
-//! This program called as `etcd`: owns the data directory in which the kube-apiserver of envtest keeps its
-//! store, names it to that, and answers /health. It takes etcd's flags. It does not serve the etcd API, and
-//! answers every other request with an error that says so.
+//! This program called as `etcd`: owns the data directory in which envtest's kube-apiserver stores
+//! its objects, returns its path to that, and serves /health. It accepts etcd's flags. It does not
+//! serve the etcd API; every other request gets an error that says so.
 
 mod flags;
 
@@ -29,20 +29,20 @@ use crate::api::UserInfo;
 use crate::tasks::{DrainTimeout, Tasks};
 
 const ABOUT: &str = "watchet, called as etcd: owns the data directory of watchet called as kube-apiserver, \
-     and takes the flags of etcd.\nIt answers /health and does not serve the etcd API. Made for \
+         and accepts the flags of etcd.\nIt serves /health and does not serve the etcd API. Made for \
      controller-runtime's envtest; see `watchet envtest-assets`.";
 
-/// What every other request is answered with.
-const NOT_SERVED: &str = "this is watchet called as etcd, which has the store of watchet's kube-apiserver \
+/// The response to every other request.
+const NOT_SERVED: &str = "this is watchet called as etcd, which owns the store of watchet's kube-apiserver \
      and does not serve the etcd API: use a real etcd for that";
 
-/// The status UNIMPLEMENTED of gRPC.
+/// The gRPC status UNIMPLEMENTED.
 const GRPC_UNIMPLEMENTED: u32 = 12;
 
-/// How long open connections may take to end.
+/// The time limit for open connections to end.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// What a command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(in crate::server) enum Invocation {
     /// Print this text and exit.
@@ -51,10 +51,10 @@ pub(in crate::server) enum Invocation {
     Serve(Etcd),
 }
 
-/// An etcd that is configured and does not run.
+/// An etcd that is configured but not started.
 #[derive(Debug)]
 pub(in crate::server) struct Etcd {
-    /// How it logs.
+    /// The log settings.
     pub log: LogConfig,
     data_dir: PathBuf,
     listen: Vec<SocketAddr>,
@@ -62,7 +62,7 @@ pub(in crate::server) struct Etcd {
     ignored: Vec<&'static str>,
 }
 
-/// An etcd that serves.
+/// A running etcd.
 #[derive(Debug)]
 pub(in crate::server) struct RunningEtcd {
     ports: Tasks,
@@ -73,7 +73,7 @@ pub(in crate::server) struct RunningEtcd {
 /// Parses a command line, the name of the program first.
 ///
 /// # Errors
-/// A flag is unknown or malformed, or asks for what is not served.
+/// A flag is unknown, malformed or not supported.
 pub(in crate::server) fn parse(
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<Invocation, ConfigError> {
@@ -107,7 +107,7 @@ pub(in crate::server) fn parse(
     }))
 }
 
-/// Refuses flags whose effect a client would miss.
+/// Rejects flags whose missing effect would be noticed.
 fn check(line: &CommandLine) -> Result<(), ConfigError> {
     const TLS: &str = "only plain HTTP on loopback is served, without certificates";
     const ONE_MEMBER: &str = "this is a cluster of one member";
@@ -141,7 +141,7 @@ fn check(line: &CommandLine) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The address of a URL to listen on.
+/// Returns the address of a URL to listen on.
 fn address(url: &str) -> Result<SocketAddr, ConfigError> {
     let wrong =
         |problem: &str| ConfigError::new(format_args!("--listen-client-urls {url:?}: {problem}"));
@@ -151,7 +151,7 @@ fn address(url: &str) -> Result<SocketAddr, ConfigError> {
     let mut found = authority
         .trim_end_matches('/')
         .to_socket_addrs()
-        .map_err(|error| wrong(&format!("is no address: {error}")))?;
+        .map_err(|error| wrong(&format!("is not an address: {error}")))?;
     let address = found
         .next()
         .ok_or_else(|| wrong("the host has no address"))?;
@@ -182,13 +182,13 @@ fn log(level: Option<&str>) -> Result<LogConfig, ConfigError> {
 }
 
 impl Etcd {
-    /// Takes the data directory and serves. Must be called in a Tokio runtime.
+    /// Locks the data directory and starts to serve. Must be called in a Tokio runtime.
     ///
     /// # Errors
     /// The data directory or a port is in use or cannot be used.
     pub(in crate::server) fn start(self) -> Result<RunningEtcd, BuildError> {
         super::log_ignored(&self.ignored);
-        let data_dir = DataDir::take(&self.data_dir)?;
+        let data_dir = DataDir::lock(&self.data_dir)?;
         if data_dir.path.join("member").exists() {
             return Err(ConfigError::new(format_args!(
                 "--data-dir {:?}: has the data of a real etcd, which this program cannot read: name \
@@ -237,19 +237,19 @@ impl RunningEtcd {
 }
 
 fn router(store: Store) -> Router {
-    let health = || async { answer(StatusCode::OK, &json!({"health": "true", "reason": ""})) };
+    let health = || async { respond(StatusCode::OK, &json!({"health": "true", "reason": ""})) };
     let store = json!(store);
     Router::new()
         .route("/health", get(health))
         .route(
             store::PATH,
-            get(move || async move { answer(StatusCode::OK, &store) }),
+            get(move || async move { respond(StatusCode::OK, &store) }),
         )
         .fallback(not_served)
 }
 
-/// Reports that the etcd API is not served: to gRPC clients as a status of gRPC, to others as etcd's
-/// gateway words errors.
+/// Responds that the etcd API is not served: to gRPC clients with a gRPC status, to others with the
+/// JSON of etcd's gateway.
 async fn not_served(headers: HeaderMap) -> Response<Body> {
     let is_grpc = headers
         .get(header::CONTENT_TYPE)
@@ -260,7 +260,7 @@ async fn not_served(headers: HeaderMap) -> Response<Body> {
             "code": GRPC_UNIMPLEMENTED,
             "message": NOT_SERVED,
         });
-        return answer(StatusCode::NOT_IMPLEMENTED, &body);
+        return respond(StatusCode::NOT_IMPLEMENTED, &body);
     }
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -273,7 +273,7 @@ async fn not_served(headers: HeaderMap) -> Response<Body> {
     response
 }
 
-fn answer(status: StatusCode, body: &Value) -> Response<Body> {
+fn respond(status: StatusCode, body: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(

@@ -1,6 +1,6 @@
-//! This program called as `kube-apiserver`: reads the flags of kube-apiserver 1.35 and makes the
-//! configuration of a server that does what they ask. Flags that nothing here depends on are accepted and
-//! logged; flags that cannot be obeyed and contradict the others are refused.
+//! This program called as `kube-apiserver`: converts the flags of kube-apiserver 1.35 to a server
+//! configuration. Flags without a counterpart are accepted and logged; unsupported flags whose
+//! effect matters are rejected.
 
 mod flags;
 
@@ -19,10 +19,10 @@ use super::store;
 use crate::controllers;
 use crate::http;
 
-const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes API for tests and takes the \
+const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes API for tests and accepts the \
      flags of kube-apiserver 1.35.\nMade for controller-runtime's envtest; see `watchet envtest-assets`.";
 
-/// Where kube-apiserver keeps certificates that it makes, unless --cert-dir is given.
+/// The default of --cert-dir, where a missing serving certificate is created.
 const DEFAULT_CERT_DIR: &str = "/var/run/kubernetes";
 
 /// Values of --authorization-mode.
@@ -35,7 +35,7 @@ const AUTHORIZATION_MODES: &[&str] = &[
     "Node",
 ];
 
-/// What a command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(in crate::server) enum Invocation {
     /// Print this text and exit.
@@ -44,10 +44,10 @@ pub(in crate::server) enum Invocation {
     Serve(Box<ApiServer>),
 }
 
-/// A kube-apiserver that is configured and does not run.
+/// A kube-apiserver that is configured but not started.
 #[derive(Debug)]
 pub(in crate::server) struct ApiServer {
-    /// The configuration of the server.
+    /// The server configuration.
     pub config: Config,
     /// Flags that were given and have no effect.
     ignored: Vec<&'static str>,
@@ -56,7 +56,8 @@ pub(in crate::server) struct ApiServer {
 /// Parses a command line, the name of the program first.
 ///
 /// # Errors
-/// A flag is unknown, malformed or contradicts another one; the certificate in --cert-dir is incomplete.
+/// A flag is unknown, malformed or contradicts another one; the certificate in --cert-dir is
+/// incomplete.
 pub(in crate::server) fn parse(
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<Invocation, ConfigError> {
@@ -74,7 +75,7 @@ pub(in crate::server) fn parse(
     let given_dir = line.value("cert-dir").map(PathBuf::from);
     let has_certificate = settings.find(Setting::TlsCertFile).is_some()
         || settings.find(Setting::TlsPrivateKeyFile).is_some();
-    // Checked first, so that a wrong flag leaves no files.
+    // Validated first, so that a wrong flag creates no files.
     let mut config = Config::check(&settings)?;
     if let Some(dir) = given_dir.as_deref().filter(|_| !has_certificate) {
         let (certificate, key) = serving_certificate(dir, config.listen.address)?;
@@ -105,16 +106,16 @@ pub(in crate::server) fn parse(
 }
 
 impl ApiServer {
-    /// Logs what the flags asked for and the server does not do.
+    /// Logs requested features that the server does not have.
     pub(in crate::server) fn log_ignored(&self) {
         super::log_ignored(&self.ignored);
         tracing::info!("no authorization: every authenticated user may do everything");
     }
 
-    /// Asks --etcd-servers where the store is. Blocks until one of them answers.
+    /// Requests the location of the store from --etcd-servers. Blocks until one of them responds.
     ///
     /// # Errors
-    /// None answers.
+    /// None responds.
     pub(in crate::server) fn locate_store(&mut self) -> Result<(), ConfigError> {
         let StorageConfig::Etcd(etcd) = &self.config.storage else {
             return Ok(());
@@ -125,11 +126,12 @@ impl ApiServer {
         let located = store::locate(&etcd.servers).map_err(|error| {
             let servers = etcd.servers.join(",");
             ConfigError::new(format_args!(
-                "--etcd-servers {servers:?}: etcd does not answer: {error}"
+                "--etcd-servers {servers:?}: etcd does not respond: {error}"
             ))
         })?;
         if let Some(store) = located {
-            // A directory for each prefix: servers with different prefixes share an etcd, and no objects.
+            // One directory per prefix: servers with different prefixes share an etcd but no
+            // objects.
             let prefix = etcd.prefix.trim_matches('/').replace('/', "%2F");
             let durability = match store.fsync {
                 true => DurabilityConfig::Fsync,
@@ -147,7 +149,7 @@ fn use_directory(config: &mut Config, directory: PathBuf) {
     config.data_dir = directory;
 }
 
-/// The settings that the flags give, below them kube-apiserver's defaults.
+/// Returns the settings from the flags, with kube-apiserver's defaults.
 fn settings(line: &CommandLine) -> Settings {
     let mut settings = Settings::default();
     for (setting, default) in [
@@ -173,7 +175,7 @@ fn settings(line: &CommandLine) -> Settings {
     settings
 }
 
-/// Refuses what kube-apiserver refuses too, in its words, and what cannot be obeyed here.
+/// Rejects what kube-apiserver rejects, with its messages, and what is not supported here.
 fn check(line: &CommandLine) -> Result<(), ConfigError> {
     let refuse = |problem: String| Err(ConfigError::new(problem));
     let is_given = |name: &str| line.value(name).is_some_and(|value| !value.is_empty());
@@ -270,7 +272,8 @@ fn check_authorization(
     Ok(())
 }
 
-/// Returns the serving certificate and its key in `dir`; makes a self-signed pair if it has neither.
+/// Returns the serving certificate and its key in `dir`; creates a self-signed pair if there is
+/// none.
 fn serving_certificate(dir: &Path, address: IpAddr) -> Result<(PathBuf, PathBuf), ConfigError> {
     let (certificate, key) = (dir.join("apiserver.crt"), dir.join("apiserver.key"));
     match (certificate.exists(), key.exists()) {
@@ -286,7 +289,7 @@ fn serving_certificate(dir: &Path, address: IpAddr) -> Result<(PathBuf, PathBuf)
                 false => ("apiserver.key", "apiserver.crt"),
             };
             return Err(ConfigError::new(format_args!(
-                "--cert-dir {:?}: has {has} and no {lacks}: restore the one or remove the other",
+                "--cert-dir {:?}: has {has} but no {lacks}: restore the latter or remove the former",
                 dir.display()
             )));
         }
@@ -300,7 +303,7 @@ fn make_certificate(
     key: &Path,
     address: IpAddr,
 ) -> Result<(), pki::PkiError> {
-    let made = pki::make_self_signed(address, Timestamp::now())?;
+    let made = pki::create_self_signed(address, Timestamp::now())?;
     files::make_private_dir(dir)?;
     files::write(key, made.key.as_bytes(), PRIVATE)?;
     files::write(certificate, made.certificate.as_bytes(), PUBLIC)?;

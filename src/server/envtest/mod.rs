@@ -1,5 +1,5 @@
-//! The programs that controller-runtime's envtest runs: called as `kube-apiserver` or as `etcd`, this
-//! program takes their flags. `assets` makes the directory with links of these names.
+//! The programs that controller-runtime's envtest runs: called as `kube-apiserver` or as `etcd`,
+//! this program accepts their flags. `assets` creates a directory with such links.
 
 pub(super) mod assets;
 mod command_line;
@@ -13,7 +13,7 @@ use std::path::Path;
 const KUBE_APISERVER: &str = "kube-apiserver";
 const ETCD: &str = "etcd";
 
-/// Which program the process was called as.
+/// The program as which the process was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
     /// `watchet`, or any other name.
@@ -25,7 +25,7 @@ pub(super) enum Program {
 }
 
 impl Program {
-    /// The program of this `argv[0]`.
+    /// Returns the program of this `argv[0]`.
     pub(super) fn called(name: &OsStr) -> Self {
         match Path::new(name).file_name().and_then(OsStr::to_str) {
             Some(KUBE_APISERVER) => Self::KubeApiserver,
@@ -34,7 +34,7 @@ impl Program {
         }
     }
 
-    /// Its name, for messages.
+    /// Returns the name for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Watchet => "watchet",

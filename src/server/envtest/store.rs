@@ -1,6 +1,6 @@
-//! How the `etcd` of envtest and the `kube-apiserver` of envtest share a store: the etcd process owns its
-//! data directory and names it under [`PATH`]; the API server asks for it and opens a store inside. A
-//! server that does not know the path is a real etcd.
+//! The protocol by which envtest's `etcd` and `kube-apiserver` share a store: the etcd process owns
+//! its data directory and serves its location at [`PATH`]; the API server requests it and opens a
+//! store inside. A server without that path is a real etcd.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -10,42 +10,42 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// Where the etcd process names its store.
+/// The path of the store's location.
 pub(super) const PATH: &str = "/watchet/store";
 
-/// How long one attempt to ask may take.
+/// The time limit of one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an etcd may take to listen, as long as a real one is waited for.
+/// The time limit for an etcd to start, the same as for a real one.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// How long to wait before the next attempt.
+/// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The largest response that is read.
+/// The maximum size of a response.
 const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Which store an etcd process offers.
+/// The location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Store {
     /// The absolute path of the etcd's data directory.
     pub data_dir: PathBuf,
-    /// Whether writes are on disk before they are acknowledged.
+    /// Whether writes are synced to disk before they are acknowledged.
     pub fsync: bool,
 }
 
-/// Asks the first of `endpoints` that answers for its store. `None` if that is a real etcd.
+/// Requests the store from the first of `endpoints` that responds; `None` if that is a real etcd.
 ///
 /// # Errors
-/// None answers within half a minute.
+/// None responds within half a minute.
 pub(super) fn locate(endpoints: &[String]) -> Result<Option<Store>, io::Error> {
     let deadline = Instant::now() + START_MAX;
     let mut logged = false;
     loop {
         let mut failure = io::Error::other("no endpoint is configured");
         for endpoint in endpoints {
-            match ask(endpoint) {
+            match request_store(endpoint) {
                 Ok(store) => return Ok(store),
                 Err(error) => failure = io::Error::other(format!("{endpoint}: {error}")),
             }
@@ -54,15 +54,15 @@ pub(super) fn locate(endpoints: &[String]) -> Result<Option<Store>, io::Error> {
             return Err(failure);
         }
         if !logged {
-            tracing::warn!(error = %failure, "etcd does not answer yet");
+            tracing::warn!(error = %failure, "etcd does not respond yet");
             logged = true;
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Asks one endpoint. Only plain HTTP is used: the etcd of envtest serves nothing else.
-fn ask(endpoint: &str) -> io::Result<Option<Store>> {
+/// Requests the store from one endpoint, over plain HTTP only: envtest's etcd serves nothing else.
+fn request_store(endpoint: &str) -> io::Result<Option<Store>> {
     let authority = match endpoint.split_once("://") {
         Some(("http", authority)) => authority,
         Some(_) => return Ok(None),
@@ -81,7 +81,7 @@ fn ask(endpoint: &str) -> io::Result<Option<Store>> {
     Ok(parse(&response))
 }
 
-/// The store in a response, if it is one of [`PATH`].
+/// Parses the store in a response, if it is one of [`PATH`].
 fn parse(response: &[u8]) -> Option<Store> {
     let text = std::str::from_utf8(response).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_answer_names_a_store() {
+    fn only_our_own_response_has_a_store() {
         let ours = "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n\
                     {\"dataDir\":\"/tmp/x\",\"fsync\":false}";
         let store = Store {
@@ -116,6 +116,6 @@ mod tests {
 
     #[test]
     fn an_endpoint_with_tls_is_a_real_etcd() {
-        assert_eq!(ask("https://127.0.0.1:1").unwrap(), None);
+        assert_eq!(request_store("https://127.0.0.1:1").unwrap(), None);
     }
 }

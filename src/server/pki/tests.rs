@@ -1,4 +1,4 @@
-//! Tests of what is kept and what is made again.
+//! Tests of which files are reused and which are recreated.
 
 use super::*;
 
@@ -9,20 +9,20 @@ fn now() -> Timestamp {
 }
 
 fn start(dir: &Path) -> Pki {
-    load_or_make(dir, LOOPBACK, Some("host-1"), now()).unwrap()
+    load_or_create(dir, LOOPBACK, Some("host-1"), now()).unwrap()
 }
 
-fn made(pki: &Pki) -> Vec<String> {
+fn created(pki: &Pki) -> Vec<String> {
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-    pki.made.iter().map(name).collect()
+    pki.created.iter().map(name).collect()
 }
 
 #[test]
-fn a_second_start_keeps_everything() {
+fn a_second_start_reuses_everything() {
     let dir = tempfile::tempdir().unwrap();
     let first = start(dir.path());
     assert_eq!(
-        made(&first),
+        created(&first),
         [
             "ca.key",
             "ca.crt",
@@ -34,7 +34,7 @@ fn a_second_start_keeps_everything() {
         ]
     );
     let second = start(dir.path());
-    assert!(second.made.is_empty(), "{:?}", second.made);
+    assert!(second.created.is_empty(), "{:?}", second.created);
     assert_eq!(second.ca, first.ca);
     assert_eq!(second.service_account_key, first.service_account_key);
     assert_eq!(second.serving.certificate, first.serving.certificate);
@@ -42,9 +42,9 @@ fn a_second_start_keeps_everything() {
 }
 
 #[test]
-fn the_certificates_say_what_they_are_for() {
+fn certificates_have_names_and_usages() {
     let dir = tempfile::tempdir().unwrap();
-    let pki = load_or_make(
+    let pki = load_or_create(
         dir.path(),
         "10.1.2.3".parse().unwrap(),
         Some("Host-1"),
@@ -72,28 +72,31 @@ fn the_certificates_say_what_they_are_for() {
     assert!(subject.contains("CN=kubernetes-admin"), "{subject}");
     assert!(subject.contains("O=system:masters"), "{subject}");
     let from = admin.validity().not_before.timestamp();
-    assert!(from <= now().as_second(), "valid at once");
+    assert!(from <= now().as_second(), "already valid");
 }
 
 #[test]
-fn only_what_no_longer_fits_is_made_again() {
+fn only_mismatching_certificates_are_recreated() {
     let dir = tempfile::tempdir().unwrap();
     start(dir.path());
-    let moved = load_or_make(
+    let moved = load_or_create(
         dir.path(),
         "10.9.9.9".parse().unwrap(),
         Some("host-1"),
         now(),
     );
-    assert_eq!(made(&moved.unwrap()), ["apiserver.key", "apiserver.crt"]);
-    let renamed = load_or_make(dir.path(), LOOPBACK, Some("host-2"), now());
-    assert_eq!(made(&renamed.unwrap()), ["apiserver.key", "apiserver.crt"]);
+    assert_eq!(created(&moved.unwrap()), ["apiserver.key", "apiserver.crt"]);
+    let renamed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    assert_eq!(
+        created(&renamed.unwrap()),
+        ["apiserver.key", "apiserver.crt"]
+    );
     std::fs::write(dir.path().join("admin.crt"), "junk").unwrap();
-    let healed = load_or_make(dir.path(), LOOPBACK, Some("host-2"), now());
-    assert_eq!(made(&healed.unwrap()), ["admin.key", "admin.crt"]);
+    let healed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    assert_eq!(created(&healed.unwrap()), ["admin.key", "admin.crt"]);
     std::fs::remove_file(dir.path().join("admin.key")).unwrap();
-    let healed = load_or_make(dir.path(), LOOPBACK, Some("host-2"), now());
-    assert_eq!(made(&healed.unwrap()), ["admin.key", "admin.crt"]);
+    let healed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    assert_eq!(created(&healed.unwrap()), ["admin.key", "admin.crt"]);
 }
 
 #[test]
@@ -102,9 +105,13 @@ fn certificates_are_renewed_a_month_before_they_expire() {
     start(dir.path());
     let day = 24 * 3600;
     let at = |days: i64| Timestamp::from_second(now().as_second() + days * day).unwrap();
-    let later = |days| load_or_make(dir.path(), LOOPBACK, Some("host-1"), at(days));
-    assert!(later(698).unwrap().made.is_empty());
-    assert_eq!(later(702).unwrap().made.len(), 4, "both leaves, not the CA");
+    let later = |days| load_or_create(dir.path(), LOOPBACK, Some("host-1"), at(days));
+    assert!(later(698).unwrap().created.is_empty());
+    assert_eq!(
+        later(702).unwrap().created.len(),
+        4,
+        "both leaves, not the CA"
+    );
     let expired = later(3660).unwrap_err().to_string();
     assert!(
         expired.contains("ca.crt") && expired.contains("has expired"),
@@ -113,20 +120,20 @@ fn certificates_are_renewed_a_month_before_they_expire() {
 }
 
 #[test]
-fn a_new_ca_signs_everything_anew() {
+fn a_new_ca_recreates_everything() {
     let dir = tempfile::tempdir().unwrap();
     start(dir.path());
     for name in ["ca.crt", "ca.key"] {
         std::fs::remove_file(dir.path().join(name)).unwrap();
     }
-    assert_eq!(start(dir.path()).made.len(), 6);
+    assert_eq!(start(dir.path()).created.len(), 6);
 }
 
 #[test]
 fn a_damaged_ca_is_never_replaced() {
     for (file, contents, problem) in [
-        ("ca.crt", Some("junk"), "holds no certificate"),
-        ("ca.key", Some("junk"), "holds no private key"),
+        ("ca.crt", Some("junk"), "has no certificate"),
+        ("ca.key", Some("junk"), "has no private key"),
         ("ca.key", None, "is missing"),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -136,17 +143,17 @@ fn a_damaged_ca_is_never_replaced() {
             Some(contents) => std::fs::write(&path, contents).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        let error = load_or_make(dir.path(), LOOPBACK, None, now()).unwrap_err();
+        let error = load_or_create(dir.path(), LOOPBACK, None, now()).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(file) && error.contains(problem), "{error}");
-        assert!(error.contains("ca.*"), "says what to do: {error}");
+        assert!(error.contains("ca.*"), "the error has the remedy: {error}");
     }
     let dir = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
     start(dir.path());
     start(other.path());
     std::fs::copy(other.path().join("ca.key"), dir.path().join("ca.key")).unwrap();
-    let error = load_or_make(dir.path(), LOOPBACK, None, now()).unwrap_err();
+    let error = load_or_create(dir.path(), LOOPBACK, None, now()).unwrap_err();
     assert!(
         error.to_string().contains("does not belong to ca.key"),
         "{error}"
@@ -154,9 +161,9 @@ fn a_damaged_ca_is_never_replaced() {
 }
 
 #[test]
-fn a_first_start_that_was_cut_off_after_the_key_starts_over() {
+fn an_interrupted_first_start_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
     start(dir.path());
     std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
-    assert_eq!(start(dir.path()).made.len(), 6);
+    assert_eq!(start(dir.path()).created.len(), 6);
 }

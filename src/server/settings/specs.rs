@@ -27,7 +27,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "PORT",
         default: "6443",
         heading: SERVING,
-        help: "Port of HTTPS; 0 takes a free one, which the kubeconfig then names",
+        help: "Port of HTTPS; 0 uses a free one, which the kubeconfig then contains",
     },
     Spec {
         setting: Setting::InsecurePort,
@@ -79,7 +79,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "FILE",
         default: "",
         heading: AUTHENTICATION,
-        help: "CSV file of accepted bearer tokens, a line each: token,user,uid[,\"group1,group2\"]",
+        help: "CSV file of accepted bearer tokens, one per line: token,user,uid[,\"group1,group2\"]",
     },
     Spec {
         setting: Setting::ServiceAccountIssuer,
@@ -133,7 +133,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "KIND",
         default: "embedded",
         heading: STORAGE,
-        help: "Where objects are kept: `embedded` (in --data-dir), `memory` (gone at exit) or \
+        help: "Storage of objects: `embedded` (in --data-dir), `memory` (lost at exit) or \
                `etcd` (see --etcd-servers)",
     },
     Spec {
@@ -159,7 +159,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "PATH",
         default: "/registry",
         heading: STORAGE,
-        help: "Where in etcd the keys begin",
+        help: "Prefix of all keys in etcd",
     },
     Spec {
         setting: Setting::EtcdCafile,
@@ -175,7 +175,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "FILE",
         default: "",
         heading: STORAGE,
-        help: "PEM file with the certificate to show to etcd",
+        help: "PEM file with the client certificate for etcd",
     },
     Spec {
         setting: Setting::EtcdKeyfile,
@@ -191,8 +191,8 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "DURATION",
         default: "5m0s",
         heading: STORAGE,
-        help: "How long history (what a client that comes back resumes from) is kept at least, in any \
-               kind of storage; 0 keeps it until something else compacts etcd, or for ever",
+        help: "Minimum retention of history (which a reconnecting client resumes from), in any \
+               kind of storage; 0 retains it until another program compacts etcd, or forever",
     },
     Spec {
         setting: Setting::WatchHistoryWindow,
@@ -209,7 +209,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "BYTES",
         default: "256Mi",
         heading: WATCH_CACHE,
-        help: "How much memory the changes of one resource may take, before the window is over",
+        help: "Maximum memory for the history of one resource, even before the window is over",
     },
     Spec {
         setting: Setting::WatchCacheConsistencyCheckInterval,
@@ -217,7 +217,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "DURATION",
         default: "0",
         heading: WATCH_CACHE,
-        help: "How often each cache is compared with storage, which costs a list; 0 is never",
+        help: "How often each cache is compared with a list from storage; 0 is never",
     },
     Spec {
         setting: Setting::ServiceClusterIpRange,
@@ -273,7 +273,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "DURATION",
         default: "30s",
         heading: PROCESS,
-        help: "How long requests in flight may take to end after SIGTERM or SIGINT",
+        help: "Time limit for requests in flight after SIGTERM or SIGINT",
     },
     Spec {
         setting: Setting::LogLevel,
@@ -290,6 +290,6 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "FORMAT",
         default: "text",
         heading: PROCESS,
-        help: "Lines on stderr as `text` or `json`",
+        help: "Format of log lines on stderr: `text` or `json`",
     },
 ];

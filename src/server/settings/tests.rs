@@ -1,9 +1,9 @@
-//! Tests of the table of settings and of its layers.
+//! Tests of the table of settings and of the layers.
 
 use super::*;
 
 #[test]
-fn one_name_makes_every_spelling() {
+fn spellings_are_derived_from_the_name() {
     let spec = Setting::TlsPrivateKeyFile.spec();
     assert_eq!(spec.env(), "WATCHET_TLS_PRIVATE_KEY_FILE");
     assert_eq!(spec.file_key(), "tlsPrivateKeyFile");
@@ -11,7 +11,7 @@ fn one_name_makes_every_spelling() {
 }
 
 #[test]
-fn every_setting_has_one_row_in_its_place() {
+fn every_setting_has_one_row_in_order() {
     for (index, spec) in SPECS.iter().enumerate() {
         assert_eq!(spec.setting as usize, index, "{}", spec.name);
     }
@@ -19,7 +19,7 @@ fn every_setting_has_one_row_in_its_place() {
 }
 
 #[test]
-fn the_stronger_layer_wins_in_whatever_order_they_come() {
+fn the_stronger_layer_wins_in_any_order() {
     let layers = [
         ("d", Source::Default),
         ("file", Source::File("w.yaml".into())),
@@ -54,7 +54,7 @@ fn an_empty_value_means_the_default() {
 }
 
 #[test]
-fn unknown_variables_are_told() {
+fn unknown_variables_are_returned() {
     let mut settings = Settings::default();
     let variables = [
         ("WATCHET_DATADIR", "x"),

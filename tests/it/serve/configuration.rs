@@ -146,7 +146,7 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
         (
             &["--client-ca-file=junk.pem"],
             plain,
-            r#"--client-ca-file "junk.pem": holds no certificate"#,
+            r#"--client-ca-file "junk.pem": has no certificate"#,
         ),
         (
             &["--tls-cert-file=a.crt", "--tls-private-key-file=b.key"],
@@ -156,7 +156,7 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
         (
             &["--tls-cert-file=a.crt", "--tls-private-key-file=junk.pem"],
             plain,
-            r#"--tls-private-key-file "junk.pem": holds no private key"#,
+            r#"--tls-private-key-file "junk.pem": has no private key"#,
         ),
         (
             &[

@@ -1,5 +1,4 @@
-//! The flags of etcd 3.5 and 3.6: their names, what values they take, and the help of those that have an
-//! effect here.
+//! The flags of etcd 3.5 and 3.6: names, types, and the help of those with an effect.
 
 use super::super::command_line::{Flag, Kind};
 

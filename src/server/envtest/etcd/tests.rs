@@ -1,4 +1,4 @@
-//! Tests of the flags of etcd and of what is refused.
+//! Tests of etcd's flags and of unsupported ones.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn defaults_are_those_of_etcd() {
     assert!(etcd.fsync);
 }
 
-/// envtest looks for --unsafe-no-fsync at the beginning of a line of the help.
+/// envtest searches the help for a line that begins with --unsafe-no-fsync.
 #[test]
 fn the_help_lists_every_flag() {
     let Ok(Invocation::Print(text)) = parsed(&["--help"]) else {
@@ -58,7 +58,7 @@ fn the_help_lists_every_flag() {
 }
 
 #[test]
-fn each_flag_is_there_once() {
+fn flags_are_unique() {
     let mut names: Vec<&str> = flags::all().iter().map(|flag| flag.name).collect();
     let count = names.len();
     names.sort_unstable();
@@ -67,7 +67,7 @@ fn each_flag_is_there_once() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_name() {
+fn unsupported_flags_are_errors() {
     for (arguments, expected) in [
         (&["--data-dirs=x"][..], "unknown flag: --data-dirs"),
         (&["gateway", "start"], "unexpected argument \"gateway\""),

@@ -1,10 +1,9 @@
-//! The flags of kube-apiserver 1.35: their names, what values they take, and the help of those that have
-//! an effect here.
+//! The flags of kube-apiserver 1.35: names, types, and the help of those with an effect.
 
 use super::super::super::settings::SPECS;
 use super::super::command_line::{Flag, Kind};
 
-/// Flags with an effect. One with the name of a setting gives that setting its value.
+/// Flags with an effect. A flag with the name of a setting sets it.
 const SERVED: &[Flag] = &[
     Flag::new(
         "bind-address",
@@ -94,12 +93,12 @@ const SERVED: &[Flag] = &[
     Flag::new(
         "etcd-compaction-interval",
         Kind::Duration,
-        "How long history is kept at least; 0 turns compaction off [default: 5m0s]",
+        "Minimum retention of history; 0 disables compaction [default: 5m0s]",
     ),
     Flag::new(
         "logging-format",
         Kind::Text,
-        "Lines on stderr as text or json [default: text]",
+        "Format of log lines: text or json [default: text]",
     ),
     Flag {
         short: Some('v'),
@@ -293,7 +292,7 @@ const LISTS: &[&str] = &[
     "watch-cache-sizes",
 ];
 
-/// Returns every flag. One with the name of a setting has an effect, whatever list it is in.
+/// Returns every flag. A flag with the name of a setting has an effect, whatever list it is in.
 pub(super) fn all() -> Vec<Flag> {
     let ignored = [
         (BOOLS, Kind::Bool),

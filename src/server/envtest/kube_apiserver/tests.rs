@@ -1,4 +1,4 @@
-//! Tests of the flags of kube-apiserver: what they become, and what is refused.
+//! Tests of the conversion of kube-apiserver's flags, and of rejected ones.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn defaults_are_those_of_kube_apiserver() {
 }
 
 #[test]
-fn a_certificate_that_is_there_is_kept() {
+fn an_existing_certificate_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let address = "127.0.0.1".parse().unwrap();
     let (certificate, key) = serving_certificate(dir.path(), address).unwrap();
@@ -78,13 +78,13 @@ fn a_certificate_that_is_there_is_kept() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("has apiserver.crt and no apiserver.key"),
+        error.contains("has apiserver.crt but no apiserver.key"),
         "{error}"
     );
 }
 
 #[test]
-fn each_flag_is_there_once_and_those_of_settings_have_an_effect() {
+fn flags_are_unique_and_those_of_settings_have_an_effect() {
     let flags = flags::all();
     for (index, flag) in flags.iter().enumerate() {
         let twice = flags[..index].iter().any(|other| other.name == flag.name);
@@ -100,7 +100,7 @@ fn help_and_version_are_printed() {
         panic!("--help prints");
     };
     assert!(text.contains("\n      --secure-port int\n"), "{text}");
-    // envtest would give the flag if it were there.
+    // envtest would pass the flag if it were listed.
     assert!(!text.contains("--insecure-port"), "{text}");
     let Ok(Invocation::Print(text)) = parsed(&["--version"]) else {
         panic!("--version prints");
@@ -109,7 +109,7 @@ fn help_and_version_are_printed() {
 }
 
 #[test]
-fn contradictions_are_refused_by_name() {
+fn contradictory_flags_are_errors() {
     let etcd = "--etcd-servers=http://127.0.0.1:2379";
     for (arguments, expected) in [
         (&[][..], "--etcd-servers must be specified"),
