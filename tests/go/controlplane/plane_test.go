@@ -52,10 +52,17 @@ const (
 // startPlane starts a control plane and returns when both of its components lead.
 func startPlane(t *testing.T, on backend) *plane {
 	t.Helper()
+	p := startServer(t, on)
+	p.startComponents(t, p.kubeconfig())
+	return p
+}
+
+// startServer starts the server of a control plane.
+func startServer(t *testing.T, on backend) *plane {
+	t.Helper()
 	p := &plane{directory: filepath.Join(t.TempDir(), "data")}
 	p.startWatchet(t, on)
-	kubeconfig := filepath.Join(p.directory, "kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
 	if err != nil {
 		t.Fatalf("read the kubeconfig: %v", err)
 	}
@@ -63,7 +70,15 @@ func startPlane(t *testing.T, on backend) *plane {
 	p.config = config
 	p.client = must(kubernetes.NewForConfig(config))(t)
 	p.dynamic = must(dynamic.NewForConfig(config))(t)
+	return p
+}
 
+// kubeconfig returns the path of the administrator's kubeconfig.
+func (p *plane) kubeconfig() string { return filepath.Join(p.directory, "kubeconfig") }
+
+// startComponents starts both components with a kubeconfig and returns when they lead.
+func (p *plane) startComponents(t *testing.T, kubeconfig string) {
+	t.Helper()
 	pki := func(name string) string { return filepath.Join(p.directory, "pki", name) }
 	managerPort, schedulerPort := freePort(t), freePort(t)
 	p.manager = startProcess(t, "kube-controller-manager", program(t, "WATCHET_TEST_CONTROLLER_MANAGER"),
@@ -80,7 +95,6 @@ func startPlane(t *testing.T, on backend) *plane {
 	p.waitForHealth(t, "kube-scheduler", schedulerPort)
 	p.waitForLeader(t, "kube-controller-manager")
 	p.waitForLeader(t, "kube-scheduler")
-	return p
 }
 
 func (p *plane) startWatchet(t *testing.T, on backend) {
