@@ -367,7 +367,7 @@ mod tests {
         for (args, usage) in [
             (
                 &["watchet", "--help"][..],
-                "Usage: watchet [OPTIONS] [COMMAND]",
+                "Usage: watchet [OPTIONS]\n       watchet <COMMAND>\n",
             ),
             (
                 &["watchet", "serve", "-h"],
