@@ -16,7 +16,7 @@ use super::snapshot::{ObjectMap, Snapshot};
 use super::source::Unreadable;
 use crate::api::{ObjectKey, ResourceVersion};
 use crate::reflector::Change;
-use crate::storage::{Storage, StorageError, StorageEvent};
+use crate::storage::{ListRequest, Storage, StorageError, StorageEvent};
 
 /// The interval of progress requests on a watch that reads history. A store responds only once the
 /// watch has caught up, so one request is not enough.
@@ -25,6 +25,10 @@ const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause after a lost connection. The total time is limited, so there is no exponential
 /// back-off.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// The page size of a read of a past state. It is small because pages are decoded on the Reflector's
+/// task.
+const STATE_PAGE: usize = 500;
 
 /// The reason why the events between two states are unknown.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,9 @@ pub(super) enum ReplayError {
     /// They do not lead from one state to the other: an event differs from storage's state.
     #[error("the events do not lead to the listed state")]
     Contradiction,
+    /// A value of the state that they start from cannot be decoded.
+    #[error("the state at {0} cannot be decoded")]
+    Undecodable(ResourceVersion),
     /// Reading them took longer than this.
     #[error("the events were not read within {0:?}")]
     TimedOut(Duration),
@@ -120,6 +127,35 @@ impl<'a> History<'a> {
         match are_equal(&fold.objects, listed) {
             true => Ok(fold.revisions.into_values().collect()),
             false => Err(ReplayError::Contradiction),
+        }
+    }
+
+    /// Returns the state at exactly `at`.
+    ///
+    /// # Errors
+    /// Storage has compacted it, or a value cannot be decoded.
+    pub(super) async fn state_at(self, at: ResourceVersion) -> Result<ObjectMap, ReplayError> {
+        let mut request = ListRequest {
+            prefix: self.resource.prefix.clone(),
+            start: String::new(),
+            at: Some(at),
+            limit: STATE_PAGE,
+            count: false,
+        };
+        let mut objects = ObjectMap::new();
+        loop {
+            let page = self.storage.list(request.clone()).await?;
+            for item in &page.items {
+                let decoded = self.resource.decode(item);
+                let object = decoded.map_err(|_| ReplayError::Undecodable(at))?;
+                request.start = format!("{}\0", object.key());
+                objects.insert(object.key().clone(), object);
+            }
+            if !page.more || page.items.is_empty() {
+                return Ok(objects);
+            }
+            // Other tasks run between the pages.
+            tokio::task::yield_now().await;
         }
     }
 

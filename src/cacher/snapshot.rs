@@ -204,6 +204,16 @@ impl Snapshot {
         }
     }
 
+    /// Appends all events up to `at`, by revision. Returns the number of events.
+    pub(super) fn extend(&mut self, revisions: Vec<Vec<CacheEvent>>, at: ResourceVersion) -> usize {
+        let events = revisions.iter().map(Vec::len).sum();
+        for revision in revisions {
+            self.push(revision);
+        }
+        self.advance(at);
+        events
+    }
+
     /// Advances the version: nothing changed up to `at`.
     pub(super) fn advance(&mut self, at: ResourceVersion) {
         self.at = self.at.max(at);

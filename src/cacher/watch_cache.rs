@@ -18,7 +18,10 @@ use super::{CachedResource, CacherConfig, ReadError};
 use crate::api::{Object, ResourceVersion};
 use crate::metrics::Stage;
 use crate::reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
-use crate::storage::Storage;
+use crate::storage::{Storage, StorageError};
+
+/// How often a relist reads the compacted state; storage may compact further meanwhile.
+const BRIDGE_ATTEMPTS: usize = 3;
 
 /// The published state, written by the `WatchCache` and read by all others.
 #[derive(Debug)]
@@ -160,18 +163,27 @@ impl WatchCache {
         at: ResourceVersion,
     ) -> Snapshot {
         let (resource, count) = (&self.resource.name, objects.len());
-        match self.missed(&snapshot, &objects, at).await {
+        let mut error = match self.missed(&snapshot, &objects, at).await {
             Ok(missed) => {
-                let events: usize = missed.iter().map(Vec::len).sum();
-                for revision in missed {
-                    snapshot.push(revision);
-                }
-                snapshot.advance(at);
+                let events = snapshot.extend(missed, at);
                 tracing::info!(%resource, %at, count, events, "relisted; nothing was missed");
                 return snapshot;
             }
-            Err(error) => tracing::info!(%resource, %error, "cannot replay missed history"),
+            Err(error) => error,
+        };
+        for _ in 0..BRIDGE_ATTEMPTS {
+            let Some(compacted) = compacted_between(&snapshot, at, &error) else {
+                break;
+            };
+            match self.bridged(&snapshot, compacted, &objects, at).await {
+                Ok(bridged) => {
+                    tracing::info!(%resource, %at, count, %compacted, "relisted across a compaction");
+                    return bridged;
+                }
+                Err(again) => error = again,
+            }
         }
+        tracing::info!(%resource, %error, "cannot replay missed history");
         let Some(changes) = relist::changes(&snapshot, &objects, at) else {
             tracing::warn!(
                 %resource, %at, was = %snapshot.at,
@@ -191,6 +203,39 @@ impl WatchCache {
         snapshot
     }
 
+    /// Returns `snapshot` at `at`: the differences up to the compacted revision, which are all that
+    /// storage still knows of that time, followed by each later event.
+    ///
+    /// Differences of a later revision would hide events that another replica still has: a client
+    /// that received some of them and resumes there would miss that an object left its selection.
+    async fn bridged(
+        &self,
+        snapshot: &Snapshot,
+        compacted: ResourceVersion,
+        objects: &ObjectMap,
+        at: ResourceVersion,
+    ) -> Result<Snapshot, ReplayError> {
+        let limit = self.config.start_timeout;
+        let state = tokio::time::timeout(limit, self.history().state_at(compacted)).await;
+        let state = state.unwrap_or(Err(ReplayError::TimedOut(limit)))?;
+        let changes = relist::changes(snapshot, &state, compacted);
+        let mut bridged = snapshot.clone();
+        for revision in changes.ok_or(ReplayError::Contradiction)? {
+            bridged.push(revision);
+        }
+        bridged.relisted(snapshot.at, compacted);
+        let missed = self.missed(&bridged, objects, at).await?;
+        bridged.extend(missed, at);
+        Ok(bridged)
+    }
+
+    fn history(&self) -> History<'_> {
+        History {
+            resource: &self.resource,
+            storage: &*self.storage,
+        }
+    }
+
     /// Returns the events that lead from `snapshot` to the listed `objects`, from storage's
     /// history.
     async fn missed(
@@ -199,10 +244,7 @@ impl WatchCache {
         objects: &ObjectMap,
         at: ResourceVersion,
     ) -> Result<Vec<Vec<CacheEvent>>, ReplayError> {
-        let history = History {
-            resource: &self.resource,
-            storage: &*self.storage,
-        };
+        let history = self.history();
         let read = history.between(snapshot, objects, at, self.config.history_bytes_max);
         let limit = self.config.start_timeout;
         let read = tokio::time::timeout(limit, read).await;
@@ -216,6 +258,21 @@ impl WatchCache {
             *state = SourceState::Following;
             changed
         });
+    }
+}
+
+/// Returns the compacted revision if `error` is that storage has compacted a part of the events between
+/// `snapshot` and `at`, and not all of them.
+fn compacted_between(
+    snapshot: &Snapshot,
+    at: ResourceVersion,
+    error: &ReplayError,
+) -> Option<ResourceVersion> {
+    match error {
+        ReplayError::Storage(StorageError::Compacted { compacted, .. }) => {
+            Some(*compacted).filter(|compacted| (snapshot.at.next()..at).contains(compacted))
+        }
+        _ => None,
     }
 }
 
