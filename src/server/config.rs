@@ -9,6 +9,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use super::bytes;
+use super::envtest::store::Store;
 use super::settings::{ConfigError, Given, Setting, Settings};
 use super::token_config::TokenConfig;
 use crate::admission::{EnabledPlugins, PluginConfigurations};
@@ -115,6 +116,13 @@ pub(super) enum StorageConfig {
     Embedded {
         /// `--durability`
         durability: DurabilityConfig,
+    },
+    /// In the data directory, which is inside of that of a process of this program called as etcd.
+    Attached {
+        /// `--etcd-servers`
+        servers: Vec<String>,
+        /// What the process offers.
+        store: Store,
     },
     /// In memory.
     Memory,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config::{DurabilityConfig, EtcdConfig, StorageConfig};
+use super::envtest::attached::Attached;
 use super::settings::ConfigError;
 use crate::metrics::Metrics;
 use crate::storage::Storage;
@@ -56,22 +57,34 @@ pub(super) async fn open(
 ) -> Result<Arc<dyn Storage>, OpenError> {
     match config {
         StorageConfig::Embedded { durability } => {
-            let embedded = EmbeddedConfig {
-                durability: match durability {
-                    DurabilityConfig::Fsync => Durability::Fsync,
-                    DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
-                    DurabilityConfig::None => Durability::None,
-                },
-                compaction_interval,
+            let durability = match durability {
+                DurabilityConfig::Fsync => Durability::Fsync,
+                DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
+                DurabilityConfig::None => Durability::None,
             };
-            let directory = data_dir.join("store");
-            // Opening verifies the file, which blocks for some time if it is large.
-            let opened = tokio::task::block_in_place(|| Embedded::open(&directory, embedded));
-            Ok(opened?)
+            Ok(open_embedded(durability, compaction_interval, data_dir)?)
+        }
+        StorageConfig::Attached { servers, store } => {
+            let storage = open_embedded(store.durability(), compaction_interval, data_dir)?;
+            Ok(Attached::new(storage, servers, store))
         }
         StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
         StorageConfig::Etcd(etcd) => Ok(connect(etcd, compaction_interval, metrics).await?),
     }
+}
+
+fn open_embedded(
+    durability: Durability,
+    compaction_interval: Duration,
+    data_dir: &Path,
+) -> Result<Arc<Embedded>, embedded::OpenError> {
+    let config = EmbeddedConfig {
+        durability,
+        compaction_interval,
+    };
+    let directory = data_dir.join("store");
+    // Opening verifies the file, which blocks for some time if it is large.
+    tokio::task::block_in_place(|| Embedded::open(&directory, config))
 }
 
 async fn connect(
@@ -119,6 +132,9 @@ pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
                      (--durability)"
                 ),
             }
+        }
+        StorageConfig::Attached { store, .. } => {
+            format!("the store of etcd in {}", store.data_dir.display())
         }
         StorageConfig::Memory => "memory: they are lost when this process ends".to_owned(),
         StorageConfig::Etcd(etcd) => {

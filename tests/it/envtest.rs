@@ -1,6 +1,8 @@
 //! The programs of envtest: `watchet envtest-assets`, and the binary called as `etcd` and as
 //! `kube-apiserver` with the flags of each. The Go tests run them by controller-runtime itself.
 
+mod outage;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
@@ -76,12 +78,17 @@ impl Assets {
 
     /// Starts an etcd on `port` with the flags of envtest and waits until it is healthy.
     async fn etcd(&self, port: u16) -> Process {
+        self.etcd_in("etcd", port).await
+    }
+
+    /// As [`Self::etcd`], with a data directory of this name.
+    async fn etcd_in(&self, name: &str, port: u16) -> Process {
         let url = format!("http://127.0.0.1:{port}");
         let etcd = self.start(
             "etcd",
             &[
                 format!("--advertise-client-urls={url}"),
-                format!("--data-dir={}", self.path("etcd").display()),
+                format!("--data-dir={}", self.path(name).display()),
                 format!("--listen-client-urls={url}"),
                 format!("--listen-peer-urls=http://127.0.0.1:{}", free_port()),
                 "--unsafe-no-fsync=true".to_owned(),
@@ -213,6 +220,11 @@ impl Process {
             panic!("it does not end:\n{}", self.log());
         };
         ended.expect("its own child")
+    }
+
+    /// Ends it with SIGKILL.
+    async fn kill(mut self) {
+        self.child.kill().await.expect("it runs");
     }
 
     /// Ends it as envtest does.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::super::config::{Config, DurabilityConfig, StorageConfig};
+use super::super::config::{Config, StorageConfig};
 use super::super::files::{self, PRIVATE, PUBLIC};
 use super::super::pki;
 use super::super::settings::{ConfigError, SPECS, Setting, Settings, Source};
@@ -133,12 +133,10 @@ impl ApiServer {
             // One directory per prefix: servers with different prefixes share an etcd but no
             // objects.
             let prefix = etcd.prefix.trim_matches('/').replace('/', "%2F");
-            let durability = match store.fsync {
-                true => DurabilityConfig::Fsync,
-                false => DurabilityConfig::None,
-            };
-            self.config.storage = StorageConfig::Embedded { durability };
-            use_directory(&mut self.config, store.data_dir.join(prefix));
+            let directory = store.data_dir.join(prefix);
+            let servers = etcd.servers.clone();
+            self.config.storage = StorageConfig::Attached { servers, store };
+            use_directory(&mut self.config, directory);
         }
         Ok(())
     }

@@ -2,10 +2,11 @@
 //! this program accepts their flags. `assets` creates a directory with such links.
 
 pub(super) mod assets;
+pub(super) mod attached;
 mod command_line;
 pub(super) mod etcd;
 pub(super) mod kube_apiserver;
-mod store;
+pub(super) mod store;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The protocol by which envtest's `etcd` and `kube-apiserver` share a store: the etcd process owns
 //! its data directory and serves its location at [`PATH`]; the API server requests it and opens a
-//! store inside. A server without that path is a real etcd.
+//! store inside, which it uses while the etcd process runs. A server without that path is a real etcd.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+
+use crate::storage::embedded::Durability;
 
 /// The path of the store's location.
 pub(super) const PATH: &str = "/watchet/store";
@@ -28,11 +30,21 @@ const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 /// The location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Store {
+pub(in crate::server) struct Store {
     /// The absolute path of the etcd's data directory.
-    pub data_dir: PathBuf,
+    pub(in crate::server) data_dir: PathBuf,
     /// Whether writes are synced to disk before they are acknowledged.
-    pub fsync: bool,
+    pub(super) fsync: bool,
+}
+
+impl Store {
+    /// Returns the durability of an embedded store inside.
+    pub(in crate::server) fn durability(&self) -> Durability {
+        match self.fsync {
+            true => Durability::Fsync,
+            false => Durability::None,
+        }
+    }
 }
 
 /// Requests the store from the first of `endpoints` that responds; `None` if that is a real etcd.
@@ -62,13 +74,11 @@ pub(super) fn locate(endpoints: &[String]) -> Result<Option<Store>, io::Error> {
 }
 
 /// Requests the store from one endpoint, over plain HTTP only: envtest's etcd serves nothing else.
-fn request_store(endpoint: &str) -> io::Result<Option<Store>> {
-    let authority = match endpoint.split_once("://") {
-        Some(("http", authority)) => authority,
-        Some(_) => return Ok(None),
-        None => endpoint,
-    };
-    let authority = authority.trim_end_matches('/');
+pub(super) fn request_store(endpoint: &str) -> io::Result<Option<Store>> {
+    if endpoint.starts_with("https://") {
+        return Ok(None);
+    }
+    let authority = authority(endpoint);
     let address = authority.to_socket_addrs()?.next();
     let address = address.ok_or_else(|| io::Error::other("the host has no address"))?;
     let mut stream = TcpStream::connect_timeout(&address, ATTEMPT_MAX)?;
@@ -79,6 +89,14 @@ fn request_store(endpoint: &str) -> io::Result<Option<Store>> {
     let mut response = Vec::new();
     stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
     Ok(parse(&response))
+}
+
+/// Returns HOST:PORT of an endpoint.
+pub(super) fn authority(endpoint: &str) -> &str {
+    let authority = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, rest)| rest);
+    authority.trim_end_matches('/')
 }
 
 /// Parses the store in a response, if it is one of [`PATH`].
