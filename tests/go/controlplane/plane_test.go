@@ -104,8 +104,8 @@ func (p *plane) startWatchet(t *testing.T, on backend) {
 		"--data-dir=" + p.directory,
 		fmt.Sprintf("--secure-port=%d", freePort(t)),
 		"--storage=" + string(on),
-		// The stock controller manager runs the others. This one is kube-apiserver's.
-		"--controllers=legacy-token-tracking",
+		// The stock controller manager runs the others. These are kube-apiserver's.
+		"--controllers=legacy-token-tracking,cluster-authentication-trust",
 	}
 	if on == etcd {
 		args = append(args, "--etcd-servers="+startEtcd(t))
