@@ -194,7 +194,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.add_after(key, wait);
     }
 
-    /// Resets the failures of `key`, after success or when it is given up.
+    /// Resets the failures of `key`, after success or when it is abandoned.
     pub fn forget(&self, key: &K) {
         self.keys.lock().requeues.remove(key);
     }

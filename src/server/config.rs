@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::bytes;
 use super::envtest::store::Store;
-use super::settings::{ConfigError, Given, Setting, Settings};
+use super::settings::{ConfigError, Setting, SettingValue, Settings};
 use super::token_config::TokenConfig;
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::api::parse_go_duration;
@@ -68,7 +68,7 @@ pub(super) struct FileSetting {
     /// The file.
     pub path: PathBuf,
     /// The setting.
-    pub given: Given,
+    pub given: SettingValue,
 }
 
 impl PartialEq for FileSetting {
@@ -80,7 +80,7 @@ impl PartialEq for FileSetting {
 impl Eq for FileSetting {}
 
 impl FileSetting {
-    pub(super) fn new(given: Given) -> Self {
+    pub(super) fn new(given: SettingValue) -> Self {
         let path = PathBuf::from(&given.text);
         Self { path, given }
     }
@@ -249,7 +249,7 @@ fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
     })
 }
 
-fn port(given: &Given, problem: &str) -> Result<u16, ConfigError> {
+fn port(given: &SettingValue, problem: &str) -> Result<u16, ConfigError> {
     given.text.parse().map_err(|_| given.error(problem))
 }
 
@@ -258,7 +258,7 @@ fn certificate_files(
     certificate: Setting,
     key: Setting,
 ) -> Result<Option<CertificateFiles>, ConfigError> {
-    let needs = |given: &Given, other: Setting| {
+    let needs = |given: &SettingValue, other: Setting| {
         given.error(format_args!("needs --{} too", other.spec().name))
     };
     match (settings.find(certificate), settings.find(key)) {
@@ -298,7 +298,7 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
 
 /// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
 /// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
-fn refuse_etcd_settings(settings: &Settings, kind: &Given) -> Result<(), ConfigError> {
+fn refuse_etcd_settings(settings: &Settings, kind: &SettingValue) -> Result<(), ConfigError> {
     let only_etcd = [
         Setting::EtcdServers,
         Setting::EtcdCafile,
@@ -366,7 +366,7 @@ fn is_endpoint(server: &str) -> bool {
 }
 
 /// Normalizes the prefix: as upstream, a leading slash is optional and a trailing one is ignored.
-fn etcd_prefix(given: &Given) -> Result<String, ConfigError> {
+fn etcd_prefix(given: &SettingValue) -> Result<String, ConfigError> {
     let path = given.text.trim_matches('/');
     let sound = path
         .split('/')
@@ -418,7 +418,7 @@ fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigErro
     controllers::Selection::parse(&given.text).map_err(|error| given.error(error))
 }
 
-fn parsed_duration(given: &Given) -> Result<Duration, ConfigError> {
+fn parsed_duration(given: &SettingValue) -> Result<Duration, ConfigError> {
     parse_go_duration(&given.text)
         .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }

@@ -77,7 +77,7 @@ enum Protocol {
     Http2,
 }
 
-/// The future of a connection, boxed so that the connection's task need not have room for every
+/// The future of a connection, boxed so that the connection's task need not be as large as every
 /// protocol at every stage: most of thousands of connections are idle.
 type Serving = BoxFuture<'static, hyper::Result<()>>;
 

@@ -1,4 +1,4 @@
-//! Limits the TLS handshakes in progress. When there are too many, one that has taken long makes room for a new
+//! Limits the TLS handshakes in progress. When there are too many, one that has taken long ends for a new
 //! connection, so that clients that connect and send nothing cannot keep others out.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Handshakes {
             Err(_) => {
                 self.crowded.notify_one();
                 let permit = permits().acquire_owned().await;
-                // If a handshake has ended by itself, none has to be given up any more.
+                // If a handshake has ended by itself, none has to end for another.
                 let _unused = self.crowded.notified().now_or_never();
                 permit.expect("the semaphore is never closed")
             }
@@ -55,7 +55,7 @@ impl Handshakes {
 }
 
 impl HandshakePermit {
-    /// Waits until the handshake has to be given up for another connection.
+    /// Waits until the handshake has to end for another connection.
     pub(super) async fn is_needed(&self) {
         sleep(UNDISTURBED).await;
         self.handshakes.crowded.notified().await;
@@ -71,7 +71,7 @@ mod tests {
     /// A few hundred connections that sent nothing took all permits for ten seconds each, and no other client
     /// could connect.
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_handshake_makes_room() {
+    async fn the_oldest_handshake_ends_for_a_new_one() {
         let handshakes = Handshakes::new(2);
         let begun = Instant::now();
         let silent = |permit: HandshakePermit| async move {
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_handshake_that_nobody_waits_for_goes_on() {
+    async fn a_handshake_continues_if_no_connection_waits() {
         let handshakes = Handshakes::new(1);
         let slow = handshakes.permit().await;
         let waiting = timeout(UNDISTURBED * 9, slow.is_needed()).await;
-        waiting.expect_err("there is room");
+        waiting.expect_err("a permit is free");
         // The slow one ends by itself while another connection waits: the next is not disturbed for it.
         let other = async {
             tokio::task::yield_now().await;
@@ -103,6 +103,6 @@ mod tests {
         };
         let (next, ()) = tokio::join!(handshakes.permit(), other);
         let waiting = timeout(UNDISTURBED * 9, next.is_needed()).await;
-        waiting.expect_err("there is room");
+        waiting.expect_err("a permit is free");
     }
 }

@@ -233,8 +233,8 @@ mod tests {
             SYSTEM_AUTHENTICATED,
         ];
         assert_eq!(account.groups, groups);
-        let nobody = check(admin(), &[(USER, SYSTEM_ANONYMOUS)]).unwrap();
-        assert_eq!(nobody.groups, [SYSTEM_UNAUTHENTICATED]);
+        let anonymous = check(admin(), &[(USER, SYSTEM_ANONYMOUS)]).unwrap();
+        assert_eq!(anonymous.groups, [SYSTEM_UNAUTHENTICATED]);
     }
 
     #[test]
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn the_anonymous_user_is_not_authenticated() {
         let lines = [(USER, SYSTEM_ANONYMOUS), (GROUP, SYSTEM_AUTHENTICATED)];
-        let nobody = check(admin(), &lines).unwrap();
+        let anonymous = check(admin(), &lines).unwrap();
         assert_eq!(
-            nobody.groups,
+            anonymous.groups,
             [SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED]
         );
         let lines = [(USER, "jane"), (GROUP, SYSTEM_UNAUTHENTICATED)];

@@ -110,7 +110,7 @@ pub(super) enum Source {
 
 /// The value of a setting as text, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct SettingValue {
     /// The setting.
     pub setting: Setting,
     /// The value; empty if there is none.
@@ -119,7 +119,7 @@ pub(super) struct Given {
     pub source: Source,
 }
 
-impl Given {
+impl SettingValue {
     /// Returns the setting's name as spelled in the source.
     pub(super) fn name(&self) -> String {
         let spec = self.setting.spec();
@@ -163,7 +163,7 @@ impl ConfigError {
 /// The values of all layers. An empty value resets a setting to its default, whatever a weaker
 /// layer has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settings(BTreeMap<Setting, Given>);
+pub(super) struct Settings(BTreeMap<Setting, SettingValue>);
 
 impl Settings {
     /// Adds a value, unless a stronger layer has set one. EmbeddedServer one layer the last value counts.
@@ -171,7 +171,7 @@ impl Settings {
         let current = self.0.get(&setting);
         if current.is_none_or(|current| current.source <= source) {
             let text = text.into();
-            let given = Given {
+            let given = SettingValue {
                 setting,
                 text,
                 source,
@@ -198,10 +198,10 @@ impl Settings {
     }
 
     /// Returns the value of `setting`, or its default.
-    pub(super) fn get(&self, setting: Setting) -> Given {
+    pub(super) fn get(&self, setting: Setting) -> SettingValue {
         match self.0.get(&setting) {
             Some(given) if !given.text.is_empty() => given.clone(),
-            _ => Given {
+            _ => SettingValue {
                 setting,
                 text: setting.spec().default.to_owned(),
                 source: Source::Default,
@@ -210,7 +210,7 @@ impl Settings {
     }
 
     /// Returns the value of `setting`, if there is one.
-    pub(super) fn find(&self, setting: Setting) -> Option<Given> {
+    pub(super) fn find(&self, setting: Setting) -> Option<SettingValue> {
         Some(self.get(setting)).filter(|given| !given.text.is_empty())
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::FileSetting;
 use super::pki::{Pki, PkiError};
-use super::settings::{ConfigError, Given, Setting, Settings};
+use super::settings::{ConfigError, Setting, SettingValue, Settings};
 use crate::registry::TokenIssuer;
 
 /// The settings of service account tokens.
@@ -122,7 +122,7 @@ impl TokenConfig {
 }
 
 /// Splits a comma-separated list.
-fn list(given: &Given) -> Vec<String> {
+fn list(given: &SettingValue) -> Vec<String> {
     let members = given.text.split(',').map(str::trim);
     members
         .filter(|one| !one.is_empty())

@@ -63,14 +63,14 @@ pub(super) fn share_body(request: Request<Incoming>) -> (Request<Body>, Option<U
         return (request.map(|_| Body::empty()), None);
     }
     let unread = Unread::default();
-    let lent = request.map(|body| {
+    let shared = request.map(|body| {
         Body::new(SharedBody {
             body: Some(body),
             started: false,
             unread: unread.clone(),
         })
     });
-    (lent, Some(unread))
+    (shared, Some(unread))
 }
 
 impl http_body::Body for SharedBody {

@@ -380,7 +380,7 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         (&["storm", "pods", "--clients=0"], "--clients"),
         (
             &["churn", "--workers=3", "--objects=2", SERVER],
-            "--objects: each of the workers needs one",
+            "--objects: must be at least the number of workers",
         ),
         (&["churn", "--mix=create=1"], "must be VERB=WEIGHT"),
         (&["churn", "--seconds=1", "--operations=9"], "--operations"),

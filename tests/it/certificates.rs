@@ -145,7 +145,7 @@ async fn who_is_refused_finds_the_reason_in_the_log() {
     };
     line(&[
         "INFO",
-        "client certificate refused",
+        "client certificate rejected",
         "O=dev, CN=jane-ec",
         "CN=openssl-ca",
         "UnknownIssuer",

@@ -279,7 +279,7 @@ async fn assets_are_links_and_made_again() {
         let made = made.await.expect("the binary starts");
         assert!(made.status.success(), "{made:?}");
         assert_eq!(target("kubectl").as_ref(), expected);
-        let told = String::from_utf8_lossy(&made.stderr).contains("PATH has no kubectl");
+        let told = String::from_utf8_lossy(&made.stderr).contains("there is no kubectl in PATH");
         assert_eq!(told, path == &directory);
     }
     let home = assets.path("home");

@@ -328,7 +328,7 @@ async fn a_scrape_of_all_resources_is_small() {
         .lines()
         .filter(|line| line.starts_with(version))
         .count();
-    assert_eq!(followed, 6, "what is followed before anything is asked");
+    assert_eq!(followed, 8, "what is followed before anything is asked");
     let bytes = empty.body.len();
     assert!(
         bytes < 36_000 + followed * 10_000,

@@ -381,7 +381,7 @@ async fn what_cannot_be_followed_is_told_at_once() {
             &ours,
             &["subjectaccessreviews"],
             1,
-            "the server does not watch it",
+            "the server does not support watches of it",
         ),
         (&ours, &["pods", "-l", "a=b=c"], 1, "a=b=c"),
         (&ours, &["pods/a", "-A"], 1, "by name across all namespaces"),

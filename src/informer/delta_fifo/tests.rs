@@ -307,7 +307,7 @@ fn an_object_is_transformed_once() {
 
 /// Returns the compressed deltas of a key.
 fn compressed(deltas: &[(&str, u32)]) -> String {
-    let told_as = |(name, state): &(&str, u32)| {
+    let delta_of = |(name, state): &(&str, u32)| {
         let object = object("a", *state);
         match *name {
             "Added" => Delta::Added(object),
@@ -317,7 +317,7 @@ fn compressed(deltas: &[(&str, u32)]) -> String {
             _ => Delta::Deleted(Deleted::Observed(object)),
         }
     };
-    let mut deltas = deltas.iter().map(told_as);
+    let mut deltas = deltas.iter().map(delta_of);
     let mut all = Deltas::new(ObjectKey::from("a"), false, deltas.next().unwrap());
     deltas.for_each(|delta| all.push(delta));
     all.compress();

@@ -87,8 +87,8 @@ fn the_last_common_name_is_the_user() {
     let subject = [(DnType::CommonName, "admin"), (another, "system:node:n")];
     let leaf = client(&ca, &subject, 2030);
     let peer = authenticator.peer_certificate(Some(&[leaf]), now());
-    let told = authenticator.authenticate(&peer, "/api", &headers(None), now());
-    assert_eq!(known(told).unwrap().name, "system:node:n");
+    let authenticated = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    assert_eq!(known(authenticated).unwrap().name, "system:node:n");
 }
 
 #[test]

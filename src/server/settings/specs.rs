@@ -115,7 +115,7 @@ pub(in crate::server) const SPECS: [Spec; 32] = [
         value_name: "NAME,...",
         default: "",
         heading: AUTHENTICATION,
-        help: "Whom service accounts' tokens must be for to be accepted here \
+        help: "Accepted audiences of service account tokens \
                [default: --service-account-issuer]",
     },
     Spec {

@@ -209,7 +209,7 @@ async fn meddling_is_a_failed_run() {
     );
     for fault in [
         "3 events were received twice",
-        "3 events tell of what no worker did",
+        "3 events do not match any write of a worker",
         "1 requests failed, the first: PUT",
     ] {
         assert!(stderr.contains(fault), "{fault}: {stderr}");
@@ -250,7 +250,7 @@ async fn a_read_that_shows_something_else_is_a_failed_run() {
     assert!(number(&report, "reads_stale") > 0, "{report:#}");
     check(&report, &[("operations_failed", json!(0))]);
     assert!(
-        stderr.contains("reads did not show what was written before"),
+        stderr.contains("reads did not return the client's last write"),
         "{stderr}"
     );
     server.stop().await;

@@ -92,7 +92,7 @@ async fn a_client_that_is_told_no_state_is_a_failed_run() {
     let server = filled().await;
     for (lie, words) in [
         (r#""type":"OTHER""#, "not a frame of a watch"),
-        (r#""type":"ERROR""#, "it is told"),
+        (r#""type":"ERROR""#, "unexpected event"),
     ] {
         let lie = Lie {
             truth: r#""type":"ADDED""#,

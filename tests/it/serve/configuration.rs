@@ -178,7 +178,7 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
         (
             &["--storage=etcd", "--etcd-servers=http://127.0.0.1"],
             plain,
-            r#""http://127.0.0.1" is no endpoint"#,
+            r#""http://127.0.0.1" is not an endpoint"#,
         ),
         (
             &["--log-level=loud"],

@@ -19,7 +19,7 @@ contexts:
 - {name: half, context: {cluster: c, user: h}}
 - {name: anonymous, context: {cluster: c, user: ''}}
 - {name: as, context: {cluster: c, user: as}}
-- {name: nobody, context: {cluster: c, user: missing}}
+- {name: userless, context: {cluster: c, user: missing}}
 clusters:
 - name: c
   cluster: {server: 'https://10.0.0.1:6443/', certificate-authority-data: Q0E=, tls-server-name: w, proxy-url: 'socks5://p:1080'}
@@ -123,7 +123,7 @@ fn unsupported_features_are_errors() {
         ("password", r#"user "w" of the kubeconfig has a password"#),
         ("half", "client-certificate has no client-key"),
         (
-            "nobody",
+            "userless",
             r#"has no user "missing": it has as, asking, e, files"#,
         ),
         ("three", r#"has no context "three": it has anonymous, as"#),

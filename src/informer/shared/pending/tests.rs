@@ -37,7 +37,7 @@ enum Step {
     /// Observed, or missed.
     Delete(u8, bool),
     Resync(u8),
-    Tell,
+    Notify,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -45,7 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0u8..6).prop_map(Step::Put),
         3 => (0u8..6, any::<bool>()).prop_map(|(key, seen)| Step::Delete(key, seen)),
         1 => (0u8..6).prop_map(Step::Resync),
-        3 => Just(Step::Tell),
+        3 => Just(Step::Notify),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -92,7 +92,7 @@ impl Model {
                 let new = old.clone();
                 Some(Notification::Updated { old, new })
             }
-            Step::Tell => None,
+            Step::Notify => None,
         }
     }
 
@@ -131,7 +131,7 @@ proptest! {
         for step in &steps {
             if let Some(notification) = model.step(step) {
                 pending.push(notification);
-            } else if matches!(step, Step::Tell)
+            } else if matches!(step, Step::Notify)
                 && let Some(next) = pending.pop()
             {
                 model.deliver(next);
