@@ -331,7 +331,7 @@ async fn a_scrape_of_all_resources_is_small() {
     assert_eq!(followed, 8, "what is followed before anything is asked");
     let bytes = empty.body.len();
     assert!(
-        bytes < 36_000 + followed * 10_000,
+        bytes < 42_000 + followed * 10_000,
         "{bytes} bytes before anything was asked"
     );
     let groups = wire.get("/apis").await.json();
