@@ -188,7 +188,11 @@ async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
     assert!(server.wait().await.success());
     let elapsed = asked.elapsed();
     assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
-    assert!(!server.log().contains("connections aborted"), "{}", server.log());
+    assert!(
+        !server.log().contains("connections aborted"),
+        "{}",
+        server.log()
+    );
 }
 
 #[tokio::test]
