@@ -47,7 +47,7 @@ pub trait IndexFunc<T> {
 /// use watchet::api::ObjectKey;
 /// use watchet::reflector::{IndexFunc, Indexer};
 ///
-/// Strings by their characters.
+/// /// Indexes strings by their characters.
 /// #[derive(Clone)]
 /// struct ByCharacter;
 /// impl IndexFunc<String> for ByCharacter {

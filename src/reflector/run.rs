@@ -59,7 +59,7 @@ pub trait ReflectorStore: Send + 'static {
 ///     }
 /// }
 ///
-/// A store that sends its first content.
+/// /// A store that sends its first content.
 /// struct Notify(Option<tokio::sync::oneshot::Sender<Vec<Arc<String>>>>);
 /// impl ReflectorStore for Notify {
 ///     type Object = String;

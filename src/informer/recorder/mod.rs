@@ -62,7 +62,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 /// tasks.drain(Duration::from_secs(10)).await?;
 /// let events = client.resource::<Event>(ApiResource::of::<Event>()).namespace("default");
 /// let stored = events.list(&Default::default()).await?.items;
-/// assert_eq!(queue.len(), 1);
+/// assert_eq!(stored.len(), 1);
 /// assert_eq!(stored[0].count, Some(2));
 /// assert_eq!(stored[0].message.as_deref(), Some("it is watchet now"));
 /// # Ok(())
