@@ -13,7 +13,10 @@ pub mod cacher;
 pub mod admission;
 pub mod managed;
 
+pub mod apiextensions;
+pub mod builtin;
 pub mod registry;
+pub mod services;
 
 pub mod controllers;
 

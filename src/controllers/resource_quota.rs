@@ -18,8 +18,9 @@ use super::follower::{Follower, FollowerEvent};
 use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey};
+use crate::builtin::QuotaBaseline;
 use crate::metrics::Metrics;
-use crate::registry::{ApiError, QuotaBaseline, Registry, Resource};
+use crate::registry::{ApiError, Registry, Resource};
 
 pub(super) const NAME: &str = "resourcequota-controller";
 

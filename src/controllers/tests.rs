@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::WriteOptions;
-use crate::registry::tests::{Fixture, custom::definition, deployment, named, pod};
+use crate::builtin::tests::{Fixture, custom::definition, deployment, named, pod};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
 
 /// A server with its controllers.
@@ -48,7 +48,7 @@ impl Drop for OtherServer {
 }
 
 async fn started() -> Started {
-    let server = crate::registry::tests::fixture().await;
+    let server = crate::builtin::tests::fixture().await;
     let controllers = Tasks::new();
     start(&server.registry, &controllers);
     Started {

@@ -10,7 +10,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::{Object, ResourceVersion};
-use crate::registry::{Registry, Resource, printers};
+use crate::builtin::printers;
+use crate::registry::{Registry, Resource};
 
 use super::accept::{Form, IncludeObject};
 use super::chunks::ChunkError;

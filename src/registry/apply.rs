@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::allocation::Writer;
-use super::subresources;
-use super::write::{Change, Current, Decide, Place};
-use super::writing::Writing;
-use super::{ApiError, Registry, Target, custom, update};
+use super::guaranteed_update::{Change, Current, Decide, Place};
+use super::pipeline::Writing;
+use super::subresource;
+use super::{ApiError, Registry, Target, update};
 use crate::api::{Object, WriteOptions};
+use crate::apiextensions;
+use crate::services::Writer;
 
 /// Also says whether the object was made.
-pub(super) async fn apply(
+pub(crate) async fn apply(
     registry: &Registry,
     target: &Target,
     config: &Value,
@@ -34,7 +35,7 @@ pub(super) async fn apply(
     let written = registry
         .guaranteed_write(&place, options.dry_run, &mut write)
         .await?;
-    let object = subresources::shown(target, written.into_object())?;
+    let object = subresource::shown(target, written.into_object())?;
     Ok((object, write.created))
 }
 
@@ -89,7 +90,7 @@ impl Applying<'_> {
             );
             return Err(ApiError::conflict(resource, name, why));
         }
-        custom::check_creatable(resource)?;
+        apiextensions::check_creatable(resource)?;
         let draft = self.writing.draft_applied(applied).await?;
         self.writing.complete(draft).await.map(Change::Put)
     }

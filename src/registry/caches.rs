@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::custom::Versions;
 use super::table::Table;
 use super::{ApiError, Registry, Resource};
 use crate::api::{ColumnSet, Object, ObjectKey};
+use crate::apiextensions::Versions;
 use crate::cacher::{CachedResource, Cacher};
 use crate::storage::Metered;
 use crate::tasks::Tasks;
 
 /// By storage prefix, because resources that share one share a cache. Bounded by the table.
 #[derive(Debug, Default)]
-pub(super) struct Caches {
+pub(crate) struct Caches {
     started: Mutex<BTreeMap<String, Started>>,
     /// The storage as each prefix's resource uses it.
     stores: Mutex<BTreeMap<String, Arc<Metered>>>,
@@ -83,7 +83,7 @@ impl Registry {
 
     /// Serves these custom resources from now on, and no others. Caches of what is no longer served,
     /// or whose objects are selected by other fields or read otherwise, stop, and with them their watches.
-    pub(super) fn serve_custom(&self, custom: Vec<Arc<Resource>>) {
+    pub(crate) fn serve_custom(&self, custom: Vec<Arc<Resource>>) {
         let table = Arc::new(Table::new(&self.builtins, custom));
         self.table.store(table.clone());
         // After the swap: who has not seen it yet has started its cache, or will find none to start.
@@ -103,7 +103,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`ApiError::NotServed`] when it is of a definition that has gone or changed meanwhile.
-    pub(super) fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
+    pub(crate) fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
         let mut started = self.caches.started.lock();
         let table = self.table.load();
         let owner = table
@@ -144,7 +144,7 @@ impl Registry {
     }
 
     /// The storage, as `resource` uses it.
-    pub(super) fn store(&self, resource: &Resource) -> Arc<Metered> {
+    pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
         let mut stores = self.caches.stores.lock();
         if let Some(store) = stores.get(&resource.storage_prefix) {
             return store.clone();
@@ -162,7 +162,7 @@ impl Registry {
     }
 
     /// The object as a cache that has been started happens to have it.
-    pub(super) fn suggestion(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
+    pub(crate) fn suggestion(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
         let started = self.caches.started.lock();
         let cacher = started.get(&resource.storage_prefix)?.cacher.clone();
         drop(started);

@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiError, ReadError, Registry, Resource, autoscalers, custom, events};
+use super::{ApiError, ReadError, Registry, Resource};
+use crate::apiextensions;
+use crate::builtin::{autoscalers, events};
 use crate::schema::Types;
 
 /// Whether objects of `resource` look different in storage.
-pub(super) fn is_converted(resource: &Resource) -> bool {
+pub(crate) fn is_converted(resource: &Resource) -> bool {
     events::is_converted(resource) || autoscalers::is_converted(resource)
 }
 
 /// The stored form of an object of `resource`.
-pub(super) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
+pub(crate) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
     match is_converted(resource) {
         true => stored(types, &resource.api_version(), object),
         false => object,
@@ -24,7 +26,7 @@ pub(super) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value)
 }
 
 /// What a client of `resource` sees of an object in stored form.
-pub(super) fn from_storage(resource: &Resource, object: Value) -> Value {
+pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
     match is_converted(resource) {
         true => shown(&resource.api_version(), object),
         false => object,
@@ -33,7 +35,7 @@ pub(super) fn from_storage(resource: &Resource, object: Value) -> Value {
 
 /// An object of a built-in kind, which says of which version it is, in another version of its kind. An object
 /// that is the same in all versions, or in this one already, is returned as it is.
-pub(super) fn to_version<'o>(
+pub(crate) fn to_version<'o>(
     types: &Arc<Types>,
     object: &'o Value,
     api_version: &str,
@@ -65,7 +67,7 @@ fn shown(api_version: &str, stored: Value) -> Value {
 impl Registry {
     /// Whether objects of `resource` may have to be shown in another form than the verbs answer with.
     pub fn converts(&self, resource: &Resource) -> bool {
-        is_converted(resource) || custom::is_renamed(resource)
+        is_converted(resource) || apiextensions::is_renamed(resource)
     }
 
     /// The representation of an object of `resource`, where that is not the stored form: events are
@@ -75,13 +77,13 @@ impl Registry {
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !self.converts(resource) || custom::is_in_version(resource, body) {
+        if !self.converts(resource) || apiextensions::is_in_version(resource, body) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
         let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
         let shown = match &resource.custom {
-            Some(_) => custom::renamed(resource, value),
+            Some(_) => apiextensions::renamed(resource, value),
             None => from_storage(resource, value),
         };
         Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))

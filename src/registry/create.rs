@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::write::{Current, Place};
-use super::writing::Writing;
-use super::{ApiError, Registry, Resource, Target, custom, metadata};
+use super::guaranteed_update::{Current, Place};
+use super::pipeline::Writing;
+use super::{ApiError, Registry, Resource, Target, metadata};
 use crate::api::names::generate;
 use crate::api::{Object, ResourceVersion, WriteOptions};
+use crate::apiextensions;
 use crate::storage::{Expect, Outcome, Storage as _};
 
 /// How often a name is made from `generateName` before the collisions are the client's (§1.4).
 const GENERATE_NAME_TRIES_MAX: usize = 8;
 
-pub(super) async fn create(
+pub(crate) async fn create(
     registry: &Registry,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
@@ -22,7 +23,7 @@ pub(super) async fn create(
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
     metadata::check_shape(resource, &mut body)?;
-    custom::check_creatable(resource)?;
+    apiextensions::check_creatable(resource)?;
     let namespace = namespace.filter(|_| resource.namespaced);
     metadata::check_namespace(namespace, &mut body)?;
     let version = metadata::take_version(&mut body);
@@ -93,7 +94,7 @@ async fn store_complete(
                 "resourceVersion should not be set on objects to be created".to_owned(),
             ));
         }
-        if let Some(converted) = custom::stored_form(resource, object).await? {
+        if let Some(converted) = apiextensions::stored_form(resource, object).await? {
             *object = converted;
         }
         let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;

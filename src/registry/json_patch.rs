@@ -17,7 +17,7 @@ const SHIFTED_ITEMS_MAX: usize = 50_000_000;
 
 /// Why a JSON patch was not applied.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// An operation cannot be applied.
     Operation(::json_patch::PatchError),
     /// The patch costs too much, or makes too much of the object.
@@ -26,7 +26,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Returns true if an operation `test` has failed.
-    pub(super) fn is_of_test(&self) -> bool {
+    pub(crate) fn is_of_test(&self) -> bool {
         matches!(self, Self::Operation(error) if matches!(error.kind, PatchErrorKind::TestFailed))
     }
 }
@@ -51,7 +51,7 @@ impl From<ApiError> for Failure {
 /// # Errors
 /// 422 when an operation cannot be applied, 413 when the patch copies or shifts too much, 400 when the
 /// object would nest deeper than it may.
-pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
+pub(crate) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
     try_apply(object, operations).map_err(|failure| match failure {
         Failure::Operation(error) => ApiError::Unprocessable(format!(
             "the server rejected our request due to an error in our request: {error}"
@@ -64,7 +64,7 @@ pub(super) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result
 ///
 /// # Errors
 /// See [`Failure`].
-pub(super) fn try_apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), Failure> {
+pub(crate) fn try_apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), Failure> {
     let mut budget = COPIED_BYTES_MAX;
     let mut shifts = SHIFTED_ITEMS_MAX;
     for (index, operation) in operations.iter().enumerate() {

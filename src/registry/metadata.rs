@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::error::Causes;
-use super::{ApiError, Resource, custom, names, other_kind, strategy};
+use super::{ApiError, Resource, names, other_kind, strategy};
 use crate::api::{ResourceVersion, StatusCause, Warnings};
+use crate::apiextensions;
 
 /// What a client can never set.
 const SYSTEM_FIELDS: &[&str] = &[
@@ -41,22 +42,22 @@ const DEPTH_MAX: usize = 127;
 const UIDS_TOLD_MAX: usize = 8;
 
 /// Now, as Kubernetes writes times: UTC, whole seconds.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).expect("the present is in range")
 }
 
 /// `metadata` of an object whose shape was checked.
-pub(super) fn of(object: &Value) -> &Value {
+pub(crate) fn of(object: &Value) -> &Value {
     &object["metadata"]
 }
 
 /// A text in `metadata`; empty when it is absent.
-pub(super) fn text<'a>(object: &'a Value, member: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, member: &str) -> &'a str {
     object["metadata"][member].as_str().unwrap_or_default()
 }
 
 /// `metadata.finalizers`.
-pub(super) fn finalizers(object: &Value) -> Vec<&str> {
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter()
         .flatten()
@@ -65,7 +66,7 @@ pub(super) fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// Whether the object's deletion has begun.
-pub(super) fn is_terminating(object: &Value) -> bool {
+pub(crate) fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
@@ -75,7 +76,7 @@ pub(super) fn is_terminating(object: &Value) -> bool {
 ///
 /// # Errors
 /// 400, naming the member.
-pub(super) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
+pub(crate) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
     let kind_of_body = json_type(body);
     let Some(object) = body.as_object_mut() else {
         return Err(ApiError::BadRequest(format!(
@@ -105,7 +106,7 @@ pub(super) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), A
 ///
 /// # Errors
 /// 400 when it nests too deeply for that.
-pub(super) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
+pub(crate) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
     let fits = match value {
         Value::Array(_) | Value::Object(_) if depth >= DEPTH_MAX => false,
         Value::Array(items) => items.iter().all(|v| check_depth(v, depth + 1).is_ok()),
@@ -200,7 +201,7 @@ fn json_type(value: &Value) -> &'static str {
 ///
 /// # Errors
 /// 400 when the object names another namespace.
-pub(super) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
+pub(crate) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace");
     match namespace {
         Some(namespace) if given.is_empty() => object["metadata"]["namespace"] = namespace.into(),
@@ -222,7 +223,7 @@ pub(super) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Re
 }
 
 /// WC-010: what a PUT or PATCH writes must have the name that the URL has.
-pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
+pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
     match text(object, "name") {
         "" => Err(ApiError::BadRequest(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -235,7 +236,7 @@ pub(super) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
 }
 
 /// Removes the resourceVersion of an object and returns it: zero if it has none, or one that is no number.
-pub(super) fn take_version(object: &mut Value) -> ResourceVersion {
+pub(crate) fn take_version(object: &mut Value) -> ResourceVersion {
     let metadata = object["metadata"].as_object_mut();
     let version = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
     let version = version.as_ref().and_then(Value::as_str);
@@ -245,14 +246,14 @@ pub(super) fn take_version(object: &mut Value) -> ResourceVersion {
 }
 
 /// Forgets what only the server says (WC-008).
-pub(super) fn wipe_system_fields(object: &mut Value) {
+pub(crate) fn wipe_system_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
     }
 }
 
 /// Gives a new object its identity.
-pub(super) fn fill_created(resource: &Resource, object: &mut Value) {
+pub(crate) fn fill_created(resource: &Resource, object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = now().to_string().into();
@@ -262,7 +263,7 @@ pub(super) fn fill_created(resource: &Resource, object: &mut Value) {
 }
 
 /// Puts back what an update may not change, and drops what storage does not keep.
-pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
+pub(crate) fn keep_from_stored(stored: &Value, object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
     };
@@ -277,7 +278,7 @@ pub(super) fn keep_from_stored(stored: &Value, object: &mut Value) {
 }
 
 /// Says who manages the fields; nothing at all where nobody does.
-pub(super) fn put_managed_fields(entries: Value, object: &mut Value) {
+pub(crate) fn put_managed_fields(entries: Value, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         match entries.is_null() {
             true => metadata.remove("managedFields"),
@@ -287,7 +288,7 @@ pub(super) fn put_managed_fields(entries: Value, object: &mut Value) {
 }
 
 /// One more generation, if the object counts them.
-pub(super) fn bump_generation(object: &mut Value) {
+pub(crate) fn bump_generation(object: &mut Value) {
     let metadata = &mut object["metadata"];
     if let Some(generation) = metadata["generation"].as_i64().filter(|g| *g > 0) {
         metadata["generation"] = (generation + 1).into();
@@ -295,7 +296,7 @@ pub(super) fn bump_generation(object: &mut Value) {
 }
 
 /// Drops owners that were named before, and warns of them.
-pub(super) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
+pub(crate) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
     if let Some(owners) = object["metadata"]
         .get_mut("ownerReferences")
         .and_then(Value::as_array_mut)
@@ -323,7 +324,7 @@ pub(super) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
 }
 
 /// What is wrong with the metadata of an object about to be created.
-pub(super) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
+pub(crate) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
     let rule = strategy::name_rule(resource);
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
@@ -357,7 +358,7 @@ fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<Str
 }
 
 /// What is wrong with the metadata of `object` as the successor of `stored`.
-pub(super) fn problems_of_update(
+pub(crate) fn problems_of_update(
     resource: &Resource,
     stored: &Value,
     object: &Value,
@@ -406,7 +407,7 @@ fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
         }
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
         // Definitions have one without a slash themselves: it must not be in the way of their updates.
-        let lenient = resource.custom.is_some() || custom::is_definitions(resource);
+        let lenient = resource.custom.is_some() || apiextensions::is_definitions(resource);
         if bare && !lenient {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             let field = format!("metadata.finalizers[{index}]");

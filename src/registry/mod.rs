@@ -18,49 +18,37 @@
 //!    before the deletion may still land behind that pass, as upstream; then it waits for the next
 //!    namespace of that name.
 
-mod admission;
-mod allocation;
-mod api_service;
+pub(crate) mod admission_adapter;
 mod apply;
 pub mod authorization;
-mod autoscalers;
-mod builtin;
-mod builtins;
-mod caches;
-mod component_statuses;
-mod conversion;
-mod create;
-pub mod custom;
-mod delete;
-mod error;
-mod events;
+pub(crate) mod caches;
+pub(crate) mod conversion;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod error;
+mod field_managers;
 mod field_validation;
+pub(crate) mod fields;
+pub(crate) mod guaranteed_update;
 mod json_patch;
-mod managers;
-mod metadata;
-mod names;
+pub(crate) mod metadata;
+pub(crate) mod names;
 mod namespaces;
 mod other_kind;
 mod patch;
 mod patched;
-pub mod printers;
-mod quotas;
+mod pipeline;
 mod ratchet;
-mod read;
+pub(crate) mod read;
 mod resource;
-mod service_accounts;
-mod services;
-mod strategic;
+pub(crate) mod scale;
+pub(crate) mod service_accounts;
+pub(crate) mod strategic;
 mod strategy;
-mod subresources;
+pub(crate) mod subresource;
 mod table;
-mod update;
+pub(crate) mod update;
 mod watch;
-mod write;
-mod writing;
-
-#[cfg(test)]
-pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -68,20 +56,18 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 
 pub(crate) use crate::admission::plugins::protection_finalizer;
-pub use allocation::ServiceRanges;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
+pub use guaranteed_update::WRITE_DEADLINE;
 pub(crate) use names::path_segment_problems;
-pub(crate) use quotas::QuotaBaseline;
 pub(crate) use read::StoredName;
 pub use resource::Resource;
 pub use service_accounts::{
     Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
     TokenTable,
 };
-pub use subresources::{BodyKind, Posted, Subresource};
+pub use subresource::{BodyKind, Posted, Subresource};
 pub use watch::Watch;
-pub use write::WRITE_DEADLINE;
 
 use crate::admission::client::WebhookClient;
 use crate::admission::{AdmissionChain, EnabledPlugins, Gate, PluginConfigurations};
@@ -89,6 +75,11 @@ use crate::api::{
     DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     WriteOptions,
 };
+use crate::apiextensions;
+use crate::builtin::{
+    self, component_statuses, kubernetes_service, subresources, webhook_endpoints,
+};
+pub use crate::services::ServiceRanges;
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
@@ -152,31 +143,31 @@ pub struct RegistryConfig {
 /// The resources and the verbs on them. Cheap to share.
 #[derive(Debug)]
 pub struct Registry {
-    storage: Arc<dyn Storage>,
-    metrics: Arc<Metrics>,
-    tasks: Tasks,
-    config: CacherConfig,
-    builtins: Vec<Arc<Resource>>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tasks: Tasks,
+    pub(crate) config: CacherConfig,
+    pub(crate) builtins: Vec<Arc<Resource>>,
     /// Those, and the custom resources of the moment.
-    table: ArcSwap<table::Table>,
+    pub(crate) table: ArcSwap<table::Table>,
     /// The namespaces themselves, which every write into one asks for.
-    namespaces: Arc<Resource>,
+    pub(crate) namespaces: Arc<Resource>,
     /// Where in the columns of a namespace its phase is.
-    namespace_phase: FieldRef,
-    caches: caches::Caches,
-    definitions: custom::Definitions,
+    pub(crate) namespace_phase: FieldRef,
+    pub(crate) caches: caches::Caches,
+    pub(crate) definitions: apiextensions::Definitions,
     /// Namespaces that were deleted just now.
-    deleted: namespaces::Deleted,
+    pub(crate) deleted: namespaces::Deleted,
     /// The types of the built-in kinds.
-    types: Arc<Types>,
+    pub(crate) types: Arc<Types>,
     /// Calls webhooks, of admission and of conversion.
-    webhooks: WebhookClient,
+    pub(crate) webhooks: WebhookClient,
     /// Who may change and refuse writes.
-    gate: Gate,
+    pub(crate) gate: Gate,
     /// The admission plugins that run in this process.
-    plugins: AdmissionChain,
+    pub(crate) plugins: AdmissionChain,
     /// Where the addresses of services come from.
-    service_ranges: ServiceRanges,
+    pub(crate) service_ranges: ServiceRanges,
 }
 
 impl Registry {
@@ -207,7 +198,7 @@ impl Registry {
     ) -> Arc<Self> {
         let mut unstored = subresources::questions();
         unstored.push(component_statuses::resource());
-        let builtins = subresources::among(&builtins::resources(), &unstored);
+        let builtins = subresources::among(&builtin::table::resources(), &unstored);
         let namespaces = builtins
             .iter()
             .find(|r| r.is("", "namespaces"))
@@ -218,7 +209,7 @@ impl Registry {
             .resolve("status.phase")
             .expect("the table has the phase of namespaces");
         let registry = Arc::new_cyclic(|registry| {
-            let services = Arc::new(services::Services(registry.clone()));
+            let services = Arc::new(webhook_endpoints::Services(registry.clone()));
             let webhooks = WebhookClient::new(tasks, services);
             Self {
                 gate: Gate::new(
@@ -238,18 +229,18 @@ impl Registry {
                 builtins,
                 namespaces,
                 caches: caches::Caches::default(),
-                definitions: custom::Definitions::default(),
+                definitions: apiextensions::Definitions::default(),
                 deleted: namespaces::Deleted::default(),
                 types: Types::builtins(),
                 service_ranges: config.service_ranges,
             }
         });
-        let follower = admission::follow(registry.clone());
+        let follower = admission_adapter::follow(registry.clone());
         registry.tasks.spawn("admission-configurations", follower);
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");
-        custom::start(&registry);
+        apiextensions::start(&registry);
         registry
     }
 
@@ -257,13 +248,13 @@ impl Registry {
     /// resources that storage has definitions of.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await?;
-        custom::served(self).await
+        apiextensions::served(self).await
     }
 
     /// Makes the service `kubernetes`, by which what runs in a cluster finds its API, of this server that
     /// serves it at `secure`. What keeps it from that is logged: nothing here leans on it.
     pub async fn publish(&self, secure: std::net::SocketAddr) {
-        api_service::publish(self, secure).await;
+        kubernetes_service::publish(self, secure).await;
     }
 
     /// Creates the config map that says since when uses of tokens in Secrets are recorded, unless it exists.
@@ -273,7 +264,7 @@ impl Registry {
 
     /// Makes that service and its endpoints again whenever they were deleted; never returns.
     pub async fn keep_published(&self, secure: std::net::SocketAddr) {
-        api_service::keep_published(self, secure).await;
+        kubernetes_service::keep_published(self, secure).await;
     }
 
     /// The type of a resource's objects, where there is one to tell.
@@ -342,7 +333,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         let created = create::create(self, resource, namespace, body, options).await?;
-        custom::settled(self, resource, &created).await;
+        apiextensions::settled(self, resource, &created).await;
         Ok(created)
     }
 
@@ -371,7 +362,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
         let (updated, created) = update::update(self, target, body, options).await?;
-        custom::settled(self, &target.resource, &updated).await;
+        apiextensions::settled(self, &target.resource, &updated).await;
         Ok((updated, created))
     }
 
@@ -383,7 +374,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         let patched = patch::patch(self, target, patch, options).await?;
-        custom::settled(self, &target.resource, &patched).await;
+        apiextensions::settled(self, &target.resource, &patched).await;
         Ok(patched)
     }
 
@@ -396,7 +387,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
         let (applied, created) = apply::apply(self, target, config, options).await?;
-        custom::settled(self, &target.resource, &applied).await;
+        apiextensions::settled(self, &target.resource, &applied).await;
         Ok((applied, created))
     }
 
@@ -408,7 +399,7 @@ impl Registry {
     ) -> Result<Deleted, ApiError> {
         let deleted = delete::delete(self, target, options).await?;
         if let Deleted::Gone(last) | Deleted::Last(last) | Deleted::Pending(last) = &deleted {
-            custom::settled(self, &target.resource, last).await;
+            apiextensions::settled(self, &target.resource, last).await;
         }
         Ok(deleted)
     }
@@ -461,7 +452,7 @@ impl Registry {
     /// # Errors
     /// It is not in time.
     pub(crate) async fn definitions_up_to(&self, version: ResourceVersion) -> Result<(), ApiError> {
-        custom::served_up_to(self, version).await
+        apiextensions::served_up_to(self, version).await
     }
 
     /// The resource of the namespaces themselves.

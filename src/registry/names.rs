@@ -32,7 +32,7 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 
 /// What the names of a resource look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NameRule {
+pub(crate) enum NameRule {
     /// A DNS subdomain: most resources.
     Subdomain,
     /// A DNS label: namespaces.
@@ -45,7 +45,7 @@ pub(super) enum NameRule {
 
 impl NameRule {
     /// What is wrong with `name`; with `prefix` only as the beginning of a generated one.
-    pub(super) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+    pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         // What follows a prefix makes its last '-' an inner one.
         let masked;
         let trimmed = match prefix && name.ends_with('-') {
@@ -92,7 +92,7 @@ pub(crate) fn path_segment_problems(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with `[prefix/]name`.
-pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
+pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -126,7 +126,7 @@ pub(super) fn qualified_name_problems(text: &str) -> Vec<String> {
 }
 
 /// What is wrong with `metadata.labels`.
-pub(super) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
+pub(crate) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.labels";
     for (key, value) in labels {
         if causes.is_full() {
@@ -143,7 +143,7 @@ pub(super) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
 }
 
 /// What is wrong with the value of a label.
-pub(super) fn label_value_problems(value: &str) -> Vec<String> {
+pub(crate) fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > LABEL_LENGTH_MAX {
         problems.push(format!(
@@ -157,7 +157,7 @@ pub(super) fn label_value_problems(value: &str) -> Vec<String> {
 }
 
 /// What is wrong with `metadata.annotations`.
-pub(super) fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
+pub(crate) fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.annotations";
     let mut bytes = 0;
     for (key, value) in annotations {

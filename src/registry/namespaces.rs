@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::write::Place;
+use super::guaranteed_update::Place;
 use super::{ApiError, Registry, create, metadata};
 use crate::admission::cluster::NamespaceState;
 use crate::api::{Object, ResourceVersion, WriteOptions};
@@ -18,12 +18,12 @@ const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "
 /// The namespaces whose deletion began here, and at which version, until the cache has heard of that: till
 /// then its word that one is active is old.
 #[derive(Debug, Default)]
-pub(super) struct Deleted(Mutex<BTreeMap<String, ResourceVersion>>);
+pub(crate) struct Deleted(Mutex<BTreeMap<String, ResourceVersion>>);
 
 impl Deleted {
     /// Notes that `namespace` was deleted, or marked so, as this state of it says. What the cache, at
     /// `seen`, has heard of is forgotten, which bounds what is kept.
-    pub(super) fn note(&self, namespace: &Object, seen: ResourceVersion) {
+    pub(crate) fn note(&self, namespace: &Object, seen: ResourceVersion) {
         let mut deleted = self.0.lock();
         deleted.retain(|_, at| *at > seen);
         let name = namespace.key().name().to_owned();
@@ -38,7 +38,7 @@ impl Deleted {
 }
 
 /// Makes the system namespaces, each unless it exists.
-pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
+pub(crate) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
     for name in SYSTEM_NAMESPACES {
         let place = Place::new(&registry.namespaces, None, name)?;
         let store = registry.store(&registry.namespaces);
@@ -57,7 +57,7 @@ pub(super) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
 }
 
 /// Returns the state of `namespace`, for admission.
-pub(super) async fn state(
+pub(crate) async fn state(
     registry: &Registry,
     namespace: &str,
 ) -> Result<NamespaceState, ApiError> {
@@ -85,7 +85,7 @@ pub(super) async fn state(
 }
 
 /// Notes that a delete has taken or marked `namespace`.
-pub(super) fn note_deleted(registry: &Registry, namespace: &Object) -> Result<(), ApiError> {
+pub(crate) fn note_deleted(registry: &Registry, namespace: &Object) -> Result<(), ApiError> {
     let seen = registry.cache(&registry.namespaces)?.seen();
     registry.deleted.note(namespace, seen);
     Ok(())

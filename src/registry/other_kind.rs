@@ -1,19 +1,20 @@
 //! Objects that are sent to a resource of another kind: why they are refused, in the words of upstream's decoder.
 //! It converts what it knows to the kind that it expects, and says so when it cannot.
 
-use super::{ApiError, Resource, builtins};
+use super::{ApiError, Resource};
+use crate::builtin::table;
 
 /// The name of upstream's table of built-in types in messages.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
 /// The error for an object of `kind` in `api_version`, which is not what `resource` has.
-pub(super) fn refusal(resource: &Resource, api_version: &str, kind: &str) -> ApiError {
+pub(crate) fn refusal(resource: &Resource, api_version: &str, kind: &str) -> ApiError {
     let expected = resource.api_version();
     let other_version = format!(
         "the API version in the data ({api_version}) does not match the expected API version ({expected})"
     );
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let is_known = builtins::is_kind(group, version, kind);
+    let is_known = table::is_kind(group, version, kind);
     let wanted = &resource.kind;
     let is_convertible = kind == wanted && package(group) == package(&resource.group);
     let message = match resource.custom.is_some() {
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     fn check(plural: &str, api_version: &str, kind: &str, expected: &str) {
-        let all = builtins::resources();
+        let all = table::resources();
         let resource = all
             .iter()
             .find(|resource| resource.plural == plural)

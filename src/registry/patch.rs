@@ -6,19 +6,21 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::allocation::Writer;
-use super::strategic::{self, StrategicError};
-use super::subresources::{self, scale};
-use super::write::{Change, Current, Decide, Place};
-use super::writing::Writing;
+use super::guaranteed_update::{Change, Current, Decide, Place};
+use super::pipeline::Writing;
+use super::scale;
+use super::strategic;
+use super::strategic::StrategicError;
+use super::subresource;
 use super::{ApiError, Patch, Registry, Target, conversion, json_patch, patched, update};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
+use crate::services::Writer;
 
 /// How many operations a JSON patch may have (§8.3).
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
-pub(super) async fn patch(
+pub(crate) async fn patch(
     registry: &Registry,
     target: &Target,
     patch: &Patch,
@@ -34,7 +36,7 @@ pub(super) async fn patch(
     let written = registry
         .guaranteed_write(&place, options.dry_run, &mut write)
         .await?;
-    subresources::shown(target, written.into_object())
+    subresource::shown(target, written.into_object())
 }
 
 /// A PATCH.

@@ -17,7 +17,7 @@ const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 /// # Errors
 /// 422 when it is no object of its kind any more, or when the client wants unknown fields refused; 400 when
 /// it has another name or namespace than the URL.
-pub(super) fn conform(
+pub(crate) fn conform(
     registry: &Registry,
     target: &Target,
     patch: &Patch,

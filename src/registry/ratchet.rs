@@ -17,7 +17,7 @@ use super::{metadata, names};
 use crate::api::StatusCause;
 
 /// Those of the `causes` against `object` that are not old; `before` is what was wrong with `stored`.
-pub(super) fn without_old(
+pub(crate) fn without_old(
     causes: Causes,
     stored: &Value,
     object: &Value,

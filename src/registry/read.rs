@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::write::Place;
-use super::{
-    ApiError, Registry, Resource, Target, Watch, component_statuses, custom, subresources,
-};
+use super::guaranteed_update::Place;
+use super::subresource;
+use super::{ApiError, Registry, Resource, Target, Watch};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
+use crate::apiextensions;
+use crate::builtin::component_statuses;
 use crate::cacher::{CacheWatcher, ObjectList};
 use crate::storage::{KeyValue, ListRequest, Storage as _};
 
-pub(super) async fn get(
+pub(crate) async fn get(
     registry: &Registry,
     target: &Target,
     options: GetOptions,
@@ -21,8 +22,8 @@ pub(super) async fn get(
         return component_statuses::get(registry, target).await;
     }
     let object = get_stored(registry, target, options).await?;
-    let object = custom::presented_one(&target.resource, object).await?;
-    subresources::shown(target, object)
+    let object = apiextensions::presented_one(&target.resource, object).await?;
+    subresource::shown(target, object)
 }
 
 /// The same in the stored form.
@@ -38,7 +39,7 @@ async fn get_stored(
     found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
 }
 
-pub(super) async fn list(
+pub(crate) async fn list(
     registry: &Registry,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
@@ -50,7 +51,7 @@ pub(super) async fn list(
     let predicate = predicate(resource, namespace, options)?;
     let (asked, selects) = before_conversion(resource, predicate);
     let mut list = registry.cache(resource)?.list(&asked, options).await?;
-    list.items = custom::presented(resource, list.items).await?;
+    list.items = apiextensions::presented(resource, list.items).await?;
     if let Some(selects) = selects {
         // A page may have less than its limit, or nothing: its token tells whether there is more.
         list.items.retain(|object| selects.matches(object));
@@ -59,7 +60,7 @@ pub(super) async fn list(
     Ok(list)
 }
 
-pub(super) async fn watch(
+pub(crate) async fn watch(
     registry: &Registry,
     resource: &Arc<Resource>,
     namespace: Option<&str>,
@@ -157,7 +158,7 @@ async fn stored_names(
 }
 
 /// What `options` select of `resource` (§9).
-pub(super) fn predicate(
+pub(crate) fn predicate(
     resource: &Resource,
     namespace: Option<&str>,
     options: &ListOptions,

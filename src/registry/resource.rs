@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{ApiError, Subresource, custom};
+use super::{ApiError, Subresource};
 use crate::api::{ColumnSet, FieldRef, ObjectKey, StorageKey};
+use crate::apiextensions;
 
 /// One served resource, e.g. apps/v1 deployments.
 #[derive(Debug, Clone)]
@@ -36,7 +37,7 @@ pub struct Resource {
     /// See `CachedResource::triggers`.
     pub triggers: Vec<FieldRef>,
     /// What its definition says besides, if it is no built-in.
-    pub custom: Option<Arc<custom::Custom>>,
+    pub custom: Option<Arc<apiextensions::Custom>>,
 }
 
 impl Resource {
@@ -86,7 +87,7 @@ impl Resource {
     ///
     /// # Errors
     /// A storage prefix that is no path; no built-in has one.
-    pub(super) fn prefix(&self) -> Result<StorageKey, ApiError> {
+    pub(crate) fn prefix(&self) -> Result<StorageKey, ApiError> {
         StorageKey::new(&format!("/{}/", self.storage_prefix))
             .map_err(|error| ApiError::BadRequest(error.to_string()))
     }
@@ -95,7 +96,7 @@ impl Resource {
     ///
     /// # Errors
     /// The key has a segment that no path can have.
-    pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
+    pub(crate) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
         StorageKey::new(&format!("/{}/{key}", self.storage_prefix))
             .map_err(|error| ApiError::BadRequest(error.to_string()))
     }

@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::names::NameRule;
-use super::{Resource, builtin, custom, metadata, subresources};
+use super::{Resource, metadata};
+use crate::builtin::subresources;
+use crate::{apiextensions, builtin};
 
 /// How long an event is kept (§2.5).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -113,7 +115,7 @@ fn listed(resource: &Resource, list: &[(&str, &str)]) -> bool {
     list.iter().any(|(g, p)| resource.is(g, p))
 }
 
-pub(super) fn name_rule(resource: &Resource) -> NameRule {
+pub(crate) fn name_rule(resource: &Resource) -> NameRule {
     match (&*resource.group, &*resource.plural) {
         ("", "namespaces") => NameRule::Label,
         ("", "services") => NameRule::Label1035,
@@ -124,33 +126,33 @@ pub(super) fn name_rule(resource: &Resource) -> NameRule {
     }
 }
 
-pub(super) fn has_generation(resource: &Resource) -> bool {
+pub(crate) fn has_generation(resource: &Resource) -> bool {
     resource.custom.is_some() || listed(resource, WITH_GENERATION)
 }
 
-pub(super) fn has_status(resource: &Resource) -> bool {
+pub(crate) fn has_status(resource: &Resource) -> bool {
     resource.subresource("status").is_some()
 }
 
-pub(super) fn creates_on_update(resource: &Resource) -> bool {
+pub(crate) fn creates_on_update(resource: &Resource) -> bool {
     listed(resource, CREATED_ON_UPDATE)
 }
 
-pub(super) fn allows_unconditional_update(resource: &Resource) -> bool {
+pub(crate) fn allows_unconditional_update(resource: &Resource) -> bool {
     resource.custom.is_none() && !listed(resource, CONDITIONALLY_UPDATED)
 }
 
-pub(super) fn ttl(resource: &Resource) -> Option<Duration> {
+pub(crate) fn ttl(resource: &Resource) -> Option<Duration> {
     is_event(resource).then_some(EVENT_TTL)
 }
 
 /// Whether a delete gives the object time to end (§1.5).
-pub(super) fn is_graceful(resource: &Resource) -> bool {
+pub(crate) fn is_graceful(resource: &Resource) -> bool {
     resource.is("", "pods")
 }
 
 /// Whether dependents can hold the object's deletion back: nothing depends on an event.
-pub(super) fn is_collected(resource: &Resource) -> bool {
+pub(crate) fn is_collected(resource: &Resource) -> bool {
     !is_event(resource)
 }
 
@@ -160,12 +162,12 @@ fn is_event(resource: &Resource) -> bool {
 
 /// Whether the dependents are kept when a delete does not say what becomes of them: as the first versions
 /// of Kubernetes did it, and clients count on it.
-pub(super) fn orphans_by_default(resource: &Resource) -> bool {
+pub(crate) fn orphans_by_default(resource: &Resource) -> bool {
     resource.is("", "replicationcontrollers") || resource.is("batch", "jobs")
 }
 
 /// Whether a delete that is done answers with the object's last state and not with a Status.
-pub(super) fn returns_deleted(resource: &Resource) -> bool {
+pub(crate) fn returns_deleted(resource: &Resource) -> bool {
     matches!(
         (&*resource.group, &*resource.plural),
         (
@@ -189,7 +191,7 @@ pub(super) fn returns_deleted(resource: &Resource) -> bool {
 }
 
 /// Gives a new object, which has its identity, what the server decides of it.
-pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
+pub(crate) fn prepare_create(resource: &Resource, object: &mut Value) {
     if resource.custom.is_some() {
         if has_status(resource) {
             put(object, "status", None);
@@ -197,8 +199,8 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
         return;
     }
     builtin::prepare_create(resource, object, has_status(resource));
-    if custom::is_definitions(resource) {
-        custom::prepare_definition_create(object);
+    if apiextensions::is_definitions(resource) {
+        apiextensions::prepare_definition_create(object);
     }
     if resource.is("", "namespaces") {
         add_namespace_finalizer(object);
@@ -207,7 +209,7 @@ pub(super) fn prepare_create(resource: &Resource, object: &mut Value) {
 }
 
 /// What holds after every write.
-pub(super) fn prepare(resource: &Resource, object: &mut Value) {
+pub(crate) fn prepare(resource: &Resource, object: &mut Value) {
     if resource.is("", "namespaces") {
         let name = object["metadata"]["name"].clone();
         object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -244,7 +246,7 @@ fn add_namespace_finalizer(object: &mut Value) {
 }
 
 /// The members of metadata that a write to the status writes too.
-pub(super) fn written_with_status(resource: &Resource) -> &'static [&'static str] {
+pub(crate) fn written_with_status(resource: &Resource) -> &'static [&'static str] {
     match resource.is("apps", "deployments") {
         _ if resource.custom.is_some() => &[],
         true => &["annotations"],
@@ -253,7 +255,7 @@ pub(super) fn written_with_status(resource: &Resource) -> &'static [&'static str
 }
 
 /// Puts back what a write to `subresource` of `stored` may not change.
-pub(super) fn keep_from_stored(
+pub(crate) fn keep_from_stored(
     resource: &Resource,
     subresource: Option<&str>,
     stored: &Value,
@@ -288,8 +290,8 @@ pub(super) fn keep_from_stored(
             if has_status(resource) {
                 put(object, "status", stored.get("status").cloned());
             }
-            if custom::is_definitions(resource) {
-                custom::prepare_definition_update(object);
+            if apiextensions::is_definitions(resource) {
+                apiextensions::prepare_definition_update(object);
             }
             if resource.is("", "namespaces") {
                 // Only the subresource `finalize` changes them.
@@ -317,7 +319,7 @@ fn put(object: &mut Value, member: &str, value: Option<Value>) {
 }
 
 /// Whether `object`, as it was just written, has nothing left that holds its deletion back.
-pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
+pub(crate) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     metadata["deletionTimestamp"].is_string()
@@ -328,7 +330,7 @@ pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
 
 /// Whether the desired state differs: anything but metadata and status, which is part of it where a
 /// custom resource does not write it apart (§1.4).
-pub(super) fn desired_state_differs(resource: &Resource, a: &Value, b: &Value) -> bool {
+pub(crate) fn desired_state_differs(resource: &Resource, a: &Value, b: &Value) -> bool {
     let status_counts = resource.custom.is_some() && !has_status(resource);
     let desired = |(member, _): &(&String, &Value)| match member.as_str() {
         "metadata" | "apiVersion" | "kind" => false,

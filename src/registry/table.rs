@@ -9,7 +9,7 @@ use super::Resource;
 
 /// What is served at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// In discovery's order: groups together, preferred version of a group first.
     all: Vec<Arc<Resource>>,
     by_plural: HashMap<String, Vec<Arc<Resource>>>,
@@ -20,7 +20,7 @@ pub(super) struct Table {
 impl Table {
     /// The table of `builtins` and then `custom`; of two by the same name the first is served. What is not
     /// to be served can only be found by where its objects are stored.
-    pub(super) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
+    pub(crate) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
         let mut table = Self::default();
         for resource in builtins.iter().cloned().chain(custom) {
             let custom = resource.custom.as_ref();
@@ -50,25 +50,25 @@ impl Table {
     }
 
     /// Every resource, in discovery's order.
-    pub(super) fn all(&self) -> &[Arc<Resource>] {
+    pub(crate) fn all(&self) -> &[Arc<Resource>] {
         &self.all
     }
 
     /// The resource of this group (empty for core), version and plural name.
-    pub(super) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let mut same_plural = self.by_plural.get(plural)?.iter();
         same_plural.find(|resource| is(resource, group, version))
     }
 
     /// The resource of this group and plural name, in the group's preferred version.
-    pub(super) fn preferred(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn preferred(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         let mut same_plural = self.by_plural.get(plural)?.iter();
         same_plural.find(|resource| resource.group == group)
     }
 
     /// Of the resources that share a storage prefix the one that names their cache, its columns and
     /// their metrics.
-    pub(super) fn owner(&self, storage_prefix: &str) -> Option<&Arc<Resource>> {
+    pub(crate) fn owner(&self, storage_prefix: &str) -> Option<&Arc<Resource>> {
         self.owners.get(storage_prefix)
     }
 }

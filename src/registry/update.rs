@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::allocation::Writer;
-use super::subresources::{self, scale};
-use super::write::{Change, Current, Decide, Place};
-use super::writing::Writing;
+use super::guaranteed_update::{Change, Current, Decide, Place};
+use super::pipeline::Writing;
+use super::scale;
+use super::subresource;
 use super::{ApiError, Registry, Resource, Target, metadata, strategy};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
+use crate::services::Writer;
 
-pub(super) async fn update(
+pub(crate) async fn update(
     registry: &Registry,
     target: &Target,
     mut body: Value,
@@ -31,7 +32,7 @@ pub(super) async fn update(
     let written = registry
         .guaranteed_write(&place, options.dry_run, &mut update)
         .await;
-    let object = subresources::shown(target, written?.into_object())?;
+    let object = subresource::shown(target, written?.into_object())?;
     Ok((object, update.created))
 }
 
@@ -71,7 +72,7 @@ impl Decide for Update<'_> {
 }
 
 /// Refuses a subresource that the resource does not have, or that is not written by `verb`.
-pub(super) fn check_subresource(target: &Target, verb: &str) -> Result<(), ApiError> {
+pub(crate) fn check_subresource(target: &Target, verb: &str) -> Result<(), ApiError> {
     let Some(name) = &target.subresource else {
         return Ok(());
     };
@@ -86,7 +87,7 @@ pub(super) fn check_subresource(target: &Target, verb: &str) -> Result<(), ApiEr
 }
 
 /// Checks what a client wants stored against the URL.
-pub(super) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiError> {
+pub(crate) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiError> {
     metadata::check_shape(&target.of_bodies(), body)?;
     metadata::check_name(&target.name, body)?;
     let namespace = target.namespace.as_deref();
@@ -94,7 +95,7 @@ pub(super) fn check_body(target: &Target, body: &mut Value) -> Result<(), ApiErr
 }
 
 /// A uid in the body says which object of that name is meant; none has the uid "".
-pub(super) fn check_uid(
+pub(crate) fn check_uid(
     resource: &Resource,
     name: &str,
     current: Option<&Current>,
@@ -110,7 +111,7 @@ pub(super) fn check_uid(
     Ok(())
 }
 
-pub(super) fn check_version(
+pub(crate) fn check_version(
     resource: &Resource,
     name: &str,
     current: &Current,
@@ -152,7 +153,7 @@ fn version(resource: &Resource, name: &str, body: &Value) -> Result<ResourceVers
 }
 
 /// The conflict that clients look for before they try again.
-pub(super) fn modified(resource: &Resource, name: &str) -> ApiError {
+pub(crate) fn modified(resource: &Resource, name: &str) -> ApiError {
     ApiError::conflict(
         resource,
         name,

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Resource, custom};
+use super::Resource;
 use crate::api::{EventType, Object, SelectionPredicate, WatchEvent};
+use crate::apiextensions;
 use crate::cacher::{CacheWatcher, WatchItem};
 
 /// One client's watch.
@@ -35,7 +36,7 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     /// What `watcher` tells about `resource`, and `selects` selects of that once it is converted. It ends when
     /// the definition of the resource says something else: then clients have to see the state in its new form.
-    pub(super) fn new(
+    pub(crate) fn new(
         watcher: CacheWatcher,
         resource: &Arc<Resource>,
         selects: Option<SelectionPredicate>,
@@ -168,7 +169,7 @@ impl Converter {
     /// Whether all of them are told as they are.
     fn leaves(&self, items: &[WatchItem]) -> bool {
         let is_in_version = |(_, object): &(EventType, Arc<Object>)| {
-            custom::is_in_version(&self.resource, object.body_slice())
+            apiextensions::is_in_version(&self.resource, object.body_slice())
         };
         self.selects.is_none()
             && items

@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 
 use super::*;
 use crate::api::{ResourceVersion, StorageKey};
-use crate::registry::tests::value;
+use crate::builtin::tests::value;
 use crate::storage::Storage as _;
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn pods_are_deleted_first() {
 /// As in a test environment without kube-controller-manager.
 #[tokio::test]
 async fn without_the_controller_a_namespace_stays_terminating() {
-    let fixture = crate::registry::tests::fixture().await;
+    let fixture = crate::builtin::tests::fixture().await;
     fixture.create("namespaces", named("left")).await;
     let deleted = fixture.delete("namespaces/left").await;
     assert!(matches!(deleted, Deleted::Pending(_)), "{deleted:?}");

@@ -3,7 +3,7 @@
 use super::*;
 
 fn resource(plural: &str) -> Arc<Resource> {
-    let all = super::super::builtins::resources();
+    let all = crate::builtin::table::resources();
     all.into_iter().find(|r| r.plural == plural).unwrap()
 }
 

@@ -16,7 +16,7 @@ use crate::api::{GetOptions, Object, ResourceVersion, UserInfo};
 use self::secret_tokens::SecretToken;
 use super::{Registry, Target};
 
-pub(super) use issuer::{Claims, Kubernetes, Reference};
+pub(crate) use issuer::{Claims, Kubernetes, Reference};
 pub use issuer::{DEFAULT_ISSUER, TokenIssuer};
 pub use keys::InvalidKeys;
 pub(super) use secret_tokens::start_tracking;
@@ -195,7 +195,7 @@ impl ClaimedUser {
 }
 
 /// How a service account is called as a user.
-pub(super) fn user_name(namespace: &str, name: &str) -> String {
+pub(crate) fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::registry::tests::meddler::Before;
-use crate::registry::tests::{Fixture, fixture, named, pod};
+use crate::builtin::tests::meddler::Before;
+use crate::builtin::tests::{Fixture, fixture, named, pod};
 
 fn reference(object: &Value) -> Reference {
     let text = |member: &str| object["metadata"][member].as_str().unwrap().to_owned();

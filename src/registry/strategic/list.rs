@@ -137,7 +137,7 @@ pub(super) fn delete_primitives(
     let Some(gone) = gone.as_array() else {
         return Err(Malformed(format!(
             "{}{name} must be a list",
-            super::DELETE_FROM_PRIMITIVE_LIST
+            crate::registry::strategic::DELETE_FROM_PRIMITIVE_LIST
         )));
     };
     if let Some(Value::Array(list)) = object.get_mut(name) {

@@ -12,7 +12,10 @@ const NOT_SWEPT: &[&str] = &[
     "proptest-regressions",
     "scripts",
     "src/admission",
+    "src/apiextensions",
+    "src/builtin",
     "src/registry",
+    "src/services",
     "tests",
 ];
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::builtin::tests::{Fixture, fixture, named};
 use crate::registry::service_accounts::{Bearer, Credentials, TokenIssuer};
-use crate::registry::tests::{Fixture, fixture, named};
 
 /// A token as upstream's token controller signs it.
 fn token(key: &str, account: &Value, secret: &str) -> String {

@@ -1,0 +1,152 @@
+//! Component statuses: whether the parts of a control plane are healthy, asked anew for each read and stored
+//! nowhere. Deprecated since Kubernetes 1.19, and still what `kubectl get componentstatuses` shows.
+
+mod probe;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use self::probe::Health;
+
+use crate::api::{ListOptions, Object, ResourceVersion};
+use crate::cacher::ObjectList;
+use crate::registry::subresource;
+use crate::registry::{ApiError, Registry, Resource, Target};
+
+/// What reads are warned of.
+const DEPRECATION: &str = "v1 ComponentStatus is deprecated in v1.19+";
+
+/// The components of which upstream asks `/healthz` on this machine, by their default ports.
+const LISTENERS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
+
+/// What stores the objects, under the name that upstream has for it.
+const STORAGE: &str = "etcd-0";
+
+/// How long a component may take to answer; upstream's number.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What upstream's 404 calls the resource.
+const SINGULAR: &str = "componentstatus";
+
+/// The resource: it can be read, and nothing else.
+pub(crate) fn resource() -> Arc<Resource> {
+    Arc::new(Resource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ComponentStatus".to_owned(),
+        plural: "componentstatuses".to_owned(),
+        singular: SINGULAR.to_owned(),
+        short_names: vec!["cs".to_owned()],
+        categories: Vec::new(),
+        namespaced: false,
+        subresources: Vec::new(),
+        verbs: ["get", "list"].map(str::to_owned).to_vec(),
+        storage_prefix: String::new(),
+        columns: Arc::default(),
+        triggers: Vec::new(),
+        custom: None,
+    })
+}
+
+/// Returns true if `resource` is that of the component statuses.
+pub(crate) fn are(resource: &Resource) -> bool {
+    resource.is("", "componentstatuses")
+}
+
+impl Resource {
+    /// What clients are warned of who use the resource in this version.
+    pub(crate) fn deprecation(&self) -> Option<&str> {
+        match &self.custom {
+            Some(custom) => custom.deprecation.as_deref(),
+            None => are(self).then_some(DEPRECATION),
+        }
+    }
+}
+
+/// The status of one component.
+pub(crate) async fn get(registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
+    let resource = &target.resource;
+    let listener = LISTENERS.iter().find(|(name, _)| *name == target.name);
+    let condition = match listener {
+        Some((_, port)) => listening(*port).await,
+        None if target.name == STORAGE => storing(registry).await,
+        None => {
+            return Err(ApiError::NotFound {
+                resource: SINGULAR.to_owned(),
+                name: target.name.clone(),
+            });
+        }
+    };
+    object(resource, &target.name, condition)
+}
+
+/// The statuses of all that `options` select.
+pub(crate) async fn list(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    options: &ListOptions,
+) -> Result<ObjectList, ApiError> {
+    let predicate = crate::registry::read::predicate(resource, None, options)?;
+    let [(manager, first), (scheduler, second)] = LISTENERS;
+    let conditions = tokio::join!(listening(first), listening(second), storing(registry));
+    let all = [
+        (manager, conditions.0),
+        (scheduler, conditions.1),
+        (STORAGE, conditions.2),
+    ];
+    let items = all.map(|(name, condition)| object(resource, name, condition));
+    let mut items = items.into_iter().collect::<Result<Vec<_>, _>>()?;
+    items.retain(|object| predicate.matches(object));
+    Ok(ObjectList {
+        resource_version: ResourceVersion::ZERO,
+        items,
+        continue_token: None,
+        remaining: None,
+    })
+}
+
+fn object(resource: &Arc<Resource>, name: &str, condition: Value) -> Result<Arc<Object>, ApiError> {
+    let status = json!({
+        "kind": resource.kind,
+        "apiVersion": resource.api_version(),
+        "metadata": {"name": name},
+        "conditions": [condition],
+    });
+    let target = Target {
+        resource: resource.clone(),
+        namespace: None,
+        name: name.to_owned(),
+        subresource: None,
+    };
+    subresource::answer(&target, &status)
+}
+
+/// Asks a component at its port of this machine for its health.
+async fn listening(port: u16) -> Value {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    condition(probe::probe(address, PROBE_TIMEOUT).await)
+}
+
+/// The condition of a component, as upstream's.
+fn condition(health: Health) -> Value {
+    let (status, message) = match health {
+        Health::Healthy(message) => ("True", message),
+        Health::Unhealthy(message) => ("False", message),
+        Health::Unknown(message) => ("Unknown", message),
+    };
+    json!({"type": "Healthy", "status": status, "message": message})
+}
+
+/// Asks storage for its revision.
+async fn storing(registry: &Registry) -> Value {
+    let asked = tokio::time::timeout(PROBE_TIMEOUT, registry.storage.current_revision()).await;
+    let error = match asked {
+        Ok(Ok(_)) => return condition(Health::Healthy("ok".to_owned())),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "context deadline exceeded".to_owned(),
+    };
+    json!({"type": "Healthy", "status": "False", "error": error})
+}

@@ -1,0 +1,256 @@
+//! The service `kubernetes` in `default`, with its endpoints: by them what runs in a cluster finds its API.
+//! Made when they are not there, also after they were deleted. Of several servers on one storage the endpoints name the one that was
+//! started last.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::WriteOptions;
+use crate::registry::guaranteed_update::Place;
+use crate::registry::{ApiError, Registry, Resource, Target, create, update};
+
+const NAME: &str = "kubernetes";
+const NAMESPACE: &str = "default";
+
+/// How long until another try: at first, and at most. Each is twice as long. Storage or a webhook may not
+/// answer yet, or another server that starts now may have taken the address for it.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How often they are looked for, as upstream does.
+const RECONCILE_EVERY: Duration = Duration::from_secs(10);
+
+/// What becomes of an object that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    /// It gets what this server says.
+    Updated,
+    /// It stays: another server may have started since.
+    Kept,
+}
+
+pub(crate) async fn publish(registry: &Registry, secure: SocketAddr) {
+    publish_until_done(registry, secure, Existing::Updated).await;
+}
+
+/// Makes what was deleted of them again, for as long as it is awaited.
+pub(crate) async fn keep_published(registry: &Registry, secure: SocketAddr) {
+    loop {
+        tokio::time::sleep(RECONCILE_EVERY).await;
+        publish_until_done(registry, secure, Existing::Kept).await;
+    }
+}
+
+async fn publish_until_done(registry: &Registry, secure: SocketAddr, existing: Existing) {
+    let mut pause = PAUSE_MIN;
+    while let Err(error) = try_to_publish(registry, secure, existing).await {
+        tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn try_to_publish(
+    registry: &Registry,
+    secure: SocketAddr,
+    existing: Existing,
+) -> Result<(), ApiError> {
+    let keeps = existing == Existing::Kept;
+    let resource = |group: &str, plural: &str| {
+        let found = registry.resource(group, "v1", plural);
+        found.expect("the table has services and endpoints")
+    };
+    let services = resource("", "services");
+    let made = service(registry.service_ranges.api_address(), secure.port());
+    let ports = made["spec"]["ports"].clone();
+    let same = |stored: &Value| keeps || stored["spec"]["ports"] == ports;
+    put(registry, &services, made, same).await?;
+    // Endpoints are never of the loopback interface: there the server is for those who know it.
+    let Some(ip) = advertised(secure.ip()) else {
+        return Ok(());
+    };
+    let made = endpoints(ip, secure.port());
+    let subsets = made["subsets"].clone();
+    let same = |stored: &Value| keeps || stored["subsets"] == subsets;
+    put(registry, &resource("", "endpoints"), made, same).await?;
+    let made = slice(ip, secure.port());
+    let (endpoints, ports) = (made["endpoints"].clone(), made["ports"].clone());
+    let same =
+        |stored: &Value| keeps || stored["endpoints"] == endpoints && stored["ports"] == ports;
+    put(
+        registry,
+        &resource("discovery.k8s.io", "endpointslices"),
+        made,
+        same,
+    )
+    .await
+}
+
+/// Where others find who listens at `ip`.
+fn advertised(ip: IpAddr) -> Option<IpAddr> {
+    if !ip.is_unspecified() {
+        return Some(ip).filter(|ip| !ip.is_loopback());
+    }
+    // By which address this machine would ask another; nothing is sent.
+    let (any, other) = match ip {
+        IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),
+        IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9"),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(other).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    Some(own).filter(|own| !own.is_loopback() && !own.is_unspecified())
+}
+
+/// Makes an object where there is none, or another of it unless it is the same.
+async fn put(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    mut object: Value,
+    same: impl Fn(&Value) -> bool,
+) -> Result<(), ApiError> {
+    let place = Place::new(resource, Some(NAMESPACE), NAME)?;
+    let options = WriteOptions::default();
+    match registry.read_stored(&place).await {
+        Ok(current) if same(&current.value) => Ok(()),
+        Ok(_) => {
+            // A service keeps its address, whatever the range is by now.
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|member, _| !matches!(&**member, "clusterIP" | "clusterIPs"));
+            }
+            let target = Target {
+                resource: resource.clone(),
+                namespace: Some(NAMESPACE.to_owned()),
+                name: NAME.to_owned(),
+                subresource: None,
+            };
+            update::update(registry, &target, object, &options)
+                .await
+                .map(drop)
+        }
+        Err(error) if error.is_not_found() => {
+            let created = create::create(registry, resource, Some(NAMESPACE), object, &options);
+            match created.await {
+                // Another server was faster.
+                Ok(_) | Err(ApiError::AlreadyExists { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn service(ip: IpAddr, port: u16) -> Value {
+    let labels = json!({"component": "apiserver", "provider": NAME});
+    json!({
+        "metadata": {"name": NAME, "labels": labels},
+        "spec": {
+            "type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "sessionAffinity": "None",
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+        },
+    })
+}
+
+fn endpoints(ip: IpAddr, port: u16) -> Value {
+    // The slice is made here too.
+    let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+    json!({
+        "metadata": {"name": NAME, "labels": labels},
+        "subsets": [{
+            "addresses": [{"ip": ip}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        }],
+    })
+}
+
+fn slice(ip: IpAddr, port: u16) -> Value {
+    json!({
+        "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": if ip.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fixture;
+    use super::*;
+
+    #[test]
+    fn loopback_is_advertised_to_nobody() {
+        let told = |text: &str| advertised(text.parse().unwrap());
+        assert_eq!(told("127.0.0.1"), None);
+        assert_eq!(told("::1"), None);
+        assert_eq!(told("192.0.2.7"), Some("192.0.2.7".parse().unwrap()));
+        assert!(told("0.0.0.0").is_none_or(|ip| !ip.is_unspecified()));
+    }
+
+    /// Whoever deleted one of them, a namespace's clean-up say, had a cluster without it until the next start.
+    #[tokio::test]
+    async fn what_was_deleted_is_made_again() {
+        let fixture = fixture().await;
+        let first = "192.0.2.7:6443".parse().unwrap();
+        let second = "192.0.2.8:6443".parse().unwrap();
+        fixture.registry.publish(first).await;
+        fixture.registry.publish(second).await;
+        for plural in ["services", "endpoints", "endpointslices"] {
+            fixture.delete(&format!("{plural}/{NAME}")).await;
+        }
+        publish_until_done(&fixture.registry, first, Existing::Kept).await;
+        let service = fixture.get("services/kubernetes").await;
+        assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
+        for key in ["/services/endpoints/default", "/endpointslices/default"] {
+            let stored = fixture.stored(&format!("{key}/{NAME}")).await.unwrap();
+            assert!(stored.to_string().contains("192.0.2.7"), "{stored}");
+        }
+        // What is there stays: it is of the server that was started last.
+        publish_until_done(&fixture.registry, second, Existing::Kept).await;
+        let slice = fixture.stored("/endpointslices/default/kubernetes").await;
+        assert_eq!(
+            slice.unwrap()["endpoints"][0]["addresses"],
+            json!(["192.0.2.7"])
+        );
+    }
+
+    #[tokio::test]
+    async fn it_is_made_once_and_its_endpoints_follow_the_server() {
+        let fixture = fixture().await;
+        let first = "192.0.2.7:6443".parse().unwrap();
+        fixture.registry.publish(first).await;
+        let service = fixture.get("services/kubernetes").await;
+        assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
+        assert_eq!(service["spec"]["ports"][0]["targetPort"], 6443);
+        fixture.registry.publish(first).await;
+        let again = fixture.get("services/kubernetes").await;
+        assert_eq!(
+            again["metadata"]["resourceVersion"],
+            service["metadata"]["resourceVersion"]
+        );
+        fixture
+            .registry
+            .publish("192.0.2.8:7443".parse().unwrap())
+            .await;
+        let moved = fixture.get("services/kubernetes").await;
+        assert_eq!(moved["spec"]["ports"][0]["targetPort"], 7443);
+        assert_eq!(moved["spec"]["clusterIP"], "10.96.0.1");
+        let endpoints = fixture
+            .stored("/services/endpoints/default/kubernetes")
+            .await
+            .unwrap();
+        assert_eq!(
+            endpoints["subsets"][0]["addresses"],
+            json!([{"ip": "192.0.2.8"}])
+        );
+        let slice = fixture
+            .stored("/endpointslices/default/kubernetes")
+            .await
+            .unwrap();
+        assert_eq!(slice["ports"][0]["port"], 7443);
+        assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.8"]));
+    }
+}

@@ -1,0 +1,98 @@
+//! What the built-in types are beyond their names: the defaults that a client may leave out, what the
+//! server sets, and what it refuses. Values come as JSON; nothing here reads storage, and the rules that
+//! all objects share are in `metadata`.
+//!
+//! # Invariants
+//!
+//! 1. Defaults are idempotent: an object that came from here is not changed by going through again, so
+//!    that a write of what was read writes nothing.
+//! 2. Nothing here panics on a value of the wrong type: it counts as one that is not given.
+
+pub(crate) mod autoscalers;
+pub(crate) mod component_statuses;
+mod defaults;
+pub(crate) mod events;
+pub(crate) mod kubernetes_service;
+mod prepare;
+pub mod printers;
+mod quotas;
+pub(crate) mod subresources;
+pub(crate) mod table;
+mod validation;
+pub(crate) mod webhook_endpoints;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use prepare::service_class;
+pub(crate) use quotas::QuotaBaseline;
+
+use serde_json::Value;
+
+use crate::registry::Resource;
+use crate::registry::error::Causes;
+use crate::registry::names;
+use crate::services::spec;
+
+/// Fills in what a client left out of an object of a built-in resource, as decoding does upstream: on
+/// each write, and again on what admission made of it.
+pub(crate) fn default(resource: &Resource, object: &mut Value) {
+    if let Some(fields) = object.as_object_mut().filter(|_| resource.custom.is_none()) {
+        prepare::drop_nulls(fields, opaque(resource));
+        defaults::fill(resource, fields);
+    }
+}
+
+/// Members that are the client's own data, or somebody else's to read.
+fn opaque(resource: &Resource) -> &'static [&'static str] {
+    match (&*resource.group, &*resource.plural) {
+        ("", "configmaps" | "secrets") => &["metadata", "data", "stringData", "binaryData"],
+        ("apps", "controllerrevisions") => &["metadata", "data"],
+        ("apiextensions.k8s.io", _) | ("resource.k8s.io", _) => &["metadata", "spec"],
+        _ => &["metadata"],
+    }
+}
+
+/// What a new object gets from the server, which knows its identity by now. `has_status`: its resource
+/// has a status of its own.
+pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, has_status: bool) {
+    let Some(fields) = object.as_object_mut() else {
+        return;
+    };
+    if has_status {
+        prepare::status(resource, fields);
+    }
+    prepare::spec(resource, fields);
+}
+
+/// What an update carries on from the object as it was.
+pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value) {
+    if resource.is("", "persistentvolumes") {
+        prepare::keep_phase_time(old, new);
+    }
+    if resource.is("", "services")
+        && let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut())
+    {
+        spec::carry_on(old, new);
+    }
+}
+
+/// What is wrong with an object that is about to be made.
+pub(crate) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
+    if let Some(fields) = object.as_object() {
+        validation::new(resource, fields, causes);
+    }
+}
+
+/// What is wrong with `new` as the successor of `old`, written to the object or to its subresource.
+pub(crate) fn problems_of_update(
+    resource: &Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &Value,
+    causes: &mut Causes,
+) {
+    if let (Some(old), Some(new)) = (old.as_object(), new.as_object()) {
+        validation::update(resource, subresource, (old, new), causes);
+    }
+}

@@ -1,0 +1,169 @@
+//! Counts what is used of a ResourceQuota, for the controller that keeps the quotas' status up to date.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::admission::{QuotaUsage, ResourceList, parse_resources};
+use crate::api::{GetOptions, ListOptions, Object, ObjectKey, WriteOptions};
+use crate::cacher::ReadError;
+use crate::registry::{ApiError, Registry, Resource, Target, metadata, read, update};
+
+/// How often a quota is counted again if it is charged meanwhile.
+const COUNTS_MAX: usize = 10;
+
+/// How long it takes at most, as a rule, to store an object after it was charged.
+const IN_FLIGHT: Duration = Duration::from_millis(200);
+
+/// What the status of a quota said at a time. What is charged later is more than that.
+#[derive(Debug, Clone)]
+pub(crate) struct QuotaBaseline {
+    uid: String,
+    used: ResourceList,
+    at: Instant,
+}
+
+impl QuotaBaseline {
+    fn of(quota: &Value, at: Instant) -> Self {
+        Self {
+            uid: metadata::text(quota, "uid").to_owned(),
+            used: parse_resources(&quota["status"]["used"]),
+            at,
+        }
+    }
+
+    /// Returns true if `quota` is the same one, of which nothing was written that is less.
+    fn is_before(&self, quota: &Value) -> bool {
+        let now = parse_resources(&quota["status"]["used"]);
+        let mut used = self.used.iter();
+        let is_less = |(limit, used): (&String, _)| now.get(limit).is_some_and(|now| now < used);
+        metadata::text(quota, "uid") == self.uid && !used.any(is_less)
+    }
+}
+
+impl Registry {
+    /// Returns the resources whose objects the limits of a quota are about.
+    pub(crate) fn resources_of_quota(&self, quota: &Value) -> Vec<Arc<Resource>> {
+        let usage = QuotaUsage::new(quota);
+        let table = self.table.load();
+        let is_counted = |resource: &&Arc<Resource>| {
+            let preferred = table.preferred(&resource.group, &resource.plural);
+            resource.namespaced
+                && resource.is_stored()
+                && preferred.is_some_and(|preferred| Arc::ptr_eq(preferred, resource))
+                && usage.is_about(&resource.group, &resource.plural)
+        };
+        table.all().iter().filter(is_counted).cloned().collect()
+    }
+
+    /// Returns true if the status of a quota cannot be right: it is of another spec, or says nothing of a limit.
+    pub(crate) fn is_quota_uncounted(&self, quota: &Value) -> bool {
+        let mut usage = QuotaUsage::new(quota);
+        let is_of_spec = usage.is_status_of(quota);
+        let counted = self.resources_of_quota(quota);
+        for resource in counted {
+            usage.add_missing(&resource.group, &resource.plural);
+        }
+        !is_of_spec || !usage.is_status_of(quota)
+    }
+
+    /// Returns a hash of how much an object counts for, and in which scopes. While it stays the same, an update
+    /// of the object changes no quota. Returns nothing for objects that are only counted.
+    pub(crate) fn quota_footprint(&self, resource: &Resource, object: &Object) -> Option<u64> {
+        let (group, plural) = (&resource.group, &resource.plural);
+        if !QuotaUsage::varies(group, plural) {
+            return None;
+        }
+        let value = value_of(object).ok()?;
+        let mut hasher = DefaultHasher::new();
+        QuotaUsage::footprint(group, plural, &value, Timestamp::now()).hash(&mut hasher);
+        Some(hasher.finish())
+    }
+
+    /// Counts the objects that a quota is about, and writes what they use into its status. Returns when to count
+    /// again if the status says more than was counted.
+    ///
+    /// What a request is charged for is not stored yet at that moment, and is not counted. So the status is
+    /// lowered only by what it said already [`IN_FLIGHT`] ago, which `baseline` keeps from one call to the next.
+    ///
+    /// # Errors
+    /// Something cannot be read, or the status cannot be written: 409 if the quota is charged all the time.
+    pub(crate) async fn count_quota(
+        &self,
+        key: &ObjectKey,
+        baseline: &mut Option<QuotaBaseline>,
+        options: &WriteOptions,
+    ) -> Result<Option<Duration>, ApiError> {
+        let resource = self.resource("", "v1", "resourcequotas");
+        let target = |subresource: Option<&str>| Target {
+            resource: resource.clone().expect("the table of built-ins has it"),
+            namespace: Some(key.namespace().to_owned()),
+            name: key.name().to_owned(),
+            subresource: subresource.map(str::to_owned),
+        };
+        let (quota, status) = (target(None), target(Some("status")));
+        for _ in 0..COUNTS_MAX {
+            let Some(mut value) = self.quota(&quota).await? else {
+                *baseline = None;
+                return Ok(None);
+            };
+            baseline.take_if(|before| !before.is_before(&value));
+            let now = Instant::now();
+            let before = baseline.get_or_insert_with(|| QuotaBaseline::of(&value, now));
+            let is_settled = now.duration_since(before.at) >= IN_FLIGHT;
+            let mut usage = self.usage_of_quota(&value).await?;
+            let is_more = usage.keep_charged(&value, is_settled.then_some(&before.used));
+            if !usage.is_status_of(&value) {
+                value["status"] = usage.status();
+                match update::update(self, &status, value.clone(), options).await {
+                    Ok(_) => {}
+                    Err(error) if error.is_not_found() => continue,
+                    Err(ApiError::Conflict { .. }) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            if !is_more {
+                *baseline = None;
+                return Ok(None);
+            }
+            if is_settled {
+                *baseline = Some(QuotaBaseline::of(&value, now));
+            }
+            return Ok(Some(IN_FLIGHT));
+        }
+        Err(update::modified(&quota.resource, &quota.name))
+    }
+
+    async fn quota(&self, target: &Target) -> Result<Option<Value>, ApiError> {
+        match read::get(self, target, GetOptions::default()).await {
+            Ok(found) => value_of(&found).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn usage_of_quota(&self, quota: &Value) -> Result<QuotaUsage, ApiError> {
+        let mut usage = QuotaUsage::new(quota);
+        let namespace = metadata::text(quota, "namespace");
+        for resource in self.resources_of_quota(quota) {
+            let all = ListOptions::default();
+            let list = read::list(self, &resource, Some(namespace), &all).await?;
+            let objects = list.items.iter().map(|object| value_of(object));
+            let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
+            let (group, plural) = (&resource.group, &resource.plural);
+            usage.count(group, plural, &objects, Timestamp::now());
+        }
+        Ok(usage)
+    }
+}
+
+/// The object as it is stored. That is enough to count it: what is counted by more than its number has one
+/// version.
+fn value_of(object: &Object) -> Result<Value, ApiError> {
+    serde_json::from_slice(object.body_slice())
+        .map_err(|error| ReadError::Undecodable(error.to_string()).into())
+}

@@ -1,0 +1,268 @@
+//! Parts of objects that have a path of their own, and resources that are only questions: what there
+//! is of both, as discovery tells it, and what is done with a POST to one. Parts that are written like
+//! the whole object (`status`, `finalize`) are the business of the verbs and of `strategy`.
+
+mod binding;
+pub(crate) mod certificates;
+mod conditions;
+mod eviction;
+pub(crate) mod pods;
+mod reviews;
+mod token;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::{GetOptions, WriteOptions};
+use crate::registry::subresource::{CHANGED, part};
+use crate::registry::{
+    ApiError, BodyKind, Credentials, Posted, Registry, Resource, Subresource, Target, metadata,
+};
+
+const fn core(kind: &'static str) -> BodyKind {
+    BodyKind {
+        group: "",
+        version: "v1",
+        kind,
+    }
+}
+
+const BINDING: BodyKind = core("Binding");
+const EVICTION: BodyKind = BodyKind {
+    group: "policy",
+    version: "v1",
+    kind: "Eviction",
+};
+
+const TOKEN_REQUEST: BodyKind = BodyKind {
+    group: "authentication.k8s.io",
+    version: "v1",
+    kind: "TokenRequest",
+};
+
+const CONNECTED: &[&str] = &["create", "get"];
+const PROXIED: &[&str] = &["create", "delete", "get", "patch", "update"];
+
+const fn connection(
+    name: &'static str,
+    verbs: &'static [&'static str],
+    options: &'static str,
+) -> Subresource {
+    part(name, verbs, Some(core(options)))
+}
+
+/// What the built-ins have besides `status`.
+const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
+    ("", "namespaces", &[Subresource::FINALIZE]),
+    (
+        "",
+        "nodes",
+        &[connection("proxy", PROXIED, "NodeProxyOptions")],
+    ),
+    (
+        "",
+        "pods",
+        &[
+            connection("attach", CONNECTED, "PodAttachOptions"),
+            part("binding", &["create"], Some(BINDING)),
+            part("ephemeralcontainers", CHANGED, None),
+            part("eviction", &["create"], Some(EVICTION)),
+            connection("exec", CONNECTED, "PodExecOptions"),
+            part("log", &["get"], None),
+            connection("portforward", CONNECTED, "PodPortForwardOptions"),
+            connection("proxy", PROXIED, "PodProxyOptions"),
+            part("resize", CHANGED, None),
+        ],
+    ),
+    (
+        "",
+        "services",
+        &[connection("proxy", PROXIED, "ServiceProxyOptions")],
+    ),
+    ("", "replicationcontrollers", &[Subresource::SCALE]),
+    (
+        "",
+        "serviceaccounts",
+        &[part("token", &["create"], Some(TOKEN_REQUEST))],
+    ),
+    ("apps", "deployments", &[Subresource::SCALE]),
+    ("apps", "replicasets", &[Subresource::SCALE]),
+    ("apps", "statefulsets", &[Subresource::SCALE]),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        &[part("approval", CHANGED, None)],
+    ),
+];
+
+/// The subresources of a built-in, by name as discovery lists them.
+pub(crate) fn of_builtin(group: &str, plural: &str, has_status: bool) -> Vec<Subresource> {
+    let row = BUILT_IN
+        .iter()
+        .find(|(g, p, _)| (*g, *p) == (group, plural));
+    let mut all = row.map(|(_, _, parts)| parts.to_vec()).unwrap_or_default();
+    if has_status {
+        all.push(Subresource::STATUS);
+    }
+    all.sort_by_key(|part| part.name);
+    all
+}
+
+/// Questions and orders to the server: group, plural, kind, and whether they are asked in a namespace.
+const QUESTIONS: &[(&str, &str, &str, bool)] = &[
+    ("", "bindings", "Binding", true),
+    (
+        "authentication.k8s.io",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+        false,
+    ),
+    (
+        "authentication.k8s.io",
+        "tokenreviews",
+        "TokenReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "localsubjectaccessreviews",
+        "LocalSubjectAccessReview",
+        true,
+    ),
+    (
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "selfsubjectrulesreviews",
+        "SelfSubjectRulesReview",
+        false,
+    ),
+    (
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "SubjectAccessReview",
+        false,
+    ),
+];
+
+/// Returns true if there is a question of this kind, or one of the kinds that no resource has.
+pub(crate) fn is_question(group: &str, version: &str, kind: &str) -> bool {
+    let common = ["DeleteOptions", "List", "Status"];
+    let mut questions = QUESTIONS.iter();
+    let is = |of: &str, known: &str| (of, known) == (group, kind);
+    version == "v1"
+        && (questions.any(|(of, _, known, _)| is(of, known))
+            || group.is_empty() && common.contains(&kind))
+}
+
+/// The resources that are created and never stored.
+pub(crate) fn questions() -> Vec<Arc<Resource>> {
+    let resource = |&(group, plural, kind, namespaced): &(&str, &str, &str, bool)| {
+        Arc::new(Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced,
+            subresources: Vec::new(),
+            verbs: vec!["create".to_owned()],
+            storage_prefix: String::new(),
+            columns: Arc::default(),
+            triggers: Vec::new(),
+            custom: None,
+        })
+    };
+    QUESTIONS.iter().map(resource).collect()
+}
+
+/// The questions in their place among the `stored` resources: the groups that have nothing else come
+/// before `autoscaling`, as upstream lists them.
+pub(crate) fn among(stored: &[Arc<Resource>], questions: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
+    let after = stored.iter().position(|r| r.group == "autoscaling");
+    let (before, after) = stored.split_at(after.unwrap_or(stored.len()));
+    let (core, others): (Vec<_>, Vec<_>) =
+        questions.iter().cloned().partition(|r| r.group.is_empty());
+    [&core, before, &others, after].concat()
+}
+
+/// Does or answers what a POST to a subresource or of a question asks for.
+pub(crate) async fn post(
+    registry: &Registry,
+    target: &Target,
+    mut body: Value,
+    options: &WriteOptions,
+    credentials: &Credentials,
+) -> Result<Posted, ApiError> {
+    metadata::check_shape(&target.of_bodies(), &mut body)?;
+    let resource = &target.resource;
+    let namespace = target.namespace.as_deref();
+    metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut body)?;
+    match (&*resource.plural, target.subresource.as_deref()) {
+        ("bindings", None) | ("pods", Some("binding")) => {
+            let body = registry.admitted_part(target, body, options).await?;
+            let bound = binding::bind(registry, target, &body, options).await;
+            bound.map(|status| Posted::Done(Box::new(status)))
+        }
+        ("pods", Some("eviction")) => {
+            let body = registry.admitted_part(target, body, options).await?;
+            let evicted = eviction::evict(registry, target, &body, options).await;
+            evicted.map(|status| Posted::Done(Box::new(status)))
+        }
+        ("serviceaccounts", Some("token")) => {
+            let made = token::request(registry, credentials, target, body, options).await;
+            made.map(Posted::Answer)
+        }
+        ("tokenreviews", None) => {
+            let body = registry.admitted_part(target, body, options).await?;
+            let told = token::review(registry, credentials, target, body).await;
+            told.map(Posted::Answer)
+        }
+        (_, None) => {
+            let body = registry.admitted_part(target, body, options).await?;
+            reviews::answer(target, body, options).map(Posted::Answer)
+        }
+        (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
+            "{} has no subresource {name:?} with the verb create",
+            resource.qualified()
+        ))),
+    }
+}
+
+/// Says why the subresource cannot be reached, of an object that there is.
+pub(crate) async fn connect(registry: &Registry, target: &Target) -> ApiError {
+    let name = target.subresource.as_deref().unwrap_or_default();
+    if let Err(error) = found(registry, target).await {
+        return error;
+    }
+    let qualified = target.resource.qualified();
+    ApiError::NotImplemented(format!(
+        "{qualified} {:?}: {name} needs a kubelet, and there is none here: this server keeps objects \
+         and runs no containers",
+        target.name
+    ))
+}
+
+/// Whether the object of which a subresource is asked for is there. A service's or a pod's may be named
+/// with a scheme before and a port after it.
+async fn found(registry: &Registry, target: &Target) -> Result<(), ApiError> {
+    let name = match target.subresource.as_deref() {
+        Some("proxy") => match target.name.split(':').collect::<Vec<_>>()[..] {
+            [_, name, _] | [name, _] => name,
+            _ => &target.name,
+        },
+        _ => &target.name,
+    };
+    let object = Target {
+        name: name.to_owned(),
+        ..target.clone()
+    };
+    registry.get(&object, GetOptions::default()).await.map(drop)
+}

@@ -1,0 +1,333 @@
+//! The subresource `token` of service accounts, and reviews of tokens: who wants to be believed as an
+//! account gets a token for it, and who is shown a token can ask whose it is.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenReviewSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::reviews::spec;
+use crate::api::{GetOptions, Object, StatusCause, WriteOptions};
+use crate::registry::service_accounts::{
+    Bearer, Claims, Credentials, Kubernetes, Reference, user_name,
+};
+use crate::registry::{ApiError, Registry, Target, metadata};
+
+/// How long a token lasts when it is not said, and at least and at most, in seconds.
+const EXPIRATION_SECONDS: i64 = 60 * 60;
+const EXPIRATION_SECONDS_MIN: i64 = 10 * 60;
+const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
+
+/// `TokenRequestSpec`, in which everything may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    audiences: Option<Vec<String>>,
+    expiration_seconds: Option<i64>,
+    bound_object_ref: Option<BoundObjectReference>,
+}
+
+/// A new token for the account that `target` names.
+///
+/// # Errors
+/// 404 when there is no such account or nothing to bind the token to; 409 when that is another; 422.
+pub(super) async fn request(
+    registry: &Registry,
+    credentials: &Credentials,
+    target: &Target,
+    mut body: Value,
+    options: &WriteOptions,
+) -> Result<Arc<Object>, ApiError> {
+    let _: Spec = spec(target, &body)?;
+    if body["spec"]["expirationSeconds"].is_null() {
+        body["spec"]["expirationSeconds"] = EXPIRATION_SECONDS.into();
+    }
+    let mut body = registry.mutated_part(target, body, options).await?;
+    let given: Spec = spec(target, &body)?;
+    check_name(target, &body)?;
+    let account = Target {
+        subresource: None,
+        ..target.clone()
+    };
+    let account = registry.get(&account, GetOptions::default()).await?;
+    let issuer = credentials.issuer();
+    let audiences = match given.audiences {
+        Some(named) if !named.is_empty() => named,
+        _ => issuer.audiences().to_vec(),
+    };
+    let lasts = given.expiration_seconds.unwrap_or(EXPIRATION_SECONDS);
+    check_expiration(target, lasts)?;
+    body["metadata"]["name"] = target.name.clone().into();
+    body["metadata"]["namespace"] = json!(target.namespace);
+    body["spec"]["audiences"] = json!(audiences);
+    registry.admit_part(target, &body, options).await?;
+    let bound = match &given.bound_object_ref {
+        Some(reference) => bind(registry, target, reference).await?,
+        None => Bound::default(),
+    };
+    let now = metadata::now();
+    let namespace = target.namespace.clone().unwrap_or_default();
+    let token = issuer.sign(&Claims {
+        aud: audiences.clone(),
+        exp: now.as_second() + lasts,
+        iat: now.as_second(),
+        iss: issuer.name().to_owned(),
+        jti: uuid::Uuid::new_v4().to_string(),
+        nbf: now.as_second(),
+        sub: user_name(&namespace, &target.name),
+        kubernetes: Kubernetes {
+            node: bound.node,
+            pod: bound.pod,
+            secret: bound.secret,
+            serviceaccount: reference(&account),
+            namespace,
+        },
+    });
+    let token = token.map_err(|why| ApiError::Unsupported(format!("cannot sign: {why}")))?;
+    body["metadata"]["creationTimestamp"] = now.to_string().into();
+    body["status"] = json!({"token": token, "expirationTimestamp": after(now, lasts)});
+    crate::registry::subresource::answer(target, &body)
+}
+
+fn after(now: Timestamp, seconds: i64) -> String {
+    let until = now.checked_add(SignedDuration::from_secs(seconds));
+    until
+        .expect("2^32 seconds from now are in range")
+        .to_string()
+}
+
+fn check_name(target: &Target, body: &Value) -> Result<(), ApiError> {
+    let given = metadata::text(body, "name");
+    if given.is_empty() || given == target.name {
+        return Ok(());
+    }
+    let why = "must match the service account name if specified";
+    let cause = StatusCause::invalid("metadata.name", given, why);
+    Err(ApiError::invalid(
+        &target.of_bodies(),
+        &target.name,
+        vec![cause],
+    ))
+}
+
+fn check_expiration(target: &Target, seconds: i64) -> Result<(), ApiError> {
+    let why = match seconds {
+        ..EXPIRATION_SECONDS_MIN => "may not specify a duration less than 10 minutes",
+        EXPIRATION_SECONDS_MIN..=EXPIRATION_SECONDS_MAX => return Ok(()),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    let cause = StatusCause {
+        message: format!("Invalid value: {seconds}: {why}"),
+        ..StatusCause::invalid("spec.expirationSeconds", "", "")
+    };
+    Err(ApiError::invalid(&target.of_bodies(), "", vec![cause]))
+}
+
+/// What a token is bound to: it counts no longer than that exists.
+#[derive(Debug, Default)]
+struct Bound {
+    node: Option<Reference>,
+    pod: Option<Reference>,
+    secret: Option<Reference>,
+}
+
+fn reference(object: &Object) -> Reference {
+    Reference {
+        name: object.key().name().to_owned(),
+        uid: object.uid().to_owned(),
+    }
+}
+
+async fn bind(
+    registry: &Registry,
+    target: &Target,
+    named: &BoundObjectReference,
+) -> Result<Bound, ApiError> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (version, kind, name) = (
+        text(&named.api_version),
+        text(&named.kind),
+        text(&named.name),
+    );
+    let find = async |plural: &str| {
+        let resource = registry
+            .resource("", "v1", plural)
+            .expect("the table has what tokens are bound to");
+        let namespace = target.namespace.clone().filter(|_| resource.namespaced);
+        let object = Target {
+            resource,
+            namespace,
+            name: name.clone(),
+            subresource: None,
+        };
+        registry.get(&object, GetOptions::default()).await
+    };
+    let mut bound = Bound::default();
+    // Upstream looks at the group alone.
+    let core = !version.contains('/');
+    let found = match kind.as_str() {
+        "Pod" if core => {
+            let pod = find("pods").await?;
+            bound.node = node_of(registry, target, &pod).await?;
+            bound.pod.insert(reference(&pod)).clone()
+        }
+        "Secret" if core => {
+            let secret = find("secrets").await?;
+            bound.secret.insert(reference(&secret)).clone()
+        }
+        "Node" if core => {
+            let node = find("nodes").await?;
+            bound.node.insert(reference(&node)).clone()
+        }
+        _ => {
+            return Err(ApiError::BadRequest(format!(
+                "cannot bind token to object of type {version}, Kind={kind}"
+            )));
+        }
+    };
+    let meant = text(&named.uid);
+    if !meant.is_empty() && meant != found.uid {
+        return Err(ApiError::Conflict {
+            resource: kind,
+            name,
+            detail: format!(
+                "the UID in the bound object reference ({meant}) does not match the UID in record. \
+                 The object might have been deleted and then recreated"
+            ),
+        });
+    }
+    Ok(bound)
+}
+
+/// The node of a pod of this account, which may be gone.
+async fn node_of(
+    registry: &Registry,
+    target: &Target,
+    pod: &Object,
+) -> Result<Option<Reference>, ApiError> {
+    let unreadable = |error: serde_json::Error| {
+        let key = pod.key();
+        ApiError::Read(crate::cacher::ReadError::Undecodable(format!(
+            "{key}: {error}"
+        )))
+    };
+    let value: Value = serde_json::from_slice(pod.body_slice()).map_err(unreadable)?;
+    if value["spec"]["serviceAccountName"] != target.name.as_str() {
+        return Err(ApiError::BadRequest(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different \
+             serviceaccount name.",
+            target.name
+        )));
+    }
+    let Some(name) = value["spec"]["nodeName"]
+        .as_str()
+        .filter(|name| !name.is_empty())
+    else {
+        return Ok(None);
+    };
+    let node = Target {
+        resource: registry
+            .resource("", "v1", "nodes")
+            .expect("the table has nodes"),
+        namespace: None,
+        name: name.to_owned(),
+        subresource: None,
+    };
+    match registry.get(&node, GetOptions::default()).await {
+        Ok(node) => Ok(Some(reference(&node))),
+        Err(error) if error.is_not_found() => Ok(Some(Reference {
+            name: name.to_owned(),
+            uid: String::new(),
+        })),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whose the token is that `body` shows.
+pub(super) async fn review(
+    registry: &Registry,
+    credentials: &Credentials,
+    target: &Target,
+    mut body: Value,
+) -> Result<Arc<Object>, ApiError> {
+    let given: TokenReviewSpec = spec(target, &body)?;
+    let token = given.token.unwrap_or_default();
+    if token.is_empty() {
+        let told = "token is required for TokenReview in authentication";
+        return Err(ApiError::BadRequest(told.to_owned()));
+    }
+    let asked = given.audiences.unwrap_or_default();
+    let told = match credentials.bearer(&token, &asked) {
+        Ok(Bearer::Known(user)) => {
+            let own = credentials.issuer().audiences();
+            let meant = own
+                .iter()
+                .filter(|one| asked.is_empty() || asked.contains(one));
+            Ok((user, meant.cloned().collect()))
+        }
+        Ok(Bearer::Claimed(claimed)) => {
+            let user = registry.claimed_user(&claimed).await;
+            user.map(|user| (Arc::new(user), claimed.audiences().to_vec()))
+        }
+        Err(error) => Err(error),
+    };
+    body["status"] = match told {
+        Ok((user, audiences)) => {
+            let audiences: Vec<String> = audiences;
+            json!({"authenticated": true, "user": *user, "audiences": audiences})
+        }
+        Err(error) => json!({"user": {}, "error": error.to_string()}),
+    };
+    crate::registry::subresource::answer(target, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin::table;
+
+    #[test]
+    fn a_token_lasts_ten_minutes_at_least() {
+        let all = table::resources();
+        let target = Target {
+            resource: all
+                .into_iter()
+                .find(|r| r.plural == "serviceaccounts")
+                .unwrap(),
+            namespace: Some("ns".to_owned()),
+            name: "a".to_owned(),
+            subresource: Some("token".to_owned()),
+        };
+        for (seconds, refusal) in [
+            (600, None),
+            (
+                599,
+                Some("Invalid value: 599: may not specify a duration less than 10 minutes"),
+            ),
+            (
+                -1,
+                Some("Invalid value: -1: may not specify a duration less than 10 minutes"),
+            ),
+            (1 << 32, None),
+            (
+                (1 << 32) + 1,
+                Some(
+                    "Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+                ),
+            ),
+        ] {
+            let told = match check_expiration(&target, seconds) {
+                Ok(()) => None,
+                Err(ApiError::Invalid { kind, causes, .. }) => {
+                    assert_eq!(kind, "TokenRequest");
+                    Some(causes[0].message.clone())
+                }
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(told.as_deref(), refusal);
+        }
+        assert_eq!(after(Timestamp::UNIX_EPOCH, 60), "1970-01-01T00:01:00Z");
+    }
+}

@@ -1,0 +1,326 @@
+//! The table of built-in resources: every fact about a resource that is data. How resources differ
+//! when they are written is told by `strategy`.
+
+use std::sync::Arc;
+
+use super::subresources;
+use crate::api::{ColumnSet, FieldColumn, FieldRef};
+use crate::registry::Resource;
+
+/// One line of the table.
+struct Row {
+    plural: &'static str,
+    kind: &'static str,
+    short_names: &'static [&'static str],
+    flags: &'static [Flag],
+    /// Selectable fields; see [`column()`] for the notation.
+    fields: &'static [&'static str],
+}
+
+/// What a resource is besides its names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flag {
+    /// Its objects do not live in namespaces.
+    Cluster,
+    /// It has a `status` subresource.
+    Status,
+    /// It is in the category `all`.
+    All,
+    /// It is in the category `api-extensions`.
+    ApiExtensions,
+    /// Its group is part of its storage prefix, as with custom resources.
+    GroupInPrefix,
+    /// It cannot be selected by `metadata.namespace`; other cluster-scoped ones can.
+    NoNamespaceField,
+}
+use Flag::{All, ApiExtensions, Cluster, GroupInPrefix, NoNamespaceField, Status};
+
+/// A group, in a version.
+struct Group {
+    name: &'static str,
+    version: &'static str,
+    rows: &'static [Row],
+}
+
+const fn row(
+    plural: &'static str,
+    kind: &'static str,
+    short_names: &'static [&'static str],
+    flags: &'static [Flag],
+    fields: &'static [&'static str],
+) -> Row {
+    Row {
+        plural,
+        kind,
+        short_names,
+        flags,
+        fields,
+    }
+}
+
+/// Where the first versions of Kubernetes put things, and where they have stayed.
+const HISTORIC_PREFIXES: &[(&str, &str, &str)] = &[
+    ("", "nodes", "minions"),
+    ("", "services", "services/specs"),
+    ("", "endpoints", "services/endpoints"),
+    ("", "replicationcontrollers", "controllers"),
+    ("networking.k8s.io", "ingresses", "ingress"),
+];
+
+/// Fields that watches pin so often that events are sorted by them (§5.1).
+const TRIGGERS: &[(&str, &str)] = &[
+    ("pods", "spec.nodeName"),
+    ("nodes", "metadata.name"),
+    ("secrets", "metadata.name"),
+    ("configmaps", "metadata.name"),
+];
+
+/// Order and paths are shared with [`REGARDING_FIELDS`]: both groups select on the same stored
+/// events.
+const INVOLVED_OBJECT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "type",
+    "source@source.component?reportingComponent",
+];
+
+const REGARDING_FIELDS: &[&str] = &[
+    "regarding.kind@involvedObject.kind",
+    "regarding.namespace@involvedObject.namespace",
+    "regarding.name@involvedObject.name",
+    "regarding.uid@involvedObject.uid",
+    "regarding.apiVersion@involvedObject.apiVersion",
+    "regarding.resourceVersion@involvedObject.resourceVersion",
+    "regarding.fieldPath@involvedObject.fieldPath",
+    "reason",
+    "reportingController@reportingComponent",
+    "type",
+];
+
+const POD_FIELDS: &[&str] = &[
+    "spec.nodeName|spec.host",
+    "spec.restartPolicy=Always",
+    "spec.schedulerName=default-scheduler",
+    "spec.serviceAccountName",
+    "spec.hostNetwork=false",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs@-",
+    "status.nominatedNodeName",
+];
+
+/// The groups, in the order in which discovery lists them.
+#[rustfmt::skip]
+const GROUPS: &[Group] = &[
+    Group { name: "", version: "v1", rows: &[
+        row("configmaps", "ConfigMap", &["cm"], &[], &[]),
+        row("endpoints", "Endpoints", &["ep"], &[], &[]),
+        row("events", "Event", &["ev"], &[], INVOLVED_OBJECT_FIELDS),
+        row("limitranges", "LimitRange", &["limits"], &[], &[]),
+        row("namespaces", "Namespace", &["ns"], &[Cluster, Status, NoNamespaceField], &["status.phase"]),
+        row("nodes", "Node", &["no"], &[Cluster, Status, NoNamespaceField], &["spec.unschedulable=false"]),
+        row("persistentvolumeclaims", "PersistentVolumeClaim", &["pvc"], &[Status], &[]),
+        row("persistentvolumes", "PersistentVolume", &["pv"], &[Cluster, Status], &[]),
+        row("pods", "Pod", &["po"], &[Status, All], POD_FIELDS),
+        row("podtemplates", "PodTemplate", &[], &[], &[]),
+        row("replicationcontrollers", "ReplicationController", &["rc"], &[Status, All], &["status.replicas=0"]),
+        row("resourcequotas", "ResourceQuota", &["quota"], &[Status], &[]),
+        row("secrets", "Secret", &[], &[], &["type=Opaque"]),
+        row("serviceaccounts", "ServiceAccount", &["sa"], &[], &[]),
+        row("services", "Service", &["svc"], &[Status, All], &["spec.clusterIP", "spec.type=ClusterIP"]),
+    ]},
+    Group { name: "apiregistration.k8s.io", version: "v1", rows: &[
+        row("apiservices", "APIService", &[], &[Cluster, Status, ApiExtensions, GroupInPrefix], &[]),
+    ]},
+    Group { name: "apps", version: "v1", rows: &[
+        row("controllerrevisions", "ControllerRevision", &[], &[], &[]),
+        row("daemonsets", "DaemonSet", &["ds"], &[Status, All], &[]),
+        row("deployments", "Deployment", &["deploy"], &[Status, All], &[]),
+        row("replicasets", "ReplicaSet", &["rs"], &[Status, All], &["status.replicas=0"]),
+        row("statefulsets", "StatefulSet", &["sts"], &[Status, All], &[]),
+    ]},
+    Group { name: "events.k8s.io", version: "v1", rows: &[
+        row("events", "Event", &["ev"], &[], REGARDING_FIELDS),
+    ]},
+    Group { name: "autoscaling", version: "v2", rows: &[
+        row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
+    ]},
+    Group { name: "autoscaling", version: "v1", rows: &[
+        row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
+    ]},
+    Group { name: "batch", version: "v1", rows: &[
+        row("cronjobs", "CronJob", &["cj"], &[Status, All], &[]),
+        row("jobs", "Job", &[], &[Status, All], &["status.successful@status.succeeded=0"]),
+    ]},
+    Group { name: "certificates.k8s.io", version: "v1", rows: &[
+        row("certificatesigningrequests", "CertificateSigningRequest", &["csr"], &[Cluster, Status], &["spec.signerName"]),
+    ]},
+    Group { name: "networking.k8s.io", version: "v1", rows: &[
+        row("ingressclasses", "IngressClass", &[], &[Cluster], &[]),
+        row("ingresses", "Ingress", &["ing"], &[Status], &[]),
+        row("ipaddresses", "IPAddress", &["ip"], &[Cluster], &[]),
+        row("networkpolicies", "NetworkPolicy", &["netpol"], &[], &[]),
+        row("servicecidrs", "ServiceCIDR", &[], &[Cluster, Status], &[]),
+    ]},
+    Group { name: "policy", version: "v1", rows: &[
+        row("poddisruptionbudgets", "PodDisruptionBudget", &["pdb"], &[Status], &[]),
+    ]},
+    Group { name: "rbac.authorization.k8s.io", version: "v1", rows: &[
+        row("clusterrolebindings", "ClusterRoleBinding", &[], &[Cluster], &[]),
+        row("clusterroles", "ClusterRole", &[], &[Cluster], &[]),
+        row("rolebindings", "RoleBinding", &[], &[], &[]),
+        row("roles", "Role", &[], &[], &[]),
+    ]},
+    Group { name: "storage.k8s.io", version: "v1", rows: &[
+        row("csidrivers", "CSIDriver", &[], &[Cluster], &[]),
+        row("csinodes", "CSINode", &[], &[Cluster], &[]),
+        row("csistoragecapacities", "CSIStorageCapacity", &[], &[], &[]),
+        row("storageclasses", "StorageClass", &["sc"], &[Cluster], &[]),
+        row("volumeattachments", "VolumeAttachment", &[], &[Cluster, Status], &[]),
+        row("volumeattributesclasses", "VolumeAttributesClass", &["vac"], &[Cluster], &[]),
+    ]},
+    Group { name: "admissionregistration.k8s.io", version: "v1", rows: &[
+        row("mutatingadmissionpolicies", "MutatingAdmissionPolicy", &[], &[Cluster, ApiExtensions], &[]),
+        row("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),
+        row("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", &[], &[Cluster, ApiExtensions], &[]),
+        row("validatingadmissionpolicies", "ValidatingAdmissionPolicy", &[], &[Cluster, Status, ApiExtensions], &[]),
+        row("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),
+        row("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", &[], &[Cluster, ApiExtensions], &[]),
+    ]},
+    Group { name: "apiextensions.k8s.io", version: "v1", rows: &[
+        row("customresourcedefinitions", "CustomResourceDefinition", &["crd", "crds"], &[Cluster, Status, ApiExtensions, GroupInPrefix], &[]),
+    ]},
+    Group { name: "scheduling.k8s.io", version: "v1", rows: &[
+        row("priorityclasses", "PriorityClass", &["pc"], &[Cluster], &[]),
+    ]},
+    Group { name: "coordination.k8s.io", version: "v1", rows: &[
+        row("leases", "Lease", &[], &[], &[]),
+    ]},
+    Group { name: "node.k8s.io", version: "v1", rows: &[
+        row("runtimeclasses", "RuntimeClass", &[], &[Cluster], &[]),
+    ]},
+    Group { name: "discovery.k8s.io", version: "v1", rows: &[
+        row("endpointslices", "EndpointSlice", &[], &[], &[]),
+    ]},
+    Group { name: "flowcontrol.apiserver.k8s.io", version: "v1", rows: &[
+        row("flowschemas", "FlowSchema", &[], &[Cluster, Status], &[]),
+        row("prioritylevelconfigurations", "PriorityLevelConfiguration", &[], &[Cluster, Status], &[]),
+    ]},
+    Group { name: "resource.k8s.io", version: "v1", rows: &[
+        row("deviceclasses", "DeviceClass", &[], &[Cluster], &[]),
+        row("resourceclaims", "ResourceClaim", &[], &[Status], &[]),
+        row("resourceclaimtemplates", "ResourceClaimTemplate", &[], &[], &[]),
+        row("resourceslices", "ResourceSlice", &[], &[Cluster, NoNamespaceField], &["spec.nodeName", "spec.driver"]),
+    ]},
+];
+
+/// Every built-in resource, groups in discovery order.
+pub(crate) fn resources() -> Vec<Arc<Resource>> {
+    let rows = |group: &'static Group| group.rows.iter().map(move |row| (group, row));
+    GROUPS
+        .iter()
+        .flat_map(rows)
+        .map(|(group, row)| Arc::new(resource(group, row)))
+        .collect()
+}
+
+/// Returns true if there is a built-in kind of this name, or a list of one.
+pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
+    let of = kind.strip_suffix("List").unwrap_or(kind);
+    let mut groups = GROUPS.iter();
+    let is_row = |row: &Row| row.kind == kind || row.kind == of;
+    let is_stored = groups.any(|known| {
+        (known.name, known.version) == (group, version) && known.rows.iter().any(is_row)
+    });
+    is_stored || subresources::is_question(group, version, kind)
+}
+
+fn resource(group: &Group, row: &Row) -> Resource {
+    let has = |flag: Flag| row.flags.contains(&flag);
+    let mut columns = ColumnSet::new(row.fields.iter().map(|field| column(field)).collect());
+    if has(NoNamespaceField) {
+        columns = columns.without_namespace();
+    }
+    let triggers: Vec<FieldRef> = TRIGGERS
+        .iter()
+        .filter(|(plural, _)| group.name.is_empty() && *plural == row.plural)
+        .filter_map(|(_, label)| columns.resolve(label).ok())
+        .collect();
+    let mut verbs = vec![
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ];
+    if row.plural == "namespaces" {
+        verbs.retain(|verb| *verb != "deletecollection");
+    }
+    let categories = [(All, "all"), (ApiExtensions, "api-extensions")];
+    Resource {
+        group: group.name.to_owned(),
+        version: group.version.to_owned(),
+        kind: row.kind.to_owned(),
+        plural: row.plural.to_owned(),
+        singular: row.kind.to_lowercase(),
+        short_names: row.short_names.iter().map(|&s| s.to_owned()).collect(),
+        categories: categories
+            .iter()
+            .filter(|(flag, _)| has(*flag))
+            .map(|(_, category)| (*category).to_owned())
+            .collect(),
+        namespaced: !has(Cluster),
+        subresources: subresources::of_builtin(group.name, row.plural, has(Status)),
+        verbs: verbs.into_iter().map(str::to_owned).collect(),
+        storage_prefix: storage_prefix(group.name, row.plural, has(GroupInPrefix)),
+        columns: Arc::new(columns),
+        triggers,
+        custom: None,
+    }
+}
+
+fn storage_prefix(group: &str, plural: &str, group_in_prefix: bool) -> String {
+    let historic = HISTORIC_PREFIXES
+        .iter()
+        .find(|(g, p, _)| *g == group && *p == plural);
+    match historic {
+        Some((_, _, prefix)) => (*prefix).to_owned(),
+        None if group_in_prefix => format!("{group}/{plural}"),
+        None => plural.to_owned(),
+    }
+}
+
+/// Reads `label[|alias][@path][?fallback][=default]`: the path is the label when it is not given, and
+/// nowhere when it is `-`; the fallback is another label. The default stands for what upstream fills
+/// in when an object is written, which is not done here.
+fn column(notation: &str) -> FieldColumn {
+    let (rest, default) = notation.split_once('=').unwrap_or((notation, ""));
+    let (rest, fallback) = rest.split_once('?').unwrap_or((rest, ""));
+    let (names, path) = rest.split_once('@').unwrap_or((rest, ""));
+    let (label, alias) = match names.split_once('|') {
+        Some((label, alias)) => (label, Some(alias)),
+        None => (names, None),
+    };
+    let mut column = FieldColumn::new(if path.is_empty() { label } else { path });
+    column.label = label.into();
+    column.alias = alias.map(Into::into);
+    column.default = default.into();
+    column.fallback = Some(fallback.into()).filter(|_| !fallback.is_empty());
+    if path == "-" {
+        column.path = [].into();
+    }
+    column
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What is wrong with a class of devices: which devices it selects. Expressions are evaluated by schedulers,
+//! and are held here to the form that every reader expects.
+
+use super::Causes;
+use super::containers::objects;
+use super::path::Path;
+use crate::registry::fields::{Fields, list, object, text};
+
+const SELECTORS_MAX: usize = 32;
+/// How long an expression may be.
+const EXPRESSION_BYTES_MAX: usize = 10 << 10;
+
+pub(super) fn class(class: &Fields, causes: &mut Causes) {
+    let Some(spec) = object(class, "spec") else {
+        return;
+    };
+    let at = Path::Top("spec");
+    let at = at.member("selectors");
+    let selectors = list(spec, "selectors");
+    if selectors.len() > SELECTORS_MAX {
+        causes.too_many_items(&at, selectors.len(), SELECTORS_MAX);
+    }
+    for (index, selector) in objects(selectors).take(SELECTORS_MAX) {
+        let at = at.item(index);
+        let at = at.member("cel");
+        match object(selector, "cel").map(|cel| text(cel, "expression")) {
+            None => causes.required(&at, ""),
+            Some("") => causes.required(&at.member("expression"), ""),
+            Some(long) if long.len() > EXPRESSION_BYTES_MAX => {
+                causes.too_long(&at.member("expression"), EXPRESSION_BYTES_MAX);
+            }
+            Some(_) => {}
+        }
+    }
+}

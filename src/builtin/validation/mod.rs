@@ -1,0 +1,176 @@
+//! What is wrong with an object of a built-in type: one cause a field, in upstream's words and order
+//! (`Validate*`). Amounts of work and of causes are bounded: who has heard a hundred causes hears no more.
+
+mod batch;
+mod certificates;
+mod containers;
+mod core;
+mod cron;
+mod devices;
+mod flows;
+mod network;
+mod nodes;
+mod path;
+mod pod_annotations;
+mod pods;
+mod policies;
+mod quotas;
+mod resources;
+mod scheduling;
+mod security;
+mod selectors;
+mod services;
+mod storage;
+mod text;
+mod updates;
+mod volumes;
+mod workloads;
+
+#[cfg(test)]
+mod tests;
+
+use super::Causes;
+use crate::registry::Resource;
+use crate::registry::fields::{Fields, number, text as text_of};
+use path::Path;
+use text::NOT_NEGATIVE;
+
+/// What is wrong with an object that is about to be made.
+pub(super) fn new(resource: &Resource, object: &Fields, causes: &mut Causes) {
+    any(resource, None, object, causes);
+}
+
+/// What is wrong with `new` as the successor of `old`, written to the object or to its subresource.
+pub(super) fn update(
+    resource: &Resource,
+    subresource: Option<&str>,
+    (old, new): (&Fields, &Fields),
+    causes: &mut Causes,
+) {
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        return certificates::update(subresource, old, new, causes);
+    }
+    match subresource {
+        None | Some("scale") => {
+            updates::update(resource, old, new, causes);
+            any(resource, Some(old), new, causes);
+        }
+        Some("status") => match (&*resource.group, &*resource.plural) {
+            ("", "pods") => pods::status_update(old, new, causes),
+            ("", "nodes") => nodes::status(new, causes),
+            ("" | "apps", _) => workloads::status(new, causes),
+            _ => {}
+        },
+        Some("ephemeralcontainers" | "resize") => pods::pod(new, causes),
+        Some(_) => {}
+    }
+}
+
+/// What holds for an object, new or not.
+fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut Causes) {
+    match (&*resource.group, &*resource.plural) {
+        ("", plural) => core_group(plural, old, object, causes),
+        ("apps", "deployments") => workloads::deployment(object, causes),
+        ("apps", "replicasets") => workloads::replica_set(object, causes),
+        ("apps", "daemonsets") => workloads::daemon_set(object, causes),
+        ("apps", "statefulsets") => workloads::stateful_set(object, causes),
+        ("apps", "controllerrevisions") => not_negative_top(object, "revision", causes),
+        ("batch", "jobs") => {
+            batch::job(object, old.is_none(), causes);
+            batch::job_name(object, causes);
+        }
+        ("batch", "cronjobs") => batch::cron_job(object, causes),
+        ("autoscaling", "horizontalpodautoscalers") => policies::autoscaler(object, causes),
+        ("policy", "poddisruptionbudgets") => policies::disruption_budget(object, causes),
+        ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(object, causes),
+        ("rbac.authorization.k8s.io", plural) => policies::rbac(plural, object, causes),
+        // What it asks for does not change.
+        ("certificates.k8s.io", _) if old.is_none() => certificates::request(object, causes),
+        ("coordination.k8s.io", "leases") => policies::lease(object, causes),
+        ("node.k8s.io", "runtimeclasses") => policies::runtime_class(object, causes),
+        ("networking.k8s.io" | "discovery.k8s.io", plural) => {
+            network::any(plural, object, causes);
+        }
+        ("storage.k8s.io", plural) => storage::any(plural, object, causes),
+        ("resource.k8s.io", "deviceclasses") => devices::class(object, causes),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flows::schema(object, causes),
+        ("flowcontrol.apiserver.k8s.io", _) => flows::level(object, causes),
+        _ => {}
+    }
+}
+
+fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut Causes) {
+    match plural {
+        // What has changed in an old one was looked at by itself.
+        "pods" => pods::pod(object, causes),
+        "podtemplates" => {
+            if let Some(template) = crate::registry::fields::object(object, "template") {
+                pods::template(template, &Path::Top("template"), causes);
+            }
+        }
+        "replicationcontrollers" => workloads::replication_controller(object, causes),
+        "services" => services::service(object, causes),
+        "persistentvolumeclaims" => core::claim(object, causes),
+        "persistentvolumes" => storage::volume(object, causes),
+        "configmaps" => core::config_map(object, causes),
+        "secrets" => core::secret(object, causes),
+        "nodes" => nodes::node(object, causes),
+        "endpoints" => network::endpoints(object, causes),
+        "resourcequotas" => quotas::quota(object, causes),
+        "limitranges" => core::limit_range(object, causes),
+        "events" if old.is_none() => core::event(object, causes),
+        _ => {}
+    }
+}
+
+/// A text that must be one of a few.
+fn required_one_of(
+    fields: &Fields,
+    member: &str,
+    supported: &[&str],
+    at: &Path<'_>,
+    causes: &mut Causes,
+) {
+    match text_of(fields, member) {
+        "" => causes.required(&at.member(member), ""),
+        _ => one_of(fields, member, supported, at, causes),
+    }
+}
+
+/// A text that may be absent, or one of a few.
+fn one_of(fields: &Fields, member: &str, supported: &[&str], at: &Path<'_>, causes: &mut Causes) {
+    let given = text_of(fields, member);
+    if !given.is_empty() && !supported.contains(&given) {
+        causes.not_supported(&at.member(member), given, supported);
+    }
+}
+
+/// Numbers of zero or more.
+fn not_negative(fields: &Fields, members: &[&str], at: &Path<'_>, causes: &mut Causes) {
+    for member in members {
+        if let Some(number) = number(fields, member).filter(|number| *number < 0) {
+            causes.invalid(&at.member(member), number, NOT_NEGATIVE);
+        }
+    }
+}
+
+fn not_negative_top(fields: &Fields, member: &'static str, causes: &mut Causes) {
+    if let Some(number) = number(fields, member).filter(|number| *number < 0) {
+        causes.invalid(&Path::Top(member), number, NOT_NEGATIVE);
+    }
+}
+
+/// A number that may be absent, or in a range.
+fn nullable_range(
+    fields: &Fields,
+    member: &str,
+    min: i64,
+    max: i64,
+    at: &Path<'_>,
+    causes: &mut Causes,
+) {
+    if let Some(number) = number(fields, member) {
+        let problems = text::range(number, min, max);
+        containers::numbered(&at.member(member), number, problems, causes);
+    }
+}

@@ -1,0 +1,302 @@
+//! The cluster as admission reads it: namespaces, objects, parameters of policies, and other versions of an
+//! object.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::{kind_of, mutation, resource_of};
+use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
+use crate::admission::authorizer::{Authorizer, Decision, Deed};
+use crate::admission::cluster::{
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
+    NamespaceState, ParamError, ParamQuery,
+};
+use crate::api::{
+    GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
+};
+use crate::cacher::ReadError;
+use crate::registry::authorization::{Action, authorize};
+use crate::registry::guaranteed_update::Place;
+use crate::registry::{
+    ApiError, Registry, Resource, Target, conversion, json_patch, metadata, namespaces, read,
+};
+use crate::{apiextensions, builtin};
+
+/// The policy that requests are judged by, for expressions.
+struct Authorization;
+
+impl Authorizer for Authorization {
+    fn decide(&self, user: &UserInfo, deed: &Deed) -> Decision {
+        let action = match deed.path.as_str() {
+            "" => Action::Objects,
+            path => Action::Path(path),
+        };
+        let decision = authorize(user, action);
+        Decision {
+            allowed: decision.allowed,
+            reason: decision.reason.to_owned(),
+        }
+    }
+}
+
+impl Registry {
+    fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
+        let GroupResource { group, resource } = resource;
+        let table = self.table.load();
+        let found = table.preferred(group, resource).cloned();
+        found.ok_or_else(|| {
+            ClusterError::Failed(format!("{resource:?} of group {group:?} is not served"))
+        })
+    }
+
+    /// The object as clients of `resource` see it.
+    fn value_of(&self, resource: &Arc<Resource>, object: &Object) -> Result<Value, ApiError> {
+        let body = object.body_slice();
+        let converted = self.converted(resource, body)?;
+        serde_json::from_slice(converted.as_deref().unwrap_or(body))
+            .map_err(|error| ReadError::Undecodable(error.to_string()).into())
+    }
+
+    pub(super) fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
+        let is = |r: &&Arc<Resource>| {
+            r.group == kind.group && r.version == kind.version && r.kind == kind.kind
+        };
+        self.resources().iter().find(is).cloned()
+    }
+}
+
+fn version_for(freshness: Freshness) -> Option<ResourceVersion> {
+    match freshness {
+        Freshness::Cached => Some(ResourceVersion::ZERO),
+        Freshness::Latest => None,
+    }
+}
+
+#[async_trait]
+impl Cluster for Registry {
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError> {
+        let place = Place::new(&self.namespaces, None, name)?;
+        if let Some(cached) = self.suggestion(&self.namespaces, &place.key) {
+            let value = serde_json::from_slice(cached.body_slice());
+            return value
+                .map(Some)
+                .map_err(|error| ClusterError::Failed(error.to_string()));
+        }
+        // The cache may not know it yet.
+        match self.read_stored(&place).await {
+            Ok(current) => Ok(Some(current.value)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+        Ok(namespaces::state(self, name).await?)
+    }
+
+    async fn object(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Value>, ClusterError> {
+        let resource = self.preferred(resource)?;
+        let options = GetOptions {
+            resource_version: version_for(freshness),
+        };
+        let target = Target {
+            namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            name: name.to_owned(),
+            subresource: None,
+            resource,
+        };
+        let found = match read::get(self, &target, options).await {
+            Ok(object) => self.value_of(&target.resource, &object).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok(found?)
+    }
+
+    async fn objects(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        freshness: Freshness,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let resource = self.preferred(resource)?;
+        let options = ListOptions {
+            resource_version: version_for(freshness),
+            ..ListOptions::default()
+        };
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let list = read::list(self, &resource, namespace, &options).await?;
+        let objects = list.items.iter();
+        let values = objects.map(|object| self.value_of(&resource, object));
+        let values = values.collect::<Result<_, ApiError>>();
+        Ok(values?)
+    }
+
+    fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping> {
+        let resource = self.resource_of_kind(kind)?;
+        Some(Mapping {
+            resource: resource_of(&resource),
+            is_namespaced: resource.namespaced,
+        })
+    }
+
+    async fn replace_status(
+        &self,
+        resource: GroupResource<'_>,
+        object: &Value,
+    ) -> Result<bool, ClusterError> {
+        let target = Target {
+            resource: self.preferred(resource)?,
+            namespace: Some(metadata::text(object, "namespace").to_owned()),
+            name: metadata::text(object, "name").to_owned(),
+            subresource: Some("status".to_owned()),
+        };
+        let server = "system:apiserver".to_owned();
+        let groups = vec![SYSTEM_MASTERS.to_owned()];
+        let options = WriteOptions {
+            user: Arc::new(UserInfo::authenticated(server, String::new(), groups)),
+            field_manager: "kube-apiserver".to_owned(),
+            ..WriteOptions::default()
+        };
+        match self.update(&target, object.clone(), &options).await {
+            Ok(_) => Ok(true),
+            Err(ApiError::Conflict { .. }) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn authorizer(&self) -> Arc<dyn Authorizer> {
+        Arc::new(Authorization)
+    }
+
+    fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
+        let Some(own) = self.resource(&resource.group, &resource.version, &resource.resource)
+        else {
+            return Vec::new();
+        };
+        let others = self.resources();
+        // What is stored nowhere is in no place that others share.
+        let same = others.iter().filter(|r| {
+            Arc::ptr_eq(r, &own) || r.is_stored() && r.storage_prefix == own.storage_prefix
+        });
+        same.map(|r| Equivalent {
+            resource: resource_of(r),
+            kind: kind_of(r),
+        })
+        .collect()
+    }
+
+    async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let own = GroupVersionKind::of(&object);
+        let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
+        match (from, to) {
+            (Some(_), Some(to)) if to.custom.is_some() => {
+                let converted = apiextensions::converted(&to, object).await;
+                converted.map_err(|error| error.to_string())
+            }
+            (Some(from), Some(to)) => {
+                let stored = conversion::to_storage(self.types(), &from, object);
+                let mut shown = conversion::from_storage(&to, stored);
+                shown["apiVersion"] = to.api_version().into();
+                Ok(shown)
+            }
+            _ => Err(format!("cannot convert {own:?} to {kind:?}")),
+        }
+    }
+
+    async fn patched(
+        &self,
+        write: &Attributes<'_>,
+        kind: &GroupVersionKind,
+        mut object: Value,
+        patch: ::json_patch::Patch,
+    ) -> Result<Value, String> {
+        json_patch::apply(&mut object, &patch).map_err(|error| error.to_string())?;
+        let is = GroupVersionKind::of(&object);
+        if is != *kind {
+            return Err(format!("the patch makes {is:?} of {kind:?}"));
+        }
+        let Some(resource) = self.resource_of_kind(kind) else {
+            // A subresource's own kind, which has no defaults.
+            return Ok(object);
+        };
+        metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
+        if let Some(kind) = self
+            .kind_type(&resource)
+            .filter(|_| resource.custom.is_none())
+        {
+            let decoded = kind.conform(&object);
+            if let Some(type_error) = decoded.type_error {
+                return Err(type_error);
+            }
+            object = decoded.value;
+        }
+        let namespace = Some(write.namespace).filter(|_| resource.namespaced);
+        metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
+        builtin::default(&resource, &mut object);
+        Ok(object)
+    }
+
+    async fn mutated(
+        &self,
+        write: &Attributes<'_>,
+        kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError> {
+        mutation::mutated(self, write, kind, object, mutation)
+    }
+
+    async fn params(
+        &self,
+        kind: &GroupVersionKind,
+        given: &str,
+        of_write: &str,
+        query: &ParamQuery,
+    ) -> Result<Vec<Value>, ParamError> {
+        let resource = self.resource_of_kind(kind);
+        let resource = resource.ok_or_else(|| ParamError::NoSuchKind(kind.to_string()))?;
+        let namespace = match (resource.namespaced, given, of_write) {
+            (true, "", "") => return Err(ParamError::NoNamespace),
+            (true, "", of_write) => Some(of_write),
+            (true, given, _) => Some(given),
+            (false, "", _) => None,
+            (false, ..) => return Err(ParamError::NeedlessNamespace),
+        };
+        let unreadable = |error: ApiError| ParamError::Unreadable(error.to_string());
+        let mut options = ListOptions::default();
+        let objects = match query {
+            ParamQuery::Name(name) => {
+                let target = Target {
+                    resource: resource.clone(),
+                    namespace: namespace.map(str::to_owned),
+                    name: name.clone(),
+                    subresource: None,
+                };
+                match read::get(self, &target, Default::default()).await {
+                    Ok(object) => vec![object],
+                    Err(error) if error.is_not_found() => Vec::new(),
+                    Err(error) => return Err(unreadable(error)),
+                }
+            }
+            ParamQuery::Selector(selector) => {
+                options.labels = selector.clone();
+                let list = read::list(self, &resource, namespace, &options).await;
+                list.map_err(unreadable)?.items
+            }
+        };
+        let objects = objects.iter();
+        let values = objects.map(|object| self.value_of(&resource, object));
+        let values = values.collect::<Result<_, _>>();
+        values.map_err(unreadable)
+    }
+}

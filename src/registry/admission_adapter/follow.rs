@@ -1,0 +1,103 @@
+//! The gate is told of the configurations of admission as the caches have them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::GROUP;
+use crate::admission::ConfigurationKind;
+use crate::api::{EventType, ListOptions, ResourceVersion, SelectionPredicate};
+use crate::cacher::WatchItem;
+use crate::registry::{ApiError, Registry, Resource, read};
+
+/// How long until a watch of the configurations that has ended is begun anew.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Tells the gate of every change of the configurations, until the registry's tasks are cancelled.
+pub(crate) async fn follow(registry: Arc<Registry>) {
+    let token = registry.tasks.token();
+    let all = ConfigurationKind::ALL.map(|kind| follow_kind(&registry, kind));
+    tokio::select! {
+        biased;
+        () = token.cancelled() => {}
+        _ = futures_util::future::join_all(all) => {}
+    }
+}
+
+async fn follow_kind(registry: &Registry, kind: ConfigurationKind) {
+    let resource = registry.resource(GROUP, "v1", kind.plural());
+    let resource = resource.expect("the table has the configurations");
+    loop {
+        if let Err(error) = follow_once(registry, kind, &resource).await {
+            tracing::debug!(%error, kind = kind.plural(), "cannot watch the configurations yet");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Lists, and watches from there on until the watch ends.
+async fn follow_once(
+    registry: &Registry,
+    kind: ConfigurationKind,
+    resource: &Arc<Resource>,
+) -> Result<(), ApiError> {
+    let any = ListOptions {
+        resource_version: Some(ResourceVersion::ZERO),
+        ..ListOptions::default()
+    };
+    let list = read::list(registry, resource, None, &any).await?;
+    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    let decode = |object: &crate::api::Object| serde_json::from_slice::<Value>(object.body_slice());
+    for object in &list.items {
+        match decode(object) {
+            Ok(value) => drop(known.insert(object.key().name().to_owned(), value)),
+            Err(error) => {
+                tracing::error!(%error, key = %object.key(), "a configuration is not JSON")
+            }
+        }
+    }
+    let mut at = list.resource_version;
+    let tell = |known: &BTreeMap<String, Value>, at| {
+        let all = known.values().cloned().collect();
+        registry.gate.replace(kind, all, at);
+    };
+    tell(&known, at);
+    let from = ListOptions {
+        resource_version: Some(at),
+        ..ListOptions::default()
+    };
+    let cache = registry.cache(resource)?;
+    let mut watcher = cache.watch(SelectionPredicate::default(), &from).await?;
+    while let Some(items) = watcher.next().await {
+        for item in items {
+            let (object, deleted) = match &item {
+                WatchItem::Initial(object) => (&**object, false),
+                WatchItem::Event(event) => {
+                    at = event.resource_version();
+                    let deleted = event.event_type() == EventType::Deleted;
+                    (&**event.object(), deleted)
+                }
+                WatchItem::Bookmark {
+                    resource_version, ..
+                } => {
+                    at = *resource_version;
+                    continue;
+                }
+                WatchItem::Error(error) => {
+                    tracing::debug!(%error, "the watch of the configurations ended");
+                    return Ok(());
+                }
+            };
+            let name = object.key().name().to_owned();
+            match decode(object) {
+                _ if deleted => drop(known.remove(&name)),
+                Ok(value) => drop(known.insert(name, value)),
+                Err(error) => tracing::error!(%error, name, "a configuration is not JSON"),
+            }
+        }
+        tell(&known, at);
+    }
+    Ok(())
+}

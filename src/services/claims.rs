@@ -1,0 +1,358 @@
+//! Claims: a key in storage for each address and each port that a service has. What is chosen, and for whom,
+//! is told one level up.
+//!
+//! # Definitions
+//!
+//! - *Claim*: a key for one address (an `IPAddress`, as upstream has them) or one port, that says which
+//!   service has it. It is put where there is none, so of two that want the same, on however many servers,
+//!   one gets it.
+//! - *Hold*: a mark in a claim that a write which is under way relies on it: which write, and which revision
+//!   of the service it would replace, its *base* (zero when it makes the service). Such a write is over for
+//!   good once the service has a later revision.
+//!
+//! # Invariants
+//!
+//! 1. A write stores a service with what the service did not have only after it has put its hold there.
+//! 2. Who gives up a claim knows a revision at which the service had no use for it. It deletes the claim only
+//!    if no other write holds it from that revision on, and by compare and swap, so that a hold which comes in
+//!    between is noticed. Whatever write has given the service a use for it since began at that revision or
+//!    later, and its hold would be there.
+//!
+//! So the claim of what a service has is there and its own, and of all who gave one up the last deletes it. No
+//! clock is asked, but for what a server leaves behind that dies in the middle of a write: that is taken over
+//! by who wants it, when its last hold is older than any write gets and the service it names has no use for it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::ranges::Family;
+use crate::api::{ResourceVersion, StorageKey};
+use crate::registry::guaranteed_update::{Current, Place, encode};
+use crate::registry::{ApiError, Registry, Resource, Target, metadata};
+use crate::storage::{Expect, KeyValue, Outcome, Put};
+
+/// How long a hold counts: longer than any write takes from there on, which is one round of webhooks (30 s)
+/// and storage's time, and by how much the clocks of two servers may differ.
+const HOLD_MAX: Duration = Duration::from_secs(120);
+/// How often others may change a claim while one write looks at it.
+const TRIES_MAX: usize = 100;
+/// Whose claim it is: a service of that name may be another one by now.
+const UID: &str = "services.watchet/uid";
+/// The holds: `WRITER/BASE/SECOND`, with commas between.
+const HOLDS: &str = "services.watchet/holds";
+
+/// Something of which each is one service's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Good {
+    Address(IpAddr),
+    Port(u16),
+}
+
+impl Good {
+    fn key(self) -> StorageKey {
+        let key = match self {
+            Self::Address(ip) => format!("/ipaddresses/{ip}"),
+            Self::Port(port) => format!("/ranges/servicenodeports/{port}"),
+        };
+        StorageKey::new(&key).expect("addresses and numbers are a path")
+    }
+
+    /// What a service has.
+    pub(super) fn all_of(service: &Value) -> Vec<Self> {
+        let spec = &service["spec"];
+        let ips = spec["clusterIPs"].as_array().into_iter().flatten();
+        let ips = ips.filter_map(Value::as_str);
+        let ips = ips.filter_map(|ip| ip.parse().ok()).map(Self::Address);
+        let ports = spec["ports"].as_array().into_iter().flatten();
+        let ports = ports.map(|port| &port["nodePort"]);
+        let ports = ports.chain([&spec["healthCheckNodePort"]]);
+        let ports = ports.filter_map(Value::as_u64);
+        let ports = ports.filter_map(|port| u16::try_from(port).ok());
+        ips.chain(ports.filter(|port| *port != 0).map(Self::Port))
+            .collect()
+    }
+}
+
+/// One write, in all of its tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Writer(Uuid);
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        // It has to differ from others and need not be secret: no system call for it at each write.
+        Self(Uuid::from_u128(fastrand::u128(..)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hold {
+    writer: Writer,
+    base: ResourceVersion,
+    since: Timestamp,
+}
+
+impl Hold {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let hold = Self {
+            writer: Writer(parts.next()?.parse().ok()?),
+            base: parts.next()?.parse().ok()?,
+            since: Timestamp::from_second(parts.next()?.parse().ok()?).ok()?,
+        };
+        parts.next().is_none().then_some(hold)
+    }
+
+    fn write(&self) -> String {
+        let Self {
+            writer,
+            base,
+            since,
+        } = self;
+        format!("{}/{base}/{}", writer.0.simple(), since.as_second())
+    }
+}
+
+/// What a claim says.
+struct Claim {
+    note: Value,
+    at: ResourceVersion,
+}
+
+impl Claim {
+    fn read(stored: &KeyValue) -> Result<Self, ApiError> {
+        Ok(Self {
+            note: Current::stored(stored)?.value,
+            at: stored.mod_revision,
+        })
+    }
+
+    fn annotation(&self, name: &str) -> &str {
+        let value = &self.note["metadata"]["annotations"][name];
+        value.as_str().unwrap_or_default()
+    }
+
+    fn parent(&self, member: &str) -> &str {
+        let value = &self.note["spec"]["parentRef"][member];
+        value.as_str().unwrap_or_default()
+    }
+
+    fn holds(&self) -> Vec<Hold> {
+        let texts = self.annotation(HOLDS).split(',');
+        texts.filter_map(Hold::read).collect()
+    }
+
+    /// When it was last held; without a time it is as old as can be.
+    fn since(&self) -> Timestamp {
+        let made = metadata::text(&self.note, "creationTimestamp").parse().ok();
+        let held = self.holds().into_iter().map(|hold| hold.since);
+        held.chain(made).max().unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// The name of a service, whichever it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(super) resource: &'a Arc<Resource>,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> From<&'a Target> for Owner<'a> {
+    fn from(target: &'a Target) -> Self {
+        Self {
+            resource: &target.resource,
+            namespace: target.namespace.as_deref().unwrap_or_default(),
+            name: &target.name,
+        }
+    }
+}
+
+impl<'a> From<&'a Place> for Owner<'a> {
+    fn from(place: &'a Place) -> Self {
+        Self {
+            resource: &place.resource,
+            namespace: place.key.namespace(),
+            name: &place.name,
+        }
+    }
+}
+
+/// The claims of one service.
+pub(super) struct Claims<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) owner: Owner<'a>,
+    pub(super) uid: &'a str,
+}
+
+impl Claims<'_> {
+    /// Claims something for a write of the service as it is at `base`; false when it is another's.
+    pub(super) async fn claim(
+        &self,
+        good: Good,
+        writer: Writer,
+        base: ResourceVersion,
+    ) -> Result<bool, ApiError> {
+        let hold = Hold {
+            writer,
+            base,
+            since: metadata::now(),
+        };
+        for _ in 0..TRIES_MAX {
+            let made = self.note(good, &hold);
+            if self.put(good, &made, Expect::Absent).await? {
+                return Ok(true);
+            }
+            let Some(mut claim) = self.find(good).await? else {
+                continue;
+            };
+            if self.is_own(&claim) {
+                // Who replaces an earlier revision has lost already.
+                let mut holds = claim.holds();
+                holds.retain(|other| other.base >= base && other.writer != writer);
+                holds.push(hold);
+                self.mark(&mut claim.note, &holds);
+                if self.put(good, &claim.note, Expect::At(claim.at)).await? {
+                    return Ok(true);
+                }
+            } else if !self.is_abandoned(good, &claim).await? {
+                return Ok(false);
+            } else {
+                self.registry.storage.delete(&good.key(), claim.at).await?;
+            }
+        }
+        Err(contended(good))
+    }
+
+    /// Whether it could be claimed now.
+    pub(super) async fn is_free(&self, good: Good) -> Result<bool, ApiError> {
+        match self.find(good).await? {
+            None => Ok(true),
+            Some(claim) => Ok(self.is_own(&claim) || self.is_abandoned(good, &claim).await?),
+        }
+    }
+
+    /// Gives up what the service had no use for at revision `since`, on behalf of `writer`, if one held it.
+    pub(super) async fn release(
+        &self,
+        good: Good,
+        writer: Option<Writer>,
+        since: ResourceVersion,
+    ) -> Result<(), ApiError> {
+        for _ in 0..TRIES_MAX {
+            let Some(mut claim) = self.find(good).await? else {
+                return Ok(());
+            };
+            if !self.is_own(&claim) {
+                return Ok(());
+            }
+            let holds = claim.holds();
+            let mut others = holds.clone();
+            others.retain(|hold| hold.base >= since && Some(hold.writer) != writer);
+            let done = if others.is_empty() {
+                let key = good.key();
+                let deleted = self.registry.storage.delete(&key, claim.at).await?;
+                matches!(deleted, Outcome::Done(_))
+            } else if !holds.iter().any(|hold| Some(hold.writer) == writer) {
+                true
+            } else {
+                self.mark(&mut claim.note, &others);
+                self.put(good, &claim.note, Expect::At(claim.at)).await?
+            };
+            if done {
+                return Ok(());
+            }
+        }
+        Err(contended(good))
+    }
+
+    async fn find(&self, good: Good) -> Result<Option<Claim>, ApiError> {
+        let (stored, _) = self.registry.storage.get(&good.key()).await?;
+        stored.as_ref().map(Claim::read).transpose()
+    }
+
+    async fn put(&self, good: Good, note: &Value, expect: Expect) -> Result<bool, ApiError> {
+        let put = Put {
+            key: good.key(),
+            value: encode(note),
+            expect,
+            ttl: None,
+        };
+        let outcome = self.registry.storage.put(put).await?;
+        Ok(matches!(outcome, Outcome::Done(_)))
+    }
+
+    /// One that a kube-apiserver made names the service only.
+    fn is_own(&self, claim: &Claim) -> bool {
+        match claim.annotation(UID) {
+            "" => {
+                claim.parent("resource") == "services"
+                    && claim.parent("name") == self.owner.name
+                    && claim.parent("namespace") == self.owner.namespace
+            }
+            uid => uid == self.uid,
+        }
+    }
+
+    /// Whether nobody has a use for another's claim any more.
+    async fn is_abandoned(&self, good: Good, claim: &Claim) -> Result<bool, ApiError> {
+        let age = Timestamp::now().duration_since(claim.since());
+        if age.as_secs() <= HOLD_MAX.as_secs() as i64 {
+            return Ok(false);
+        }
+        let (namespace, name) = (claim.parent("namespace"), claim.parent("name"));
+        let Ok(place) = Place::new(self.owner.resource, Some(namespace), name) else {
+            // It names no service.
+            return Ok(true);
+        };
+        match self.registry.read_stored(&place).await {
+            Ok(Current { value, .. }) => Ok(!Good::all_of(&value).contains(&good)),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A claim as it is stored. That of an address is an object that clients see.
+    fn note(&self, good: Good, hold: &Hold) -> Value {
+        let Owner {
+            namespace, name, ..
+        } = self.owner;
+        let parent =
+            json!({"group": "", "resource": "services", "namespace": namespace, "name": name});
+        let mut note = json!({
+            "metadata": {
+                "uid": Uuid::new_v4().to_string(),
+                "creationTimestamp": metadata::now().to_string(),
+            },
+            "spec": {"parentRef": parent},
+        });
+        if let Good::Address(ip) = good {
+            note["apiVersion"] = "networking.k8s.io/v1".into();
+            note["kind"] = "IPAddress".into();
+            note["metadata"]["name"] = ip.to_string().into();
+            note["metadata"]["labels"] = json!({
+                "ipaddress.kubernetes.io/ip-family": Family::of(ip).as_str(),
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            });
+        }
+        self.mark(&mut note, &[*hold]);
+        note
+    }
+
+    /// Writes into a claim whose it is and who holds it.
+    fn mark(&self, note: &mut Value, holds: &[Hold]) {
+        let texts: Vec<String> = holds.iter().map(Hold::write).collect();
+        note["metadata"]["annotations"][UID] = self.uid.into();
+        note["metadata"]["annotations"][HOLDS] = texts.join(",").into();
+    }
+}
+
+fn contended(good: Good) -> ApiError {
+    ApiError::Timeout(format!(
+        "others changed the claim of {good:?} {TRIES_MAX} times meanwhile"
+    ))
+}
