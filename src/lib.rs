@@ -1,17 +1,20 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
-// In reading order: API types, schemas, reflector, storage, watch cache, admission, managed fields,
-// registry, controllers, HTTP, load generator, client library, server process, server for tests.
-pub mod api;
-pub mod schema;
+// The crates below `crates/`, under the names that the documentation uses.
+pub use watchet_api as api;
+pub use watchet_bench as bench;
+pub use watchet_cacher as cacher;
+pub use watchet_client as client;
+pub use watchet_metrics as metrics;
+pub use watchet_reflector as reflector;
+pub use watchet_schema as schema;
+pub use watchet_storage as storage;
+pub use watchet_tail as tail;
+pub use watchet_tasks as tasks;
+pub use watchet_x509 as x509;
 
-pub mod reflector;
-pub mod storage;
-
-pub mod cacher;
-
+// In reading order: admission, registry, controllers, HTTP, server process, server for tests.
 pub mod admission;
-pub mod managed;
 
 pub mod apiextensions;
 pub mod builtin;
@@ -22,17 +25,5 @@ pub mod controllers;
 
 pub mod http;
 
-pub mod bench;
-
-pub mod informer;
-pub mod tail;
-
 pub mod server;
 pub mod testing;
-
-#[cfg(test)]
-mod seeds;
-
-pub mod metrics;
-pub mod tasks;
-pub mod x509;

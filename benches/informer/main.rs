@@ -18,7 +18,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::{self, Writer};
 use kube::runtime::watcher::Event;
 use serde_json::json;
-use watchet::informer::{Delta, DeltaFifo, Indexers, ThreadSafeStore, key_of};
+use watchet::client::{Delta, DeltaFifo, Indexers, ThreadSafeStore, key_of};
 
 use plain::PlainStore;
 

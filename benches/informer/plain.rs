@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
-use watchet::informer::{ObjectKey, key_of};
+use watchet::client::{ObjectKey, key_of};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Func = fn(&Pod) -> Vec<String>;

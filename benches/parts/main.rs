@@ -240,8 +240,8 @@ mod ring {
 /// What it costs a write of a pod to say who manages its fields.
 mod managers {
     use serde_json::Value;
-    use watchet::managed::{Scope, WriteContext, apply, update};
     use watchet::schema::Types;
+    use watchet::schema::managed::{Scope, WriteContext, apply, update};
 
     use super::*;
 

@@ -18,7 +18,7 @@ use futures::future::join_all;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use tokio_util::sync::CancellationToken;
-use watchet::informer::{
+use watchet::client::{
     ApiResource, Deleted, EventRecorder, InformerStopped, Lister, ObjectKey, ResourceClient,
     ResourceEventHandlerFuncs, RestClient, RestError, SharedInformer, SharedInformerFactory,
     WorkQueue, key_of,

@@ -30,7 +30,7 @@ use clap::Parser;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use watchet::informer::{
+use watchet::client::{
     ApiResource, EventRecorder, Kubeconfig, LeaderElectionConfig, LeaderElector, LeaderEnded,
     RestClient, RestConfig, RestError, SharedInformerFactory,
 };

@@ -12,7 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use watchet::informer::{InformerMetrics, ObjectKey, SharedInformerFactory, WorkQueue};
+use watchet::client::{InformerMetrics, ObjectKey, SharedInformerFactory, WorkQueue};
 use watchet::metrics::Format;
 
 /// What there is to tell of, once this process leads.

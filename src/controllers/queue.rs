@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
-pub(super) use crate::informer::{Exponential as Pauses, WorkQueue};
+pub(super) use crate::client::{Exponential as Pauses, WorkQueue};
 
 /// The result of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::api::StatusCause;
 use crate::apiextensions;
 use crate::apiextensions::ConversionError;
 use crate::cacher::ReadError;
-use crate::managed::{self, ApplyError, Scope, Versions, WriteContext};
+use crate::schema::managed::{self, ApplyError, Scope, Versions, WriteContext};
 use crate::schema::{KindType, TypeRef};
 
 impl Writing<'_> {

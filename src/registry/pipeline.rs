@@ -13,7 +13,7 @@ use super::{ApiError, Registry, Target, conversion, metadata, ratchet, strategy,
 use crate::admission::attributes::Operation;
 use crate::api::{StatusCause, WriteOptions};
 use crate::builtin::subresources::{certificates, pods};
-use crate::managed;
+use crate::schema::managed;
 use crate::services;
 use crate::services::Writer;
 use crate::{apiextensions, builtin};

@@ -354,7 +354,7 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
 }
 
 async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: Store) {
-    let mut random = fastrand::Rng::with_seed(crate::seeds::seed());
+    let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());
     for round in 0..3 {
         let server = store.serve().await;
         let (state, from) = list(&server).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use watchet::informer::{ApiResource, Kubeconfig, LeaderElectionConfig, LeaderElector};
-use watchet::informer::{LeaderEnded, RestClient, RestConfig};
+use watchet::client::{ApiResource, Kubeconfig, LeaderElectionConfig, LeaderElector};
+use watchet::client::{LeaderEnded, RestClient, RestConfig};
 use watchet::tasks::Tasks;
 
 use crate::harness::{PATIENCE, Server};

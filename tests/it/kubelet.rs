@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use watchet::informer::kubelet::{
+use watchet::client::kubelet::{
     PodConfig, PodOperation, PodUpdate, api_server_source, pods_of_node,
 };
-use watchet::informer::{
+use watchet::client::{
     ApiResource, EventRecorder, HttpListerWatcher, Kubeconfig, ListParams, ListWatchOptions, Patch,
     ResourceClient, RestClient, RestConfig,
 };
@@ -176,7 +176,7 @@ async fn step(pods: &ResourceClient<Pod>, random: &mut fastrand::Rng, number: us
 }
 
 async fn a_kubelet_has_what_is_listed_after_a_stream_of_pods(server: &Server) {
-    let seed = crate::seeds::seed();
+    let seed = watchet_test_util::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let client = client(server);
     let pods = client

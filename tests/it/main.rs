@@ -30,9 +30,6 @@ mod metrics;
 mod openapi;
 mod operator;
 mod quotas;
-#[path = "../../src/seeds.rs"]
-#[expect(dead_code, reason = "unit tests use all of it")]
-mod seeds;
 mod serve;
 mod server_side_apply;
 mod services;

@@ -187,7 +187,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Writers meet over five services, a dozen addresses and some ports. All that lives at the end has what is
 /// its own; when all are gone nothing is claimed.
 async fn what_each_has_is_its_own(servers: &[&Server]) {
-    let seed = crate::seeds::seed();
+    let seed = watchet_test_util::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let writers = (0..6).map(|n| write_services(servers[n % servers.len()], random.fork()));
     let done: usize = futures::future::join_all(writers).await.iter().sum();

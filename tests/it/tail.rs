@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::timeout;
-use watchet::informer::{ApiResource, DynamicObject, Kubeconfig, Patch};
-use watchet::informer::{ResourceClient, RestClient, RestConfig};
+use watchet::client::{ApiResource, DynamicObject, Kubeconfig, Patch};
+use watchet::client::{ResourceClient, RestClient, RestConfig};
 
 use crate::harness::{PATIENCE, Server, command, signal};
 

@@ -219,7 +219,7 @@ async fn many_write_at_once(seed: u64) {
 /// Some seeds by chance, each printed; `WATCHET_SEED` repeats a run.
 #[tokio::test]
 async fn what_a_service_has_is_its_own_at_every_revision() {
-    for seed in crate::seeds::seeds(6) {
+    for seed in watchet_test_util::seeds::seeds(6) {
         many_write_at_once(seed).await;
     }
 }

@@ -132,7 +132,7 @@ impl Simulation {
 /// One step at a time: after each, the stored objects equal the model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sequential_steps_equal_the_model() {
-    for seed in crate::seeds::seeds(4) {
+    for seed in watchet_test_util::seeds::seeds(4) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut simulation, mut model) = (Simulation::new().await, Model::default());
         for _ in 0..40 {
@@ -180,7 +180,7 @@ async fn sequential_steps_equal_the_model() {
 /// do, and no reference to an absent owner is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_steps_stay_within_the_model() {
-    for seed in crate::seeds::seeds(6) {
+    for seed in watchet_test_util::seeds::seeds(6) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut simulation = Simulation::new().await;
         let _other = simulation.started.another();

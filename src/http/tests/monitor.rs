@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metrics::Format;
-use crate::metrics::scrape::Scrape;
+use watchet_test_util::scrape::Scrape;
 
 impl Server {
     async fn scrape(&self) -> Scrape {

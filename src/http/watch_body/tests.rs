@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::super::test_objects::{config_maps, event, object, pods_as};
 use super::*;
 use crate::api::WatchEvent;
-use crate::metrics::scrape::Scrape;
 use crate::metrics::{Format, Metrics, RequestScope};
 use crate::registry::ReadError;
+use watchet_test_util::scrape::Scrape;
 
 /// A watcher that returns its batches, then ends, or stays open.
 struct Script {

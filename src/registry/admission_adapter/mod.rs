@@ -26,7 +26,7 @@ use crate::api::{
     AuditAnnotations, DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings,
     WriteOptions,
 };
-use crate::managed;
+use crate::schema::managed;
 
 /// The group of the configurations.
 const GROUP: &str = "admissionregistration.k8s.io";

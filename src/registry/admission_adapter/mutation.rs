@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::admission::attributes::{Attributes, GroupVersionKind};
 use crate::admission::cluster::{Mutation, MutationError};
-use crate::managed;
 use crate::registry::{ApiError, Registry, json_patch, metadata};
 use crate::schema::KindType;
+use crate::schema::managed;
 use crate::{apiextensions, builtin};
 
 /// Returns `object`, which is of `kind`, after a mutation, with its defaults.

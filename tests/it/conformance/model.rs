@@ -395,7 +395,7 @@ pub(crate) async fn reads_and_watches_agree_with_the_model(site: &Site) {
     let other = site.replica().await;
     let mut run = Run {
         sites: [site, &other],
-        random: Rng::with_seed(crate::seeds::seed()),
+        random: Rng::with_seed(watchet_test_util::seeds::seed()),
         model: Model::default(),
         clients: Vec::new(),
         compacted: 1,

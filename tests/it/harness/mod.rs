@@ -3,8 +3,6 @@
 
 mod both;
 mod kubectl;
-#[path = "../../../src/metrics/scrape.rs"]
-mod scrape;
 mod webhook;
 mod wire;
 
@@ -20,7 +18,7 @@ use tokio::time::timeout;
 
 pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
-pub(crate) use scrape::Scrape;
+pub(crate) use watchet_test_util::scrape::Scrape;
 pub(crate) use webhook::{Asked, Reply, Replying, Webhook};
 pub(crate) use wire::{Answer, Identity, PROTOCOLS, Protocol, Wire, full, request, tls};
 

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use watchet::informer::{Deleted, ResourceClient, ResourceEventHandler};
+use watchet::client::{Deleted, ResourceClient, ResourceEventHandler};
 use watchet::tasks::Tasks;
 
 use super::tally::Tally;
@@ -82,7 +82,7 @@ impl Writer {
     fn new(into: Into) -> Self {
         Self {
             into,
-            random: fastrand::Rng::with_seed(crate::seeds::seed_or(5)),
+            random: fastrand::Rng::with_seed(watchet_test_util::seeds::seed_or(5)),
             there: BTreeMap::new(),
             changes: 0,
         }

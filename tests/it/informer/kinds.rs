@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use serde_json::json;
 use watchet::api::LabelSelector;
-use watchet::informer::{
+use watchet::client::{
     ApiResource, DynamicObject, Indexers, KubeObject, ListWatchOptions, PartialObjectMetadata,
     SharedInformer, SharedInformerFactory,
 };

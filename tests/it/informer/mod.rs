@@ -16,7 +16,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
-use watchet::informer::{
+use watchet::client::{
     ApiResource, HttpListerWatcher, Kubeconfig, ListParams, ListWatchOptions, ResourceClient,
     RestClient, RestConfig, SharedInformer,
 };

@@ -151,7 +151,7 @@ async fn history_is_lost(args: &[&str]) {
 }
 
 /// Has the server forget what was before, by more bytes of changes than it keeps.
-async fn forget(maps: &watchet::informer::ResourceClient<k8s_openapi::api::core::v1::ConfigMap>) {
+async fn forget(maps: &watchet::client::ResourceClient<k8s_openapi::api::core::v1::ConfigMap>) {
     let large = "x".repeat(400 << 10);
     for n in 0..110 {
         put(maps, "large", &format!("{n}{large}")).await;
@@ -177,7 +177,7 @@ async fn events_that_are_cut_in_the_middle_are_told_once(server: &Server) {
             (informer, tally)
         })
         .collect();
-    let mut random = fastrand::Rng::with_seed(crate::seeds::seed_or(7));
+    let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed_or(7));
     let started = Instant::now();
     let text = "x".repeat(300);
     while started.elapsed() < CHURN {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
-use watchet::informer::{ApiResource, Patch, ResourceClient, RestClient, RestError};
+use watchet::client::{ApiResource, Patch, ResourceClient, RestClient, RestError};
 
 use super::outages::Host;
 use super::{NAMESPACE, client};
@@ -153,7 +153,7 @@ impl User {
         fn all<K>(client: &RestClient) -> ResourceClient<K>
         where
             K: k8s_openapi::Resource,
-            K::Scope: watchet::informer::ObjectScope,
+            K::Scope: watchet::client::ObjectScope,
         {
             client
                 .resource::<K>(ApiResource::of::<K>())

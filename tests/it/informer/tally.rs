@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::sleep;
-use watchet::informer::{Deleted, KubeObject, ResourceEventHandler, key_of};
+use watchet::client::{Deleted, KubeObject, ResourceEventHandler, key_of};
 
 /// What a handler was told so far.
 #[derive(Debug, Default)]

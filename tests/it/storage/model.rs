@@ -15,7 +15,7 @@ use watchet::storage::{
 use watchet::tasks::Tasks;
 
 use super::support::{Follow, key, list, page, put};
-use crate::seeds::seed_or;
+use watchet_test_util::seeds::seed_or;
 
 const PREFIXES: [&str; 4] = ["/pods/", "/pods/foo/", "/pods/foobar/", "/secrets/"];
 const KEYS: [&str; 8] = [

@@ -172,7 +172,7 @@ fn new_owners_are_reported() {
 /// After any sequence of changes, the graph is empty when all objects are deleted.
 #[test]
 fn the_graph_is_empty_after_all_objects_are_deleted() {
-    for seed in crate::seeds::seeds(200) {
+    for seed in watchet_test_util::seeds::seeds(200) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut graph = Graph::default();
         for _ in 0..100 {

@@ -12,7 +12,7 @@ use watchet::storage::{Expect, Put, Storage, StorageError};
 use super::super::model::{Model, step};
 use super::super::support::{create, key};
 use super::{open, reopen};
-use crate::seeds::seed_or;
+use watchet_test_util::seeds::seed_or;
 
 /// How long the part of the file is that says where everything else is.
 const HEADER_LEN: usize = 320;

@@ -13,7 +13,7 @@ use watchet::storage::{ListRequest, Storage, StorageError};
 use super::super::support::{Follow, create, key, list, pairs};
 use super::child::{Acknowledged, Writing};
 use super::{Crashed, open, reopen, reopen_with};
-use crate::seeds::seed_or;
+use watchet_test_util::seeds::seed_or;
 
 /// Checks the store against all that was ever acknowledged: each write that history still holds is
 /// there as it was made, history is the difference between its two ends, and no key is older than

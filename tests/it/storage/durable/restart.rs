@@ -9,7 +9,7 @@ use watchet::storage::{Expect, Outcome, Put};
 use super::super::model::{Model, step};
 use super::super::support::{Follow, Maintained, bytes, create, key, told, update};
 use super::{reopen, reopen_with};
-use crate::seeds::seed_or;
+use watchet_test_util::seeds::seed_or;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_survives_restarts() {

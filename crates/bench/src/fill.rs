@@ -1,0 +1,107 @@
+//! `bench fill`: creates objects of a given size, spread over namespaces and nodes. Objects that
+//! already exist are counted, not replaced.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::args::{Encoding, FillArgs, ObjectArgs, Resource};
+use super::client::{self, ClientError, Connection};
+use super::objects::{self, Spec};
+use super::report::Report;
+use super::requests::{self, RequestLoad, Volume};
+use super::run::BenchError;
+use super::target::Target;
+use watchet_tasks::Tasks;
+
+impl ObjectArgs {
+    /// Returns the name of object `number`.
+    pub(super) fn name(&self, number: u32) -> String {
+        format!("bench-{number}")
+    }
+
+    /// Returns the namespace of object `number`.
+    pub(super) fn namespace_of(&self, number: u32) -> String {
+        match self.namespaces.get() {
+            1 => self.namespace.clone(),
+            count => format!("{}-{}", self.namespace, number % count),
+        }
+    }
+}
+
+struct Fill {
+    objects: ObjectArgs,
+    labels: Vec<(String, String)>,
+    nodes: u32,
+    size: usize,
+    existed: AtomicU64,
+}
+
+impl RequestLoad for Fill {
+    async fn send(&self, connection: &mut Connection, number: u32) -> Result<u64, ClientError> {
+        let namespace = self.objects.namespace_of(number);
+        let node = format!("node-{}", number % self.nodes);
+        let spec = Spec {
+            name: &self.objects.name(number),
+            namespace: &namespace,
+            node: Some(&node),
+            labels: &self.labels,
+            annotation: None,
+            size: self.size,
+        };
+        let body = objects::render(self.objects.resource, &spec);
+        let bytes = body.len() as u64;
+        let path = objects::collection(self.objects.resource, Some(&namespace));
+        if objects::make(connection, &path, body).await? {
+            return Ok(bytes);
+        }
+        self.existed.fetch_add(1, Ordering::Relaxed);
+        Ok(0)
+    }
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// The target rejects the setup.
+pub(super) async fn run(args: FillArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
+    make_namespaces(&args.objects, target).await?;
+    let fill = Arc::new(Fill {
+        labels: args.label,
+        nodes: args.nodes.get(),
+        size: args.size,
+        existed: AtomicU64::new(0),
+        objects: args.objects,
+    });
+    let objects = &fill.objects;
+    let volume = Volume {
+        requests: objects.count.get(),
+        connections: args.connections.get(),
+        accept: Encoding::Json,
+    };
+    let mut report = Report::default();
+    report.text("load", "fill");
+    report.text("target", &target.url);
+    report.text("resource", objects.resource.plural());
+    report.count("size_bytes", fill.size as u64);
+    report.count("namespaces", objects.namespaces.get());
+    if objects.resource == Resource::Pods {
+        report.count("nodes", fill.nodes);
+    }
+    requests::run(&mut report, target, volume, args.report.pid, fill.clone()).await?;
+    report.count("objects_existed", fill.existed.load(Ordering::Relaxed));
+    Ok(report)
+}
+
+async fn make_namespaces(objects: &ObjectArgs, target: &Arc<Target>) -> Result<(), ClientError> {
+    let tasks = Tasks::new();
+    let (mut connection, driver) = client::connect(target, &tasks).await?;
+    let made = driver.run(async {
+        for number in 0..objects.namespaces.get() {
+            objects::make_namespace(&mut connection, &objects.namespace_of(number)).await?;
+        }
+        Ok(())
+    });
+    let made = made.await;
+    tasks.cancel();
+    made
+}

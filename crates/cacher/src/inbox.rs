@@ -1,0 +1,199 @@
+//! `Inbox`: the bounded input of one CacheWatcher, filled by the Dispatcher and emptied by the
+//! watcher. It never blocks the Dispatcher: a full inbox is *parked*, which empties it, and its
+//! watcher reads the missed events from history.
+//!
+//! ```text
+//!            offer, space           take
+//!   Live ───────────────▶ Live ───────────────▶ Live
+//!    │ offer, no space                           ▲
+//!    └──────────────▶ Parked ── watcher rejoins ─┘   (with a new inbox)
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::event::EventTimes;
+use watchet_api::WatchEvent;
+
+/// Matching events of a group, in order; its inboxes share them.
+#[derive(Debug)]
+pub(super) struct EventBatch {
+    events: Vec<Arc<WatchEvent>>,
+    bytes: usize,
+    /// When the oldest of the changes arrived.
+    pub(super) received: EventTimes,
+}
+
+impl EventBatch {
+    pub(super) fn new(events: Vec<Arc<WatchEvent>>, received: EventTimes) -> Arc<Self> {
+        let bytes = events.iter().map(|event| event.object().memory()).sum();
+        Arc::new(Self {
+            events,
+            bytes,
+            received,
+        })
+    }
+
+    pub(super) fn events(&self) -> &[Arc<WatchEvent>] {
+        &self.events
+    }
+}
+
+/// Maximum number of events in an inbox. A lower limit would park healthy clients in a burst, which
+/// costs each a read of history.
+pub(super) const INBOX_EVENTS_MAX: usize = 1024;
+
+/// Maximum memory of an inbox's events: queued events stay in memory for a client that does not
+/// read, even after history has dropped them. The limit allows [`INBOX_EVENTS_MAX`] events of a few
+/// kilobytes.
+pub(super) const INBOX_BYTES_MAX: usize = 4 << 20;
+
+/// Sender: the Dispatcher. Receiver: one CacheWatcher. Capacity: [`INBOX_EVENTS_MAX`] events and
+/// [`INBOX_BYTES_MAX`] bytes of objects. A full inbox parks its watcher, which loses nothing
+/// because history retains the events.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    batches: VecDeque<Arc<EventBatch>>,
+    events: usize,
+    bytes: usize,
+    parked: bool,
+    /// The waker of the watcher while it waits.
+    waker: Option<Waker>,
+}
+
+/// The result of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OfferResult {
+    Accepted,
+    /// The inbox was full and accepts nothing more; remove it.
+    Parked,
+}
+
+/// The result of a read.
+#[derive(Debug)]
+pub(super) enum TakeResult {
+    /// Everything offered since the last read, in order; not empty.
+    Batches(VecDeque<Arc<EventBatch>>),
+    /// An offer was rejected: continue from history.
+    Parked,
+}
+
+impl Inbox {
+    /// Offers a batch; adds the waker of a waiting watcher to `to_wake`.
+    pub(super) fn offer(
+        &self,
+        batch: &Arc<EventBatch>,
+        to_wake: &mut VecDeque<Waker>,
+    ) -> OfferResult {
+        let mut inner = self.inner.lock();
+        if inner.parked {
+            return OfferResult::Parked;
+        }
+        to_wake.extend(inner.waker.take());
+        let events = inner.events + batch.events.len();
+        let bytes = inner.bytes + batch.bytes;
+        if events > INBOX_EVENTS_MAX || bytes > INBOX_BYTES_MAX {
+            inner.parked = true;
+            inner.batches = VecDeque::new();
+            return OfferResult::Parked;
+        }
+        (inner.events, inner.bytes) = (events, bytes);
+        inner.batches.push_back(batch.clone());
+        OfferResult::Accepted
+    }
+
+    /// Parks the inbox regardless of its content: history skipped past the Dispatcher.
+    pub(super) fn park(&self) {
+        let waker = {
+            let mut inner = self.inner.lock();
+            inner.parked = true;
+            inner.batches = VecDeque::new();
+            inner.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn poll_take(&self, waker: &Waker) -> Poll<TakeResult> {
+        let mut inner = self.inner.lock();
+        if inner.parked {
+            return Poll::Ready(TakeResult::Parked);
+        }
+        if inner.batches.is_empty() {
+            inner.waker = Some(waker.clone());
+            return Poll::Pending;
+        }
+        (inner.events, inner.bytes) = (0, 0);
+        Poll::Ready(TakeResult::Batches(std::mem::take(&mut inner.batches)))
+    }
+
+    /// Returns true if everything offered was read.
+    pub(super) fn is_drained(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.parked && inner.batches.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watchet_api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion};
+
+    fn batch(events: usize, event_bytes: usize) -> Arc<EventBatch> {
+        let stored = format!(r#"{{"metadata":{{}},"x":"{}"}}"#, "x".repeat(event_bytes));
+        let object = Object::decode(
+            ObjectKey::from("a"),
+            ResourceVersion::new(1),
+            EventType::Added,
+            stored.as_bytes(),
+            &ColumnSet::default(),
+        );
+        let object = Arc::new(object.unwrap());
+        let event = || Arc::new(WatchEvent::new(EventType::Added, object.clone()));
+        let events = (0..events).map(|_| event()).collect();
+        EventBatch::new(events, tokio::time::Instant::now().into())
+    }
+
+    /// Asserts the number of batches that fit, twice: reading an inbox restores its full capacity.
+    fn check(batch: &Arc<EventBatch>, expected: usize) {
+        let inbox = Inbox::default();
+        let waker = Waker::noop();
+        let offer = || inbox.offer(batch, &mut VecDeque::new());
+        for _ in 0..expected {
+            assert_eq!(offer(), OfferResult::Accepted);
+        }
+        let Poll::Ready(TakeResult::Batches(batches)) = inbox.poll_take(waker) else {
+            panic!("the inbox is empty")
+        };
+        assert_eq!(batches.len(), expected);
+        assert!(inbox.is_drained());
+        for _ in 0..expected {
+            assert_eq!(offer(), OfferResult::Accepted);
+        }
+        assert_eq!(offer(), OfferResult::Parked);
+        assert_eq!(offer(), OfferResult::Parked);
+        assert!(!inbox.is_drained(), "parked is not drained");
+        assert!(matches!(
+            inbox.poll_take(waker),
+            Poll::Ready(TakeResult::Parked)
+        ));
+    }
+
+    #[test]
+    fn events_and_bytes_are_bounded() {
+        check(&batch(1, 10), INBOX_EVENTS_MAX);
+        check(&batch(256, 10), 4);
+        // A thousand of these would retain 300 MB for a client that does not read.
+        check(&batch(1, 300_000), 13);
+        check(&batch(10, 300_000), 1);
+    }
+}

@@ -1,0 +1,336 @@
+//! `StorageSource`: a Reflector source that reads storage, decodes values into `Object`s and
+//! converts storage errors. Its only state is the progress requester of the current watch.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::StreamExt as _;
+
+use super::{CachedResource, ReadError};
+use watchet_api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
+use watchet_reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
+use watchet_storage::{
+    KeyValue, ListPage, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError,
+    StorageEvent,
+};
+use watchet_tasks::Tasks;
+
+/// Page size of lists from storage: upstream's page size of an initial list. It bounds the memory
+/// of one response.
+pub(super) const LIST_PAGE: usize = 10_000;
+
+/// Page size of the cache's own lists, which hold two pages in memory: one being decoded and the
+/// next, being read.
+const FILL_PAGE: usize = LIST_PAGE / 4;
+
+/// Larger pages are decoded on a blocking thread, because they take more than about a millisecond.
+const INLINE_DECODE_MAX: usize = 256;
+
+/// Maximum number of unreadable keys in one message.
+const UNREADABLE_KEYS_MAX: usize = 10;
+
+/// The progress requester of the current watch; each new watch replaces it.
+pub(super) type ProgressSlot = Arc<ArcSwap<ProgressRequester>>;
+
+#[derive(Debug)]
+pub(super) struct StorageSource {
+    pub(super) resource: Arc<CachedResource>,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) progress: ProgressSlot,
+    pub(super) tasks: Tasks,
+}
+
+impl ListerWatcher for StorageSource {
+    type Object = Object;
+
+    async fn list(&mut self) -> Result<Listing<Object>, SourceError> {
+        let prefix = self.resource.prefix.clone();
+        let mut request = ListRequest {
+            prefix,
+            start: String::new(),
+            at: None,
+            limit: FILL_PAGE,
+            count: false,
+        };
+        let mut objects = Vec::new();
+        let mut unreadable = Vec::new();
+        let mut page = self.page(&request).await?;
+        loop {
+            let last = page.items.last().filter(|_| page.more);
+            let more = last.map(|last| self.resource.key_of(&last.key));
+            let next = match more.transpose()? {
+                Some(key) => {
+                    request.start = format!("{key}\0");
+                    request.at = Some(page.revision);
+                    Some(&request)
+                }
+                None => None,
+            };
+            let read = async {
+                let read = next.map(|request| self.page(request));
+                futures_util::future::OptionFuture::from(read).await
+            };
+            // Reads the next page while this one is decoded.
+            let (next, decoded) = tokio::join!(read, self.decode(page.items));
+            for result in decoded? {
+                match result {
+                    Ok(object) => objects.push(object),
+                    Err(error) => unreadable.push(error),
+                }
+            }
+            match next {
+                Some(next) => page = next?,
+                None if unreadable.is_empty() => {
+                    let at = page.revision;
+                    return Ok(Listing { objects, at });
+                }
+                // A partial state would be served as complete.
+                None => return Err(combine(&unreadable)),
+            }
+        }
+    }
+
+    async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<Object>, SourceError> {
+        let watch = self
+            .storage
+            .watch(&self.resource.prefix, after)
+            .await
+            .map_err(source_error)?;
+        self.progress.store(Arc::new(watch.progress));
+        let resource = self.resource.clone();
+        let batches = watch.batches.flat_map(move |batch| {
+            let parts = match batch {
+                Ok(batch) => resource.changes(batch),
+                Err(error) => vec![Err(source_error(error))],
+            };
+            futures_util::stream::iter(parts)
+        });
+        Ok(Box::pin(batches))
+    }
+}
+
+impl StorageSource {
+    async fn page(&self, request: &ListRequest) -> Result<ListPage, SourceError> {
+        let page = self.storage.list(request.clone()).await;
+        page.map_err(source_error)
+    }
+
+    /// Decodes `items`.
+    async fn decode(&self, items: Vec<KeyValue>) -> Result<Vec<Decoded>, SourceError> {
+        let resource = self.resource.clone();
+        let count = items.len();
+        let decode = move || items.iter().map(|item| resource.decode(item)).collect();
+        if count <= INLINE_DECODE_MAX {
+            return Ok(decode());
+        }
+        let decoded = self.tasks.spawn_blocking("decode", decode).await;
+        decoded.map_err(|error| SourceError::Unavailable {
+            detail: error.to_string(),
+            retry_after: None,
+        })
+    }
+}
+
+type Decoded = Result<Arc<Object>, Unreadable>;
+
+/// A stored value that cannot be decoded as an object.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{key}: {detail}")]
+pub(super) struct Unreadable {
+    pub(super) key: StorageKey,
+    pub(super) detail: String,
+}
+
+impl From<Unreadable> for SourceError {
+    fn from(error: Unreadable) -> Self {
+        Self::Undecodable {
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl From<Unreadable> for ReadError {
+    fn from(error: Unreadable) -> Self {
+        Self::Undecodable(error.to_string())
+    }
+}
+
+/// Returns one error with the keys of all values, or of the first ones.
+fn combine(unreadable: &[Unreadable]) -> SourceError {
+    let named = unreadable.iter().take(UNREADABLE_KEYS_MAX);
+    let mut detail = named
+        .map(Unreadable::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
+    if unreadable.len() > UNREADABLE_KEYS_MAX {
+        detail += &format!("; and {} more", unreadable.len() - UNREADABLE_KEYS_MAX);
+    }
+    SourceError::Undecodable { detail }
+}
+
+impl CachedResource {
+    /// Decodes the object stored in `item`.
+    pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, Unreadable> {
+        // ADDED, because the object is most often sent as part of an initial state.
+        self.object(&item.key, item.mod_revision, EventType::Added, &item.value)
+    }
+
+    fn object(
+        &self,
+        key: &StorageKey,
+        at: ResourceVersion,
+        event_type: EventType,
+        bytes: &[u8],
+    ) -> Result<Arc<Object>, Unreadable> {
+        let object_key = self.key_of(key)?;
+        let transform = self.transform.as_ref();
+        let transformed = transform.and_then(|transform| transform.transform(bytes));
+        let bytes = transformed.as_deref().unwrap_or(bytes);
+        Object::decode(object_key, at, event_type, bytes, &self.columns)
+            .map(Arc::new)
+            .inspect_err(|_| self.metrics.decode_errors.inc())
+            .map_err(|error| Unreadable {
+                key: key.clone(),
+                detail: error.to_string(),
+            })
+    }
+
+    /// Returns the storage key of an object's key.
+    pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, InvalidKey> {
+        self.prefix.join(key.as_str())
+    }
+
+    /// Returns the object key of a storage key, which must have the resource's prefix.
+    pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
+        self.prefix
+            .strip(key.as_str())
+            .map(ObjectKey::from)
+            .ok_or_else(|| Unreadable {
+                key: key.clone(),
+                detail: format!("the key is not under {}", self.prefix),
+            })
+    }
+
+    /// Decodes the state before `event`, stored as `value`. Its own version is unknown; the version
+    /// before the event stands for it.
+    pub(super) fn previous(
+        &self,
+        event: &StorageEvent,
+        value: &[u8],
+    ) -> Result<Arc<Object>, Unreadable> {
+        let before = ResourceVersion::new(event.revision.get() - 1);
+        self.object(&event.key, before, EventType::Modified, value)
+    }
+
+    /// Decodes the change of `event`.
+    pub(super) fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
+        let object =
+            |event_type, bytes: &[u8]| self.object(&event.key, event.revision, event_type, bytes);
+        match (&event.value, &event.previous) {
+            (Some(value), None) => Ok(Change::Added(object(EventType::Added, value)?)),
+            (Some(value), Some(_)) => Ok(Change::Modified(object(EventType::Modified, value)?)),
+            (None, Some(last)) => Ok(Change::Deleted(object(EventType::Deleted, last)?)),
+            (None, None) => Err(Unreadable {
+                key: event.key.clone(),
+                detail: format!("deleted at {} without its last value", event.revision),
+            }),
+        }
+    }
+
+    /// Decodes the changes of `batch`. If one cannot be decoded, returns the complete revisions
+    /// before it and the error.
+    fn changes(&self, batch: StorageBatch) -> Vec<Result<ChangeBatch<Object>, SourceError>> {
+        let decoded: Result<Vec<_>, _> = batch
+            .events
+            .iter()
+            .map(|event| self.change(event).map_err(|error| (event.revision, error)))
+            .collect();
+        let (revision, error) = match decoded {
+            Ok(changes) => {
+                let at = batch.revision;
+                return vec![Ok(ChangeBatch { changes, at })];
+            }
+            Err(unreadable) => unreadable,
+        };
+        // A revision is returned whole or not at all.
+        let before = batch
+            .events
+            .iter()
+            .filter(|event| event.revision < revision);
+        let changes = before.map_while(|event| self.change(event).ok()).collect();
+        let at = ResourceVersion::new(revision.get() - 1);
+        vec![Ok(ChangeBatch { changes, at }), Err(error.into())]
+    }
+}
+
+fn source_error(error: StorageError) -> SourceError {
+    match error {
+        StorageError::Compacted { requested, .. } => SourceError::Expired {
+            at: requested,
+            detail: error.to_string(),
+        },
+        // The store lost its newest writes: the cached state is invalid.
+        StorageError::Future { requested, .. } => SourceError::Expired {
+            at: requested,
+            detail: error.to_string(),
+        },
+        StorageError::Corrupt(_) => SourceError::Undecodable {
+            detail: error.to_string(),
+        },
+        StorageError::TooLarge { .. } | StorageError::Unavailable(_) | StorageError::Failed(_) => {
+            SourceError::Unavailable {
+                detail: error.to_string(),
+                retry_after: None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{pod, resource, rv};
+    use super::*;
+
+    /// WC-003: rejects keys of other resources that storage returns.
+    #[test]
+    fn key_outside_of_prefix_is_rejected() {
+        let item = |key: &str| KeyValue {
+            key: StorageKey::new(key).unwrap(),
+            value: pod("ns/a", "web", "n1", 1).into(),
+            create_revision: rv(2),
+            mod_revision: rv(2),
+        };
+        let ours = resource().decode(&item("/pods/ns/a")).unwrap();
+        assert_eq!(ours.key().as_str(), "ns/a");
+        for foreign in ["/podsecrets/ns/a", "/secrets/ns/a"] {
+            let error = resource().decode(&item(foreign)).unwrap_err().to_string();
+            assert!(error.starts_with(foreign), "{error}");
+        }
+    }
+
+    /// Returns no part of a revision that has an unreadable change.
+    #[test]
+    fn changes_before_an_unreadable_one_are_whole_revisions() {
+        let event = |key: &str, revision, value: String| StorageEvent {
+            key: StorageKey::new(key).unwrap(),
+            revision: rv(revision),
+            value: Some(value.into()),
+            previous: None,
+        };
+        let batch = StorageBatch {
+            events: vec![
+                event("/pods/ns/a", 5, pod("ns/a", "web", "n1", 1)),
+                event("/pods/ns/b", 7, pod("ns/b", "web", "n1", 1)),
+                event("/pods/ns/c", 7, "garbage".into()),
+                event("/pods/ns/d", 9, pod("ns/d", "web", "n1", 1)),
+            ],
+            revision: rv(9),
+        };
+        let changes = resource().changes(batch);
+        let [Ok(before), Err(SourceError::Undecodable { detail })] = &changes[..] else {
+            panic!("{changes:?}");
+        };
+        assert_eq!((before.changes.len(), before.at), (1, rv(6)));
+        assert!(detail.starts_with("/pods/ns/c"), "{detail}");
+    }
+}

@@ -1,0 +1,380 @@
+//! `WatchCache`: the Reflector's store on the server and the only writer of the cache. It derives
+//! each next `Snapshot`, publishes it and wakes waiters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::event::{CacheEvent, EventTimes};
+use super::freshness::Freshness;
+use super::metered::Arrival;
+use super::relist;
+use super::replay::{History, ReplayError};
+use super::snapshot::{ObjectMap, Snapshot};
+use super::{CachedResource, CacherConfig, ReadError};
+use watchet_api::{Object, ResourceVersion};
+use watchet_metrics::Stage;
+use watchet_reflector::{Change, ChangeBatch, ReflectorStore, SourceError};
+use watchet_storage::{Storage, StorageError};
+
+/// How often a relist reads the compacted state; storage may compact further meanwhile.
+const BRIDGE_ATTEMPTS: usize = 3;
+
+/// The published state, written by the `WatchCache` and read by all others.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// `None` until the first list.
+    pub(super) snapshot: ArcSwapOption<Snapshot>,
+    pub(super) freshness: Freshness,
+    /// Notified at each new snapshot; the Dispatcher waits for it.
+    pub(super) changed: Notify,
+    /// The state of the source.
+    pub(super) source: watch::Sender<SourceState>,
+    /// The last unreadable value, if any.
+    unreadable: ArcSwapOption<Unreadable>,
+    /// Notified when a value is unreadable; the Dispatcher waits for it.
+    pub(super) unreadable_reported: Notify,
+    /// True while an unreadable value prevents the cache from following the source.
+    stuck: AtomicBool,
+}
+
+/// An unreadable value sent by the source. Watches that were open then end with an error, because
+/// they would receive no further events.
+#[derive(Debug)]
+struct Unreadable {
+    /// The number of such values so far, starting at 1.
+    number: u64,
+    detail: String,
+}
+
+/// Whether the cache has a state, and whether it can follow its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SourceState {
+    /// No first list yet.
+    Pending {
+        since: Instant,
+        error: Option<String>,
+    },
+    /// There is a state, and the last attempt to reach the source succeeded.
+    Following,
+    /// There is a state; the source has been unreachable since.
+    Lost { error: String },
+}
+
+impl Published {
+    pub(super) fn new() -> Self {
+        let pending = SourceState::Pending {
+            since: Instant::now(),
+            error: None,
+        };
+        Self {
+            snapshot: ArcSwapOption::empty(),
+            freshness: Freshness::default(),
+            changed: Notify::new(),
+            source: watch::Sender::new(pending),
+            unreadable: ArcSwapOption::empty(),
+            unreadable_reported: Notify::new(),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns true if waiting for the cache is pointless: it does not follow the source until an
+    /// unreadable value is deleted or repaired.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of unreadable values so far.
+    pub(super) fn times_unreadable(&self) -> u64 {
+        let last = self.unreadable.load();
+        last.as_ref().map_or(0, |unreadable| unreadable.number)
+    }
+
+    /// Returns the error that ends a watch if a value has become unreadable since there were
+    /// `before` of them.
+    pub(super) fn unreadable_since(&self, before: u64) -> Option<ReadError> {
+        let last = self.unreadable.load();
+        let since = last.as_ref().filter(|last| last.number > before)?;
+        Some(ReadError::Undecodable(since.detail.clone()))
+    }
+
+    fn report_unreadable(&self, detail: String) {
+        let number = self.times_unreadable() + 1;
+        let unreadable = Unreadable { number, detail };
+        self.unreadable.store(Some(Arc::new(unreadable)));
+        self.unreadable_reported.notify_one();
+    }
+
+    fn publish(&self, snapshot: &Snapshot) {
+        self.snapshot.store(Some(Arc::new(snapshot.clone())));
+        self.freshness.reached(snapshot.at);
+        self.changed.notify_one();
+    }
+}
+
+/// The writer of a resource's cache, owned by its Reflector.
+#[derive(Debug)]
+pub(super) struct WatchCache {
+    resource: Arc<CachedResource>,
+    config: CacherConfig,
+    /// The storage that missed events are read from.
+    storage: Arc<dyn Storage>,
+    published: Arc<Published>,
+    /// The arrival time of the next item.
+    arrival: Arrival,
+    current: Option<Snapshot>,
+}
+
+impl WatchCache {
+    pub(super) fn new(
+        resource: Arc<CachedResource>,
+        config: CacherConfig,
+        storage: Arc<dyn Storage>,
+        published: Arc<Published>,
+        arrival: Arrival,
+    ) -> Self {
+        Self {
+            resource,
+            config,
+            storage,
+            published,
+            arrival,
+            current: None,
+        }
+    }
+
+    fn trim_and_publish(&mut self) {
+        let Some(snapshot) = &mut self.current else {
+            return;
+        };
+        snapshot.trim(self.config.history_bytes_max, self.config.history_window);
+        self.published.publish(snapshot);
+    }
+
+    /// Updates `snapshot` to a new list of storage: replays the events that storage retains, or
+    /// reports the difference, or starts another generation.
+    async fn relist(
+        &self,
+        mut snapshot: Snapshot,
+        objects: ObjectMap,
+        at: ResourceVersion,
+    ) -> Snapshot {
+        let (resource, count) = (&self.resource.name, objects.len());
+        let mut error = match self.missed(&snapshot, &objects, at).await {
+            Ok(missed) => {
+                let events = snapshot.extend(missed, at);
+                tracing::info!(%resource, %at, count, events, "relisted; nothing was missed");
+                return snapshot;
+            }
+            Err(error) => error,
+        };
+        for _ in 0..BRIDGE_ATTEMPTS {
+            let Some(compacted) = compacted_between(&snapshot, at, &error) else {
+                break;
+            };
+            match self.bridged(&snapshot, compacted, &objects, at).await {
+                Ok(bridged) => {
+                    tracing::info!(%resource, %at, count, %compacted, "relisted across a compaction");
+                    return bridged;
+                }
+                Err(again) => error = again,
+            }
+        }
+        tracing::info!(%resource, %error, "cannot replay missed history");
+        let Some(changes) = relist::changes(&snapshot, &objects, at) else {
+            tracing::warn!(
+                %resource, %at, was = %snapshot.at,
+                "relisted; the gap cannot be bridged, watches end"
+            );
+            self.published.freshness.restart();
+            let generation = snapshot.generation + 1;
+            return Snapshot::new(generation, objects, &self.resource.triggers, at);
+        };
+        let events: usize = changes.iter().map(Vec::len).sum();
+        let from = snapshot.at;
+        for revision in changes {
+            snapshot.push(revision);
+        }
+        snapshot.relisted(from, at);
+        tracing::info!(%resource, %at, count, events, "relisted");
+        snapshot
+    }
+
+    /// Returns `snapshot` at `at`: the differences up to the compacted revision, which are all that
+    /// storage still knows of that time, followed by each later event.
+    ///
+    /// Differences of a later revision would hide events that another replica still has: a client
+    /// that received some of them and resumes there would miss that an object left its selection.
+    async fn bridged(
+        &self,
+        snapshot: &Snapshot,
+        compacted: ResourceVersion,
+        objects: &ObjectMap,
+        at: ResourceVersion,
+    ) -> Result<Snapshot, ReplayError> {
+        let limit = self.config.start_timeout;
+        let state = tokio::time::timeout(limit, self.history().state_at(compacted)).await;
+        let state = state.unwrap_or(Err(ReplayError::TimedOut(limit)))?;
+        let changes = relist::changes(snapshot, &state, compacted);
+        let mut bridged = snapshot.clone();
+        for revision in changes.ok_or(ReplayError::Contradiction)? {
+            bridged.push(revision);
+        }
+        bridged.relisted(snapshot.at, compacted);
+        let missed = self.missed(&bridged, objects, at).await?;
+        bridged.extend(missed, at);
+        Ok(bridged)
+    }
+
+    fn history(&self) -> History<'_> {
+        History {
+            resource: &self.resource,
+            storage: &*self.storage,
+        }
+    }
+
+    /// Returns the events that lead from `snapshot` to the listed `objects`, from storage's
+    /// history.
+    async fn missed(
+        &self,
+        snapshot: &Snapshot,
+        objects: &ObjectMap,
+        at: ResourceVersion,
+    ) -> Result<Vec<Vec<CacheEvent>>, ReplayError> {
+        let history = self.history();
+        let read = history.between(snapshot, objects, at, self.config.history_bytes_max);
+        let limit = self.config.start_timeout;
+        let read = tokio::time::timeout(limit, read).await;
+        read.unwrap_or(Err(ReplayError::TimedOut(limit)))
+    }
+
+    fn following(&self) {
+        self.published.stuck.store(false, Ordering::Relaxed);
+        self.published.source.send_if_modified(|state| {
+            let changed = *state != SourceState::Following;
+            *state = SourceState::Following;
+            changed
+        });
+    }
+}
+
+/// Returns the compacted revision if `error` is that storage has compacted a part of the events between
+/// `snapshot` and `at`, and not all of them.
+fn compacted_between(
+    snapshot: &Snapshot,
+    at: ResourceVersion,
+    error: &ReplayError,
+) -> Option<ResourceVersion> {
+    match error {
+        ReplayError::Storage(StorageError::Compacted { compacted, .. }) => {
+            Some(*compacted).filter(|compacted| (snapshot.at.next()..at).contains(compacted))
+        }
+        _ => None,
+    }
+}
+
+fn version(change: &Change<Object>) -> ResourceVersion {
+    let (Change::Added(object) | Change::Modified(object) | Change::Deleted(object)) = change;
+    object.resource_version()
+}
+
+/// Returns the event that `change` causes. Returns `None` for the deletion of an object that does
+/// not exist, which is a bug of the source but leaves the correct state.
+fn event(objects: &ObjectMap, change: &Change<Object>, received: EventTimes) -> Option<CacheEvent> {
+    match change {
+        Change::Added(object) | Change::Modified(object) => {
+            let previous = objects.get(object.key()).cloned();
+            Some(CacheEvent::put(object.clone(), previous, received))
+        }
+        Change::Deleted(object) => {
+            let previous = objects.get(object.key()).cloned();
+            if previous.is_none() {
+                tracing::error!(key = %object.key(), "source deleted an unknown object");
+            }
+            previous.map(|previous| CacheEvent::delete(object.clone(), previous, received))
+        }
+    }
+}
+
+impl ReflectorStore for WatchCache {
+    type Object = Object;
+
+    async fn replace(&mut self, objects: Vec<Arc<Object>>, at: ResourceVersion) {
+        let count = objects.len();
+        let triggers = &self.resource.triggers;
+        let objects: ObjectMap = objects
+            .into_iter()
+            .map(|object| (object.key().clone(), object))
+            .collect();
+        self.current = Some(match self.current.take() {
+            Some(snapshot) => self.relist(snapshot, objects, at).await,
+            None => {
+                tracing::debug!(resource = %self.resource.name, %at, count, "listed");
+                Snapshot::new(0, objects, triggers, at)
+            }
+        });
+        self.trim_and_publish();
+        let taken = self.arrival.get().elapsed();
+        self.resource.metrics.initialized(taken);
+        self.following();
+    }
+
+    async fn watching(&mut self) {
+        // Not with the first change: a quiet resource may have none for a long time.
+        self.following();
+    }
+
+    async fn apply(&mut self, batch: ChangeBatch<Object>) {
+        let snapshot = self
+            .current
+            .as_mut()
+            .expect("a Reflector lists before it watches");
+        let received = EventTimes {
+            arrived: self.arrival.get(),
+            at: Instant::now(),
+        };
+        let metrics = &self.resource.metrics;
+        let events = batch.changes.len();
+        metrics.events_received.add(events);
+        let waited = received.at - received.arrived;
+        metrics.dispatched(Stage::StorageToCache, waited, events);
+        for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
+            let events = revision
+                .iter()
+                .filter_map(|change| event(snapshot.objects(), change, received));
+            snapshot.push(events.collect());
+        }
+        snapshot.advance(batch.at);
+        self.trim_and_publish();
+        self.following();
+    }
+
+    async fn failed(&mut self, error: &SourceError) {
+        tracing::warn!(resource = %self.resource.name, %error, "cannot follow storage");
+        let known = self.current.is_some();
+        let unreadable = matches!(error, SourceError::Undecodable { .. });
+        self.published.source.send_modify(|state| {
+            let since = match state {
+                SourceState::Pending { since, .. } => *since,
+                _ => Instant::now(),
+            };
+            *state = if known {
+                SourceState::Lost {
+                    error: error.to_string(),
+                }
+            } else {
+                SourceState::Pending {
+                    since,
+                    error: Some(error.to_string()),
+                }
+            };
+        });
+        // Reported once, until the source can be followed again; the snapshot is published first.
+        if known && unreadable && !self.published.stuck.swap(true, Ordering::Relaxed) {
+            self.published.report_unreadable(error.to_string());
+        }
+    }
+}

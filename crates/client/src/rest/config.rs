@@ -1,0 +1,316 @@
+//! `RestConfig`: a server's address, its trust settings and the client's credentials. It opens no
+//! connections; tokens and certificates in files are re-read by the client.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::exec::ExecPlugin;
+use super::kubeconfig::{Kubeconfig, KubeconfigError};
+
+/// The default timeout of requests other than watches: longer than a server's own 60 s, to receive
+/// its timeout response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+
+/// The directory of a pod's service account credentials.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The configuration of a client for one server.
+///
+/// ```
+/// use watchet_client::{Kubeconfig, RestConfig};
+///
+/// let kubeconfig: Kubeconfig = "
+/// current-context: one
+/// contexts: [{name: one, context: {cluster: c, user: u, namespace: shop}}]
+/// clusters: [{name: c, cluster: {server: 'https://10.0.0.1:6443', tls-server-name: api}}]
+/// users: [{name: u, user: {token: s3cret}}]
+/// ".parse().unwrap();
+/// let config = RestConfig::from_kubeconfig(&kubeconfig, None).unwrap();
+/// assert_eq!(config.server, "https://10.0.0.1:6443");
+/// assert_eq!(config.namespace, "shop");
+/// ```
+#[derive(Clone)]
+pub struct RestConfig {
+    /// The URL of the server: `https://10.0.0.1:6443`; its path is prepended to all requests.
+    pub server: String,
+    /// The CA certificates of the server; `None` for the system's.
+    pub certificate_authority: Option<Pem>,
+    /// Disables verification of the server's certificate; connections are still encrypted.
+    pub insecure_skip_tls_verify: bool,
+    /// The name in the server's certificate, if it is not the URL's host.
+    pub tls_server_name: Option<String>,
+    /// The client certificate.
+    pub client_certificate: Option<ClientCertificate>,
+    /// The bearer token.
+    pub token: Option<Token>,
+    /// The user to impersonate, if the server allows it.
+    pub impersonate: Option<Impersonate>,
+    /// The proxy for connections: `http://proxy:3128` or `socks5://proxy:1080`.
+    pub proxy_url: Option<String>,
+    /// The default namespace.
+    pub namespace: String,
+    /// The `User-Agent` header; the server derives the default field manager from the part before
+    /// the slash.
+    pub user_agent: String,
+    /// The timeout of requests other than watches.
+    pub timeout: Duration,
+}
+
+/// A client certificate with its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate chain, leaf first.
+    pub certificate: Pem,
+    /// The private key.
+    pub key: Pem,
+}
+
+/// Certificates or a key in PEM, or their file.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Pem {
+    /// Fixed PEM data.
+    Text(Vec<u8>),
+    /// A file that may be rotated: it is read again every minute and after a failed request.
+    /// Existing connections are kept for requests in progress; new requests use new connections.
+    File(PathBuf),
+}
+
+impl Pem {
+    /// Returns the PEM data.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => std::fs::read(path).map_err(|error| format!("{path:?}: {error}")),
+        }
+    }
+
+    /// Returns the PEM data, without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) async fn read_again(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => {
+                let read = tokio::fs::read(path).await;
+                read.map_err(|error| format!("{path:?}: {error}"))
+            }
+        }
+    }
+}
+
+impl From<String> for Pem {
+    fn from(text: String) -> Self {
+        Self::Text(text.into_bytes())
+    }
+}
+
+/// A bearer token, or its source.
+#[derive(Clone)]
+pub enum Token {
+    /// A fixed token.
+    Fixed(String),
+    /// A file that may be rotated: it is read again every minute.
+    File(PathBuf),
+    /// A credential plugin.
+    Exec(ExecPlugin),
+}
+
+/// A user to impersonate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Impersonate {
+    /// The user name.
+    pub user: String,
+    /// The uid, if any.
+    pub uid: Option<String>,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// Extra attributes of the user.
+    pub extra: Vec<(String, Vec<String>)>,
+}
+
+impl std::fmt::Debug for RestConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let proxy_url = self.proxy_url.as_deref().map(without_password);
+        f.debug_struct("RestConfig")
+            .field("server", &self.server)
+            .field("certificate_authority", &self.certificate_authority)
+            .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
+            .field("tls_server_name", &self.tls_server_name)
+            .field("client_certificate", &self.client_certificate)
+            .field("token", &self.token)
+            .field("impersonate", &self.impersonate)
+            .field("proxy_url", &proxy_url)
+            .field("namespace", &self.namespace)
+            .field("user_agent", &self.user_agent)
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+/// Returns a URL without its credentials.
+pub(super) fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // Even in an invalid URL everything that may be a password is removed.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://..@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(_) => f.write_str("Fixed(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Exec(plugin) => f.debug_tuple("Exec").field(&plugin.command).finish(),
+        }
+    }
+}
+
+/// No usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum RestConfigError {
+    /// The kubeconfig is invalid.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// There is neither a kubeconfig nor a pod's service account.
+    #[error(
+        "no server configured: set KUBECONFIG, create ~/.kube/config, or run in a pod with a service account"
+    )]
+    None,
+    /// The pod's service account is incomplete.
+    #[error("the pod's service account cannot be used: {path:?}: {source}")]
+    ServiceAccount {
+        /// The missing file.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
+}
+
+impl RestConfig {
+    /// Creates a configuration for the server at `server` with defaults otherwise.
+    pub fn new(server: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            certificate_authority: None,
+            insecure_skip_tls_verify: false,
+            tls_server_name: None,
+            client_certificate: None,
+            token: None,
+            impersonate: None,
+            proxy_url: None,
+            namespace: "default".to_owned(),
+            user_agent: concat!("watchet/", env!("CARGO_PKG_VERSION")).to_owned(),
+            timeout: REQUEST_TIMEOUT,
+        }
+    }
+
+    /// Creates the configuration of `context`, or of the current context.
+    ///
+    /// # Errors
+    /// The kubeconfig is incomplete, or needs an unsupported feature.
+    pub fn from_kubeconfig(
+        kubeconfig: &Kubeconfig,
+        context: Option<&str>,
+    ) -> Result<Self, RestConfigError> {
+        Ok(kubeconfig.access(context)?)
+    }
+
+    /// Loads the default configuration: from the files of `KUBECONFIG`, else `~/.kube/config`, else
+    /// from the service account of the pod.
+    ///
+    /// # Errors
+    /// None of these exists, or it is invalid.
+    pub fn infer() -> Result<Self, RestConfigError> {
+        let kubeconfig = Kubeconfig::load_default()?;
+        if !kubeconfig.is_empty() {
+            return Self::from_kubeconfig(&kubeconfig, None);
+        }
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let host = variable("KUBERNETES_SERVICE_HOST");
+        match host.zip(variable("KUBERNETES_SERVICE_PORT")) {
+            Some((host, port)) => Self::in_cluster(&host, &port, Path::new(SERVICE_ACCOUNT)),
+            None => Err(RestConfigError::None),
+        }
+    }
+
+    /// Creates the configuration of a pod: the server's address as in `KUBERNETES_SERVICE_HOST` and
+    /// `_PORT`, credentials from the service account directory.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn in_cluster(host: &str, port: &str, directory: &Path) -> Result<Self, RestConfigError> {
+        let read = |name: &str| {
+            let path = directory.join(name);
+            std::fs::read(&path).map_err(|source| RestConfigError::ServiceAccount { path, source })
+        };
+        let host = match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.to_owned(),
+        };
+        // The token is read at the first request, but its absence should be an error now.
+        read("token")?;
+        read("ca.crt")?;
+        let namespace = String::from_utf8_lossy(&read("namespace")?)
+            .trim()
+            .to_owned();
+        Ok(Self {
+            certificate_authority: Some(Pem::File(directory.join("ca.crt"))),
+            token: Some(Token::File(directory.join("token"))),
+            namespace,
+            ..Self::new(format!("https://{host}:{port}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_cluster_config() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = RestConfig::in_cluster("10.0.0.1", "443", directory.path()).unwrap_err();
+        assert!(error.to_string().contains("/token\""), "{error}");
+        for (name, text) in [("token", "T"), ("namespace", "shop\n"), ("ca.crt", "CA")] {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let config = RestConfig::in_cluster("::1", "6443", directory.path()).unwrap();
+        assert_eq!(config.server, "https://[::1]:6443");
+        assert_eq!(config.namespace, "shop");
+        let authority = Pem::File(directory.path().join("ca.crt"));
+        assert_eq!(config.certificate_authority, Some(authority));
+        assert!(matches!(config.token, Some(Token::File(path)) if path.ends_with("token")));
+    }
+
+    #[test]
+    fn debug_output_has_no_secrets() {
+        let config = RestConfig {
+            token: Some(Token::Fixed("s3cret".into())),
+            client_certificate: Some(ClientCertificate {
+                certificate: Pem::Text(b"s3cret".to_vec()),
+                key: Pem::Text(b"s3cret".to_vec()),
+            }),
+            proxy_url: Some("http://jane:s3cret@proxy:3128".into()),
+            ..RestConfig::new("https://a")
+        };
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("http://..@proxy:3128"), "{shown}");
+        assert_eq!(without_password("jane:s3c@ret@p"), "://..@p");
+    }
+}

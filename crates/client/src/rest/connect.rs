@@ -1,0 +1,375 @@
+//! Opens connections: TCP or a proxy tunnel, TLS, HTTP/2 if negotiated. Their tasks belong to one
+//! group.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{HeaderValue, Uri};
+use http_body_util::Full;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::config::{RestConfig, without_password};
+use super::material::{Identity, Material, Sources};
+use super::tls;
+use watchet_tasks::Tasks;
+
+/// The timeout of opening a connection, and the idle time after which a keep-alive is sent. Go's
+/// defaults.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// The timeout of an HTTP/2 ping, Go's default.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The maximum idle time of a connection.
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// The HTTP/2 receive windows of a stream and of a connection, as in Go's client. The latter is so
+/// large that a watch that is not read does not block other streams.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
+/// The maximum number of concurrent streams used of one HTTP/2 connection. Servers allow at least
+/// 100; a further request would wait for the end of a stream, which may be a watch.
+const STREAMS_MAX: usize = 90;
+
+/// A pool of connections to the server; a single one for HTTP/2.
+pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// As many pools as the number of concurrent responses requires. Go's client also opens further
+/// connections.
+#[derive(Debug)]
+pub(super) struct Pools {
+    insecure: bool,
+    server_name: Option<ServerName<'static>>,
+    dial: Dial,
+    sources: Sources,
+    tasks: Tasks,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The trust and identity of the connector's connections.
+    material: Material,
+    connector: HttpsConnector<Dial>,
+    lanes: Vec<Lane>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    pool: Pool,
+    /// Cloned for each response that is being read.
+    streams: Arc<()>,
+}
+
+/// Reserves a stream for a response until it is dropped.
+#[derive(Debug)]
+pub(super) struct StreamPermit {
+    _stream: Arc<()>,
+}
+
+impl Pools {
+    /// Creates the pools for `config`; connections are tasks of `tasks`.
+    ///
+    /// # Errors
+    /// The TLS or proxy settings are invalid.
+    pub(super) fn new(config: &RestConfig, tasks: Tasks) -> Result<Self, String> {
+        let sources = Sources::of(config);
+        let material = sources.read()?;
+        let insecure = config.insecure_skip_tls_verify;
+        let server_name = tls::server_name(config)?;
+        let dial = Dial::new(config.proxy_url.as_deref())?;
+        let connector = connector(insecure, &server_name, &dial, &material)?;
+        let state = State {
+            material,
+            connector,
+            lanes: Vec::new(),
+        };
+        Ok(Self {
+            insecure,
+            server_name,
+            dial,
+            sources,
+            tasks,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Re-reads certificate files, unless that was done recently, and applies them and `issued` to
+    /// new connections. Existing connections only complete their responses.
+    ///
+    /// # Errors
+    /// The issued certificate is invalid.
+    pub(super) async fn refresh(&self, issued: Option<&Identity>) -> Result<(), String> {
+        let read = self.sources.read_again().await.transpose();
+        let read = read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot re-read certificates, keeping the previous ones");
+            None
+        });
+        if read.is_none() && issued.is_none() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let mut material = read.unwrap_or_else(|| state.material.clone());
+        if let Some(issued) = issued {
+            material.identity = Some(issued.clone());
+        }
+        if material == state.material {
+            return Ok(());
+        }
+        let connect =
+            |material: &Material| connector(self.insecure, &self.server_name, &self.dial, material);
+        let mut made = connect(&material);
+        if made.is_err() && issued.is_some() && material.authority != state.material.authority {
+            // An invalid file, possibly half-written, must not be reported as an invalid issued
+            // certificate.
+            material.authority.clone_from(&state.material.authority);
+            if material == state.material {
+                return Ok(());
+            }
+            made = connect(&material);
+        }
+        match made {
+            Ok(connector) => {
+                tracing::debug!("certificates have changed, new connections use them");
+                *state = State {
+                    material,
+                    connector,
+                    lanes: Vec::new(),
+                };
+                Ok(())
+            }
+            Err(why) if issued.is_some() => Err(why),
+            // Probably only one of two files has been rotated so far.
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "new certificates are invalid, keeping the previous ones"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Forces a re-read of certificate files after a failed request, in case they were rotated.
+    pub(super) fn suspect(&self) {
+        self.sources.suspect();
+    }
+
+    /// Returns a pool with a free stream, and the reservation.
+    pub(super) fn acquire(&self) -> (Pool, StreamPermit) {
+        let state = &mut *self.state.lock();
+        let (connector, lanes) = (&state.connector, &mut state.lanes);
+        // One reference is the lane's own.
+        let free = |lane: &Lane| Arc::strong_count(&lane.streams) <= STREAMS_MAX;
+        let at = lanes.iter().position(free).unwrap_or_else(|| {
+            lanes.push(Lane {
+                pool: pool(connector.clone(), &self.tasks),
+                streams: Arc::default(),
+            });
+            lanes.len() - 1
+        });
+        let permit = StreamPermit {
+            _stream: lanes[at].streams.clone(),
+        };
+        (lanes[at].pool.clone(), permit)
+    }
+}
+
+fn connector(
+    insecure: bool,
+    server_name: &Option<ServerName<'static>>,
+    dial: &Dial,
+    material: &Material,
+) -> Result<HttpsConnector<Dial>, String> {
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::client_config(insecure, material)?)
+        .https_or_http();
+    let builder = match server_name.clone() {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+        None => builder,
+    };
+    Ok(builder.enable_all_versions().wrap_connector(dial.clone()))
+}
+
+fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
+    Client::builder(tasks.clone())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_MAX)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(connector)
+}
+
+/// Opens a TCP connection to the server, directly or through a proxy.
+#[derive(Clone)]
+pub(super) enum Dial {
+    Direct(HttpConnector),
+    Tunnel(Tunnel<HttpConnector>),
+    Socks(SocksV5<HttpConnector>),
+}
+
+/// Omits the password of a proxy's URL.
+impl std::fmt::Debug for Dial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Direct(_) => "Direct(..)",
+            Self::Tunnel(_) => "Tunnel(..)",
+            Self::Socks(_) => "Socks(..)",
+        })
+    }
+}
+
+impl Dial {
+    fn new(proxy: Option<&str>) -> Result<Self, String> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEP_ALIVE));
+        tcp.set_connect_timeout(Some(DIAL_TIMEOUT));
+        let Some(proxy) = proxy else {
+            return Ok(Self::Direct(tcp));
+        };
+        let refuse = |why: &str| format!("proxy-url {:?} {why}", without_password(proxy));
+        let uri: Uri = proxy.parse().map_err(|_| refuse("is not a URL"))?;
+        let user = uri.authority().and_then(|a| a.as_str().rsplit_once('@'));
+        let user = user.map(|(user, _)| user.split_once(':').unwrap_or((user, "")));
+        match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => {
+                let tunnel = Tunnel::new(uri.clone(), tcp);
+                Ok(Self::Tunnel(match user {
+                    Some(user) => tunnel.with_auth(basic(user)?),
+                    None => tunnel,
+                }))
+            }
+            Some(scheme) if matches!(scheme.as_str(), "socks5" | "socks5h") => {
+                let socks = SocksV5::new(uri.clone(), tcp);
+                Ok(Self::Socks(match user {
+                    Some((name, password)) => socks.with_auth(decoded(name), decoded(password)),
+                    None => socks,
+                }))
+            }
+            _ => Err(refuse("must start with http:// or socks5://")),
+        }
+    }
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+fn basic((name, password): (&str, &str)) -> Result<HeaderValue, String> {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    let text = format!("{}:{}", decoded(name), decoded(password));
+    let value = format!("Basic {}", BASE64_STANDARD.encode(text));
+    HeaderValue::try_from(value).map_err(|error| error.to_string())
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self {
+            Self::Direct(tcp) => tcp.poll_ready(cx).map_err(BoxError::from),
+            Self::Tunnel(tunnel) => tunnel.poll_ready(cx).map_err(BoxError::from),
+            Self::Socks(socks) => socks.poll_ready(cx).map_err(BoxError::from),
+        }
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        match self {
+            Self::Direct(tcp) => {
+                let dialled = tcp.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+            Self::Tunnel(tunnel) => {
+                let dialled = tunnel.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+            Self::Socks(socks) => {
+                let dialled = socks.call(server);
+                Box::pin(async move { dialled.await.map_err(BoxError::from) })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client's Debug output used to contain the password of its proxy.
+    #[test]
+    fn debug_output_has_no_proxy_password() {
+        for scheme in ["http", "socks5"] {
+            let dial = Dial::new(Some(&format!("{scheme}://jane:s3cret@proxy:3128"))).unwrap();
+            let shown = format!("{dial:?}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+    }
+
+    /// The garbage collector watches more resources than a connection has streams.
+    #[test]
+    fn open_responses_do_not_block_others() {
+        let pools = Pools::new(&RestConfig::new("http://a"), Tasks::new()).unwrap();
+        let mut reservations: Vec<StreamPermit> =
+            (0..STREAMS_MAX).map(|_| pools.acquire().1).collect();
+        let lanes = || pools.state.lock().lanes.len();
+        assert_eq!(lanes(), 1);
+        reservations.push(pools.acquire().1);
+        assert_eq!(lanes(), 2);
+        // A free stream is used first.
+        reservations.remove(0);
+        let counts = || -> Vec<usize> {
+            let state = pools.state.lock();
+            let lanes = state.lanes.iter();
+            lanes
+                .map(|lane| Arc::strong_count(&lane.streams) - 1)
+                .collect()
+        };
+        assert_eq!(counts(), [STREAMS_MAX - 1, 1]);
+        reservations.push(pools.acquire().1);
+        assert_eq!(counts(), [STREAMS_MAX, 1]);
+    }
+
+    #[test]
+    fn proxies_are_checked() {
+        assert!(matches!(Dial::new(None), Ok(Dial::Direct(_))));
+        let with = |proxy| Dial::new(Some(proxy));
+        assert!(matches!(with("http://p:3128"), Ok(Dial::Tunnel(_))));
+        assert!(matches!(with("http://a:b%20c@p:3128"), Ok(Dial::Tunnel(_))));
+        assert!(matches!(with("socks5://p:1080"), Ok(Dial::Socks(_))));
+        for wrong in ["https://p", "p:3128", "http://a b"] {
+            let error = with(wrong).unwrap_err();
+            assert!(
+                error.starts_with(&format!("proxy-url {wrong:?} ")),
+                "{error}"
+            );
+        }
+        assert_eq!(basic(("a", "b%20c")).unwrap(), "Basic YTpiIGM=");
+    }
+}

@@ -1,0 +1,345 @@
+//! `RestClient`: sends requests to a Kubernetes server over a shared pool of connections. It caches
+//! nothing and does not retry.
+
+mod api_resource;
+mod config;
+mod connect;
+mod credentials;
+mod discovery;
+mod error;
+mod exec;
+#[cfg(test)]
+pub(crate) mod fake;
+mod kubeconfig;
+mod material;
+mod path;
+mod resource_client;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::DropGuard;
+
+use super::FOREVER;
+use watchet_tasks::Tasks;
+
+pub use api_resource::{ApiResource, ObjectScope};
+pub use config::{ClientCertificate, Impersonate, Pem, RestConfig, RestConfigError, Token};
+pub use discovery::{Discovery, UnknownResource};
+pub use error::RestError;
+pub use exec::ExecPlugin;
+pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub(crate) use path::Path;
+pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
+
+use connect::{Pools, StreamPermit};
+use credentials::{Credentials, UsedCredentials};
+
+/// The maximum size of a response. A list of 100,000 pods has some hundred MB; larger lists need
+/// pages. A larger response is considered an attack on this process' memory.
+const RESPONSE_BYTES_MAX: usize = 1 << 30;
+
+/// The maximum number of bytes read of a failure's body.
+const FAILURE_BYTES_MAX: usize = 1 << 20;
+
+/// A client of one server. Clones share its connections, which end with the last clone and the last
+/// watch.
+///
+/// ```no_run
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use watchet_client::{ApiResource, Kubeconfig, RestClient, RestConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let kubeconfig = Kubeconfig::load(&["kubeconfig"])?;
+/// let client = RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None)?)?;
+///
+/// let maps = client.resource::<ConfigMap>(ApiResource::of::<ConfigMap>()).namespace("default");
+/// let mut map = ConfigMap::default();
+/// map.metadata.name = Some("colours".into());
+/// map.data = Some([("watchet".into(), "#7cafc2".into())].into());
+/// let made = maps.create(&map).await?;
+/// assert!(made.metadata.uid.is_some());
+/// assert!(maps.create(&map).await.unwrap_err().is_already_exists());
+/// assert!(maps.get("shapes").await.unwrap_err().is_not_found());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RestClient {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pools: Pools,
+    /// The prefix of all request URLs: `https://10.0.0.1:6443`.
+    server: String,
+    namespace: String,
+    credentials: Credentials,
+    user_agent: HeaderValue,
+    timeout: Duration,
+    _connections: DropGuard,
+}
+
+/// A [`RestConfig`] is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the server {server:?} cannot be used: {detail}")]
+pub struct InvalidRestConfig {
+    /// The URL of the server.
+    pub server: String,
+    /// The problem.
+    pub detail: String,
+}
+
+/// A request.
+pub(crate) struct Call<'a> {
+    pub method: Method,
+    pub path: &'a Path,
+    pub accept: &'static str,
+    pub content_type: &'static str,
+    pub body: Bytes,
+}
+
+impl<'a> Call<'a> {
+    /// Creates a GET of `path`.
+    pub(crate) fn get(path: &'a Path) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            accept: "application/json",
+            content_type: "application/json",
+            body: Bytes::new(),
+        }
+    }
+}
+
+/// The body of a streaming response. It keeps the client's connections open.
+pub(crate) struct Body {
+    incoming: Incoming,
+    client: RestClient,
+    _permit: StreamPermit,
+}
+
+impl Body {
+    /// Returns the next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, RestError> {
+        while let Some(frame) = self.incoming.frame().await {
+            let frame =
+                frame.map_err(|error| RestError::from_body(&self.client.shared.server, &error))?;
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Creates the error of a failed connection.
+    pub(crate) fn lost(&self, detail: &str) -> RestError {
+        RestError::Connection {
+            server: self.client.shared.server.clone(),
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// See [`RestClient::unreadable`].
+    pub(crate) fn unreadable(&self, error: &dyn std::fmt::Display) -> RestError {
+        self.client.unreadable(error)
+    }
+
+    /// Reads the complete body.
+    async fn whole(mut self, bytes_max: usize) -> Result<Bytes, RestError> {
+        let Some(first) = self.next().await? else {
+            return Ok(Bytes::new());
+        };
+        // Most bodies are a single piece, which need not be copied.
+        let Some(second) = self.next().await? else {
+            return Ok(first);
+        };
+        let mut whole = BytesMut::from(first);
+        let mut next = Some(second);
+        while let Some(piece) = next {
+            if whole.len() + piece.len() > bytes_max {
+                return Err(RestError::InvalidResponse {
+                    server: self.client.shared.server.clone(),
+                    detail: format!("the response is larger than {bytes_max} bytes: use pages"),
+                });
+            }
+            whole.extend_from_slice(&piece);
+            next = self.next().await?;
+        }
+        Ok(whole.freeze())
+    }
+}
+
+impl RestClient {
+    /// Creates a client. It connects on the first request.
+    ///
+    /// # Errors
+    /// The URL, a certificate, a key, the token or the proxy is invalid.
+    pub fn new(config: &RestConfig) -> Result<Self, InvalidRestConfig> {
+        let refused = |detail: String| InvalidRestConfig {
+            server: config.server.clone(),
+            detail,
+        };
+        let server = config.server.trim_end_matches('/').to_owned();
+        let uri: Uri = server
+            .parse()
+            .map_err(|_| refused("it is not a URL".to_owned()))?;
+        if !matches!(uri.scheme_str(), Some("https" | "http")) || uri.host().is_none() {
+            let detail = "it must start with https:// or http:// and have a host";
+            return Err(refused(detail.to_owned()));
+        }
+        let user_agent = HeaderValue::try_from(&config.user_agent)
+            .map_err(|_| refused("the user agent is not a valid header value".to_owned()))?;
+        let tasks = Tasks::new();
+        let connections = tasks.token().drop_guard();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                pools: Pools::new(config, tasks).map_err(&refused)?,
+                server,
+                namespace: config.namespace.clone(),
+                credentials: Credentials::new(config).map_err(&refused)?,
+                user_agent,
+                timeout: config.timeout.min(FOREVER),
+                _connections: connections,
+            }),
+        })
+    }
+
+    /// Returns the server's URL.
+    pub fn server(&self) -> &str {
+        &self.shared.server
+    }
+
+    /// Returns the default namespace.
+    pub fn default_namespace(&self) -> &str {
+        &self.shared.namespace
+    }
+
+    /// Returns a client for the objects of a resource, in all namespaces, as values of `T`.
+    pub fn resource<T>(&self, resource: ApiResource) -> ResourceClient<T> {
+        ResourceClient::new(self.clone(), resource)
+    }
+
+    /// Discovers the server's resources.
+    ///
+    /// # Errors
+    /// A request fails.
+    pub async fn discover(&self) -> Result<Discovery, RestError> {
+        discovery::discover(self).await
+    }
+
+    /// Sends a request and returns the response's body as a stream; only the head has a timeout.
+    pub(crate) async fn open(&self, call: Call<'_>) -> Result<Body, RestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        self.open_until(call, deadline).await
+    }
+
+    /// Sends a request and returns the complete body.
+    pub(crate) async fn fetch(&self, call: Call<'_>) -> Result<Bytes, RestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        let body = self.open_until(call, deadline).await?;
+        let whole = timeout_at(deadline, body.whole(RESPONSE_BYTES_MAX)).await;
+        whole.map_err(|_| self.late())?
+    }
+
+    /// Sends a request and decodes the body as JSON.
+    pub(crate) async fn fetch_json<T: DeserializeOwned>(
+        &self,
+        call: Call<'_>,
+    ) -> Result<T, RestError> {
+        let body = self.fetch(call).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
+    }
+
+    async fn open_until(&self, call: Call<'_>, deadline: Instant) -> Result<Body, RestError> {
+        let method = call.method.clone();
+        // A credential plugin may hang, too.
+        let request = timeout_at(deadline, self.request(call)).await;
+        let (request, shown) = request.map_err(|_| self.late())??;
+        let (pool, permit) = self.shared.pools.acquire();
+        let response = timeout_at(deadline, pool.request(request)).await;
+        let response = response.map_err(|_| self.late())?.map_err(|error| {
+            self.shared.pools.suspect();
+            RestError::from_client(&self.shared.server, &error)
+        })?;
+        let (status, headers, body) = self.opened(response, permit);
+        if status.is_success() {
+            return Ok(body);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            self.shared.credentials.refused(&shown);
+            self.shared.pools.suspect();
+        }
+        let body = timeout_at(deadline, body.whole(FAILURE_BYTES_MAX)).await;
+        let body = body.map_err(|_| self.late())??;
+        Err(RestError::from_response(&method, status, &headers, &body))
+    }
+
+    async fn request(
+        &self,
+        call: Call<'_>,
+    ) -> Result<(Request<Full<Bytes>>, UsedCredentials), RestError> {
+        let sent = !call.body.is_empty();
+        let mut request = Request::builder()
+            .method(call.method)
+            .uri(format!("{}{}", self.shared.server, call.path.as_str()))
+            .body(Full::new(call.body))
+            .map_err(|error| RestError::Request(format!("{}: {error}", call.path.as_str())))?;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
+        headers.insert(USER_AGENT, self.shared.user_agent.clone());
+        if sent {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
+        }
+        let shown = self.shared.credentials.add(headers).await?;
+        let refreshed = self.shared.pools.refresh(shown.identity()).await;
+        refreshed.map_err(RestError::Credentials)?;
+        Ok((request, shown))
+    }
+
+    fn opened(
+        &self,
+        response: Response<Incoming>,
+        permit: StreamPermit,
+    ) -> (StatusCode, HeaderMap, Body) {
+        let (head, incoming) = response.into_parts();
+        let body = Body {
+            incoming,
+            client: self.clone(),
+            _permit: permit,
+        };
+        (head.status, head.headers, body)
+    }
+
+    fn late(&self) -> RestError {
+        RestError::Timeout {
+            server: self.shared.server.clone(),
+            timeout: self.shared.timeout,
+        }
+    }
+
+    /// Creates the error of a response that cannot be decoded.
+    pub(crate) fn unreadable(&self, error: &dyn std::fmt::Display) -> RestError {
+        RestError::InvalidResponse {
+            server: self.shared.server.clone(),
+            detail: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Metrics with the names and labels of kube-apiserver, so that its dashboards work. Other modules
+//! hold their counters and increment them without locks or lookups; gauges of state are read at
+//! scrape time. `server` creates the one [`Metrics`] and passes it on; there is no global registry.
+//!
+#![doc = include_str!("METRICS.md")]
+
+mod exposition;
+mod process;
+mod request;
+mod resource;
+mod table;
+mod value;
+mod work_queue;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+pub use exposition::Format;
+pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
+pub use resource::{
+    CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
+};
+pub use value::{Counter, Gauge, GaugeGuard, Histogram};
+pub use work_queue::WorkQueueMetrics;
+
+pub use exposition::{Exposition, Kind, Label};
+pub use work_queue::{Processing, write as write_work_queues};
+
+use process::Process;
+use table::ScrapedResource;
+
+/// Bucket bounds of the number of keys on a lease.
+const LEASE_KEYS: &[f64] = &[10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0];
+
+/// All metrics of a server.
+#[derive(Debug)]
+pub struct Metrics {
+    process: Process,
+    http: HttpMetrics,
+    /// By group and plural name. The modules that count own them; unowned entries are dropped.
+    resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
+    lease_keys: Arc<Histogram>,
+    storage_bytes: Mutex<Option<u64>>,
+    /// In the order in which their controllers started; one per controller.
+    work_queues: Mutex<Vec<Arc<WorkQueueMetrics>>>,
+}
+
+impl Metrics {
+    /// Returns metrics without values.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            process: Process::new(),
+            http: HttpMetrics::default(),
+            resources: Mutex::default(),
+            lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
+            storage_bytes: Mutex::default(),
+            work_queues: Mutex::default(),
+        })
+    }
+
+    /// Returns the metrics of requests.
+    pub fn http(&self) -> &HttpMetrics {
+        &self.http
+    }
+
+    /// Returns the histogram of keys per lease, for storage with leases.
+    pub fn lease_keys(&self) -> Arc<Histogram> {
+        self.lease_keys.clone()
+    }
+
+    /// Returns the metrics of the queue of controller `name`, which are part of scrapes from now
+    /// on.
+    pub fn work_queue(&self, name: &'static str) -> Arc<WorkQueueMetrics> {
+        let mut queues = self.work_queues.lock();
+        if let Some(existing) = queues.iter().find(|queue| queue.name() == name) {
+            return existing.clone();
+        }
+        let metrics = Arc::new(WorkQueueMetrics::new(name));
+        queues.push(metrics.clone());
+        metrics
+    }
+
+    /// Returns the metrics of a resource; shares existing ones.
+    pub fn resource(&self, group: &str, resource: &str) -> Arc<ResourceMetrics> {
+        let mut resources = self.resources.lock();
+        let name = (group.to_owned(), resource.to_owned());
+        if let Some(held) = resources.get(&name).and_then(Weak::upgrade) {
+            return held;
+        }
+        let metrics = Arc::new(ResourceMetrics::new(group, resource));
+        resources.insert(name, Arc::downgrade(&metrics));
+        metrics
+    }
+
+    /// Sets the storage size for the next scrape; `None` if unknown.
+    pub fn storage_size(&self, bytes: Option<u64>) {
+        *self.storage_bytes.lock() = bytes;
+    }
+
+    /// Renders all metrics.
+    pub fn render(&self, format: Format) -> String {
+        let resources: Vec<_> = {
+            let mut resources = self.resources.lock();
+            resources.retain(|_, metrics| metrics.strong_count() > 0);
+            resources.values().filter_map(Weak::upgrade).collect()
+        };
+        // Reading a cache's state takes its locks, so this must not hold `resources`.
+        let resources: Vec<_> = resources.into_iter().map(ScrapedResource::new).collect();
+        let mut out = Exposition::new(format);
+        for row in table::TABLE {
+            table::write(row, &resources, &mut out);
+        }
+        self.http.write(&mut out);
+        let mut family = out.family(
+            "etcd_lease_object_counts",
+            Kind::Histogram,
+            "Number of keys on a lease when the next one was granted.",
+        );
+        family.histogram(&[], &self.lease_keys);
+        if let Some(bytes) = *self.storage_bytes.lock() {
+            let help = "Size of the storage on disk in bytes.";
+            out.family("apiserver_storage_size_bytes", Kind::Gauge, help)
+                .value(&[&[("storage_cluster_id", "etcd-0")]], bytes);
+        }
+        write_work_queues(&self.work_queues.lock(), &mut out);
+        self.process.write(&mut out);
+        out.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Background tasks of the store: compaction at each interval, expiry of keys, flushes for interval
+//! durability, and recovery from failures. The writer does the work.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::writer::{Op, Reply};
+use super::{Durability, Embedded};
+use crate::{Storage as _, StorageError};
+use watchet_api::ResourceVersion;
+
+/// The minimum time between two rounds of expiry, so that similar deadlines expire together. Well
+/// below a second, the unit of an etcd lease.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// The interval of flushes without durability: only a flush frees the pages that it replaces,
+/// without which the file grows with every write.
+const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
+
+/// The delay after a failed round of expiry.
+const EXPIRY_RETRY: Duration = Duration::from_secs(10);
+
+/// The delay between attempts to open the file again after a failure: short for an operator who
+/// frees space, long enough that verifying a large file costs little.
+pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
+impl Embedded {
+    /// Runs until `cancel`, then flushes.
+    pub(super) async fn maintain_until(&self, cancel: CancellationToken) {
+        let mut compaction = timer(self.config.compaction_interval);
+        let mut flush = match self.config.durability {
+            Durability::Interval(period) => timer(period),
+            Durability::None => timer(RECLAIM_PERIOD),
+            Durability::Fsync => None,
+        };
+        let mut remembered = None;
+        let mut not_before = Instant::now();
+        let mut reopen_at = None;
+        loop {
+            // Cancellation first, then recovery. Flushing and compaction are rare and short, so
+            // expiry, which may be busy for a long time, comes last.
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => break,
+                () = self.reopening_due(&mut reopen_at) => {
+                    reopen_at = None;
+                    drop(self.execute(Op::Reopen).await);
+                }
+                // The failure was logged, and there is nothing to flush.
+                () = tick(&mut flush) => if self.status.failed().is_none() {
+                    self.flush(Op::Flush).await;
+                },
+                () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
+                () = self.deadline(not_before) => {
+                    let pause = self.expire_round().await;
+                    not_before = Instant::now() + pause;
+                }
+            }
+        }
+        self.flush(Op::FlushAndLowerCeiling).await;
+    }
+
+    /// Waits until a failed store should be opened again. `at` retains that time across calls,
+    /// because other branches, such as a flush each second, end the wait.
+    async fn reopening_due(&self, at: &mut Option<Instant>) {
+        while self.status.failed().is_none() {
+            *at = None;
+            self.status.has_failed.notified().await;
+        }
+        sleep_until(*at.get_or_insert_with(|| Instant::now() + REOPEN_PAUSE)).await;
+    }
+
+    async fn flush(&self, how: impl FnOnce(Reply<()>) -> Op) {
+        if let Err(error) = self.execute(how).await {
+            tracing::error!(error = %error, "cannot flush the store");
+        }
+    }
+
+    /// Compacts at `remembered`, the revision of the previous round, and returns the current one.
+    async fn compact_round(&self, remembered: Option<ResourceVersion>) -> Option<ResourceVersion> {
+        if let Some(at) = remembered {
+            match self.compact(at).await {
+                Ok(()) => tracing::debug!(revision = at.get(), "compacted"),
+                // A client has compacted at a later revision.
+                Err(StorageError::Compacted { .. }) => {}
+                Err(error) => tracing::error!(error = %error, "cannot compact the store"),
+            }
+        }
+        match self.data.newest().map(ResourceVersion::new) {
+            Ok(revision) => Some(revision),
+            Err(error) => {
+                tracing::error!(error = %error, "cannot read the store's revision");
+                None
+            }
+        }
+    }
+
+    /// Waits until the first deadline, but not before `not_before`.
+    async fn deadline(&self, not_before: Instant) {
+        sleep_until(not_before).await;
+        loop {
+            let deadline = self.next_deadline_ms();
+            let wait = Duration::from_millis(deadline.saturating_sub(self.clock.now_ms()));
+            if wait.is_zero() {
+                return;
+            }
+            // An earlier deadline restarts the wait; the order of the two does not matter.
+            tokio::select! {
+                biased;
+                () = self.status.deadline_changed.notified() => {}
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Deletes some of the expired keys and returns the delay until the next round.
+    async fn expire_round(&self) -> Duration {
+        let now_ms = self.clock.now_ms();
+        match self.execute(|reply| Op::Expire(now_ms, reply)).await {
+            Ok(0) => EXPIRY_PAUSE,
+            Ok(count) => {
+                tracing::debug!(count, "expired keys");
+                EXPIRY_PAUSE
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "cannot expire keys");
+                EXPIRY_RETRY
+            }
+        }
+    }
+}
+
+fn timer(period: Duration) -> Option<Interval> {
+    if period.is_zero() {
+        return None;
+    }
+    let mut timer = interval_at(Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(timer)
+}
+
+/// Waits for the next tick; forever without a timer.
+async fn tick(timer: &mut Option<Interval>) {
+    match timer {
+        Some(timer) => drop(timer.tick().await),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,357 @@
+//! The embedded back end: a durable, revisioned store in one file, over redb, with etcd's
+//! semantics. One process owns a data directory. Values are opaque bytes, and the watch cache
+//! caches them for readers.
+//!
+//! # Key operations
+//!
+//! - *Write*: queue → writer thread → one transaction for all waiting writes → commit → publish to
+//!   the hub → responses. See `writer`.
+//! - *Read*: an MVCC snapshot. Single keys are read on the caller's thread (a few pages), lists and
+//!   history on blocking threads. See `snapshot`.
+//! - *Watch*: a cursor on the log. See `watch` and `hub`.
+//! - *Open*: verifies the whole file first. See `data`.
+
+mod codec;
+mod data;
+mod error;
+mod hub;
+mod maintain;
+mod revision_file;
+mod snapshot;
+mod sparse;
+mod tables;
+mod watch;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use redb::StorageBackend;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::data::Data;
+pub use self::data::{DATA_FILE, REVISION_FILE};
+pub use self::error::OpenError;
+use self::hub::Hub;
+use self::revision_file::RevisionFile;
+use self::sparse::Sparse;
+use self::watch::Cursor;
+use self::writer::{BATCH_OPS_MAX, Op, Reply, WriterStatus, WriterThread};
+use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
+use watchet_api::{ResourceVersion, StorageKey};
+use watchet_tasks::Tasks;
+
+/// Maximum size of a value: etcd's default limit of a request, so that data can move between back
+/// ends.
+pub const VALUE_BYTES_MAX: usize = 1_572_864;
+
+/// When a write is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before it is acknowledged.
+    #[default]
+    Fsync,
+    /// At most this long after it is acknowledged, while `maintain` runs, and at shutdown. A crash
+    /// of the process or machine loses the writes since the last flush. Their revisions are not
+    /// reused: the store continues at a later one without history, so that clients that have seen
+    /// lost writes list again. Zero is `Fsync`.
+    Interval(Duration),
+    /// At shutdown, and about once a minute, which bounds the loss in a crash.
+    None,
+}
+
+/// The configuration of an embedded store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddedConfig {
+    /// When a write is on disk.
+    pub durability: Durability,
+    /// At each interval, history is compacted to the revision of the previous interval, so that it
+    /// is one to two intervals long, as kube-apiserver's
+    /// [compactor](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)
+    /// does. Zero disables compaction.
+    pub compaction_interval: Duration,
+}
+
+impl Default for EmbeddedConfig {
+    /// `Fsync`, and five minutes, the default of the API server's `--etcd-compaction-interval`.
+    fn default() -> Self {
+        Self {
+            durability: Durability::Fsync,
+            compaction_interval: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// An open store. Dropping it ends its watches, waits for current reads, flushes, and releases the
+/// data directory.
+#[derive(Debug)]
+pub struct Embedded {
+    name: &'static str,
+    config: EmbeddedConfig,
+    data: Arc<Data>,
+    hub: Arc<Hub>,
+    status: Arc<WriterStatus>,
+    clock: Clock,
+    tasks: Tasks,
+    /// `None` once dropped, which stops the writer. See [`WriterThread::run`] for the queue.
+    queue: Option<mpsc::Sender<Op>>,
+    /// A separate thread, because it blocks on the disk and has to flush after the runtime has shut
+    /// down. Joined on drop.
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Embedded {
+    /// Opens the store in `directory`; creates it if needed. Blocks while the data file is
+    /// verified: a few milliseconds for a small store, one to two seconds per GiB.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`]; a damaged store is not opened.
+    pub fn open(directory: &Path, config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
+        let (data, revision_file) = Data::open(directory)?;
+        Ok(Arc::new(Self::start(
+            "embedded",
+            config,
+            data,
+            revision_file,
+        )?))
+    }
+
+    /// Creates a store in memory.
+    pub(super) fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
+        Self::on(Sparse::default(), compaction_interval)
+    }
+
+    fn on(backend: impl StorageBackend, compaction_interval: Duration) -> Result<Self, OpenError> {
+        let config = EmbeddedConfig {
+            // There is no disk; a commit is complete when it returns.
+            durability: Durability::Fsync,
+            compaction_interval,
+        };
+        Self::start("memory", config, Data::on(backend)?, None)
+    }
+
+    fn start(
+        name: &'static str,
+        config: EmbeddedConfig,
+        data: Data,
+        mut revision_file: Option<RevisionFile>,
+    ) -> Result<Self, OpenError> {
+        let file = Path::new(data.name()).to_owned();
+        let durability = match config.durability {
+            Durability::Interval(Duration::ZERO) => Durability::Fsync,
+            durability => durability,
+        };
+        let numbers = writer::prepare(&data, durability)
+            .map_err(|fault| OpenError::from_fault(&file, fault))?;
+        let revision = numbers.revision;
+        let data = Arc::new(data);
+        let hub = Arc::new(Hub::new(revision));
+        let status = Arc::new(WriterStatus {
+            // Due immediately: the first round of expiry reads the first deadline.
+            next_deadline_ms: AtomicU64::new(0),
+            ..WriterStatus::default()
+        });
+        if let Some(revision_file) = &mut revision_file {
+            // From now on a missing data file is detected.
+            let recorded = revision_file.record(revision);
+            recorded.map_err(|error| OpenError::io(&file, error))?;
+        }
+        let (queue, ops) = mpsc::channel(BATCH_OPS_MAX);
+        let writer = WriterThread {
+            data: data.clone(),
+            hub: hub.clone(),
+            status: status.clone(),
+            revision_file,
+            durability,
+            unflushed: false,
+            collecting: numbers.collected < numbers.compacted,
+            last_ops: 0,
+            ceiling: numbers.ceiling,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("{name}-writer"))
+            .spawn(move || writer.run(ops))
+            .map_err(|error| OpenError::io(&file, error))?;
+        Ok(Self {
+            name,
+            config,
+            data,
+            hub,
+            status,
+            clock: Clock::start(),
+            tasks: Tasks::new(),
+            queue: Some(queue),
+            writer: Mutex::new(Some(thread)),
+        })
+    }
+
+    fn next_deadline_ms(&self) -> u64 {
+        self.status.next_deadline_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sends an operation to the writer and waits for the response. If the caller is dropped before
+    /// the operation is queued it is not executed; later it is.
+    async fn execute<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T, StorageError> {
+        let stopped = || {
+            let failed = self.status.failed();
+            failed.unwrap_or_else(|| StorageError::Unavailable("the store is closed".to_owned()))
+        };
+        let (reply, answer) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(op(reply)).await.map_err(|_| stopped())?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.hub.close();
+        self.queue = None;
+        let writer = self.writer.get_mut().take();
+        if writer.is_some_and(|writer| writer.join().is_err()) {
+            tracing::error!(store = self.name, "writer of the store panicked");
+        }
+        self.data.close();
+    }
+}
+
+#[async_trait]
+impl Storage for Embedded {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.data.read(|snapshot| {
+            let revision = ResourceVersion::new(snapshot.revision);
+            Ok((snapshot.get(key)?, revision))
+        })
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        let data = self.data.clone();
+        let read = move || data.read(|snapshot| snapshot.list(&request));
+        self.tasks
+            .spawn_blocking("list", read)
+            .await
+            .unwrap_or_else(|error| Err(StorageError::Unavailable(error.to_string())))
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        if put.value.len() > VALUE_BYTES_MAX {
+            return Err(StorageError::TooLarge {
+                detail: format!("{} bytes; at most {VALUE_BYTES_MAX}", put.value.len()),
+                key: put.key,
+            });
+        }
+        let expires_ms = put.ttl.map_or(0, |ttl| self.clock.after_ms(ttl));
+        self.execute(|reply| Op::Put(put, expires_ms, reply)).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        let key = key.clone();
+        self.execute(|reply| Op::Delete(key, expect, reply)).await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        self.data.read(|snapshot| snapshot.exists(after.get()))?;
+        let cursor = Cursor::new(
+            self.hub.clone(),
+            &self.data,
+            self.tasks.clone(),
+            prefix.clone(),
+            after.get(),
+        );
+        Ok(cursor.into_watch())
+    }
+
+    /// Reads the tables, and fails if the store cannot be written: health checks use it.
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        if let Some(failed) = self.status.failed() {
+            return Err(failed);
+        }
+        let revision = self.data.read(|snapshot| Ok(snapshot.revision))?;
+        Ok(ResourceVersion::new(revision))
+    }
+
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        Some(self.data.newest().map(ResourceVersion::new))
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.execute(|reply| Op::Compact(at, reply)).await
+    }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.data.size_bytes()
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.data
+            .read(|snapshot| Ok(ResourceVersion::new(snapshot.compacted)))
+    }
+
+    fn progress_supported(&self) -> bool {
+        true
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.maintain_until(cancel).await;
+    }
+}
+
+/// The clock for deadlines, which must survive a restart: the system time at which the store was
+/// opened plus Tokio's elapsed time, so that tests can pause it and system clock steps expire
+/// nothing.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    opened: Instant,
+    opened_ms: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            opened: Instant::now(),
+            // A clock before 1970 is invalid; deadlines then count from the epoch.
+            opened_ms: since_epoch.map_or(0, saturating_ms),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.opened_ms
+            .saturating_add(saturating_ms(self.opened.elapsed()))
+    }
+
+    /// Returns the time `ttl` from now; never 0 ("no deadline") or `u64::MAX` ("no first
+    /// deadline").
+    fn after_ms(&self, ttl: Duration) -> u64 {
+        let deadline = self.now_ms().saturating_add(saturating_ms(ttl));
+        deadline.clamp(1, u64::MAX - 1)
+    }
+}
+
+fn saturating_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Classifies errors of etcd calls by gRPC status. The message decides where the code is ambiguous:
+//! `OutOfRange` is a compacted revision, a future one, or a message over the client's limit.
+
+use std::error::Error as _;
+
+use etcd_client::Error;
+use tonic::{Code, Status};
+
+use crate::StorageError;
+
+/// The error of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The requested revision is compacted.
+    Compacted,
+    /// The requested revision is in the future.
+    Future,
+    /// The response exceeds this client's limit; `bytes` is its size, if known.
+    AnswerTooLarge { bytes: Option<usize> },
+    /// The request exceeds the server's limit.
+    RequestTooLarge(String),
+    /// The lease of a put does not exist; the put was not executed.
+    LeaseNotFound,
+    /// No connection was established, so the server has not received the request.
+    NotSent(String),
+    /// The connection was lost or rejected; the request may have been executed.
+    Unavailable(String),
+    /// The server reports that its data is damaged.
+    Corrupt(String),
+    /// Any other error: no permission, no space, an alarm.
+    Refused(String),
+}
+
+impl Failure {
+    /// Returns true if a retry, at this or another member, may succeed.
+    pub(super) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::Unavailable(_))
+    }
+
+    /// Converts the failure into the storage error of operations that do not handle it
+    /// specifically.
+    pub(super) fn into_storage_error(self) -> StorageError {
+        match self {
+            Self::NotSent(text) | Self::Unavailable(text) => StorageError::Unavailable(text),
+            Self::Corrupt(text) => StorageError::Corrupt(text),
+            Self::Refused(text) | Self::RequestTooLarge(text) => StorageError::Failed(text),
+            Self::Compacted => StorageError::Failed("etcd: revision compacted".into()),
+            Self::Future => StorageError::Failed("etcd: future revision".into()),
+            Self::LeaseNotFound => StorageError::Failed("etcd: lease not found".into()),
+            Self::AnswerTooLarge { bytes } => StorageError::Failed(format!(
+                "etcd's response of {} bytes exceeds the limit of {} bytes",
+                bytes.map_or("unknown".into(), |bytes| bytes.to_string()),
+                super::cluster::RESPONSE_BYTES_MAX,
+            )),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::GRpcStatus(status) => from_status(&status),
+            Error::TransportError(error) => Self::NotSent(with_causes(&error)),
+            Error::IoError(error) => Self::Unavailable(error.to_string()),
+            Error::WatchError(text) => Self::Unavailable(text),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+fn from_status(status: &Status) -> Failure {
+    let message = status.message();
+    if let Some(failure) = from_message(message) {
+        return failure;
+    }
+    match status.code() {
+        Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal | Code::Aborted
+            if was_not_sent(status) =>
+        {
+            Failure::NotSent(with_causes(status))
+        }
+        // tonic reports a connection that broke during a request as Unknown.
+        Code::Unavailable
+        | Code::Unknown
+        | Code::Cancelled
+        | Code::Internal
+        | Code::Aborted
+        | Code::DeadlineExceeded => Failure::Unavailable(with_causes(status)),
+        Code::ResourceExhausted if message.contains("too many requests") => {
+            Failure::Unavailable(message.to_owned())
+        }
+        Code::DataLoss => Failure::Corrupt(message.to_owned()),
+        code => Failure::Refused(format!("{message} ({code:?})")),
+    }
+}
+
+/// Classifies errors that etcd or gRPC distinguish only by message.
+fn from_message(message: &str) -> Option<Failure> {
+    if message.contains("required revision has been compacted") {
+        return Some(Failure::Compacted);
+    }
+    if message.contains("required revision is a future revision") {
+        return Some(Failure::Future);
+    }
+    if message.contains("requested lease not found") {
+        return Some(Failure::LeaseNotFound);
+    }
+    if message.contains("decoded message length too large") {
+        let bytes = message
+            .split_once("found ")
+            .and_then(|(_, rest)| rest.split(' ').next())
+            .and_then(|number| number.parse().ok());
+        return Some(Failure::AnswerTooLarge { bytes });
+    }
+    // The limits of etcd and of its gRPC server.
+    if message.contains("request is too large")
+        || message.contains("received message larger than max")
+    {
+        return Some(Failure::RequestTooLarge(message.to_owned()));
+    }
+    None
+}
+
+/// Returns true if the connection was not established.
+fn was_not_sent(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Formats the error with its sources, without duplicates.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: Code, message: &str) -> Failure {
+        Error::GRpcStatus(Status::new(code, message)).into()
+    }
+
+    #[test]
+    fn out_of_range_is_classified_by_message() {
+        let compacted = "etcdserver: mvcc: required revision has been compacted";
+        assert_eq!(failure(Code::OutOfRange, compacted), Failure::Compacted);
+        let future = "etcdserver: mvcc: required revision is a future revision";
+        assert_eq!(failure(Code::OutOfRange, future), Failure::Future);
+        let large = "Error, decoded message length too large: found 8229779 bytes, the limit is: 9";
+        let bytes = Some(8_229_779);
+        assert_eq!(
+            failure(Code::OutOfRange, large),
+            Failure::AnswerTooLarge { bytes }
+        );
+    }
+
+    #[test]
+    fn only_connect_errors_are_not_sent() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let status = Status::from_error(Box::new(tonic::ConnectError(refused.into())));
+        let failure = Failure::from(Error::GRpcStatus(status));
+        assert!(matches!(failure, Failure::NotSent(_)), "{failure:?}");
+
+        let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let status = Status::from_error(Box::new(broken));
+        let failure = Failure::from(Error::GRpcStatus(status));
+        assert!(matches!(failure, Failure::Unavailable(_)), "{failure:?}");
+    }
+
+    #[test]
+    fn rejections_are_not_retried() {
+        let failure = failure(
+            Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded",
+        );
+        assert!(!failure.is_unavailable(), "{failure:?}");
+        let failure = super::from_status(&Status::new(
+            Code::ResourceExhausted,
+            "etcdserver: too many requests",
+        ));
+        assert!(failure.is_unavailable(), "{failure:?}");
+    }
+}

@@ -1,0 +1,358 @@
+//! The `etcd` back end: `Storage` over etcd with Kubernetes' key layout, leases and compaction, so
+//! that several servers can share one etcd. Values are bytes; this server writes and reads JSON
+//! only, so it cannot read what a kube-apiserver stored as protobuf (everything but custom
+//! resources). Only this directory depends on etcd.
+//!
+//! # Parts
+//!
+//! `config` validates the endpoints; `cluster` chooses the member for a call, with timeouts and
+//! retries; `failure` classifies errors; `keys` maps keys; `list`, `watch`, `lease` and `compactor`
+//! implement the larger operations.
+//!
+//! # Invariants
+//!
+//! 1. A write with an unknown outcome is reported as such and never repeated.
+//! 2. A batch never splits a revision and never reports more progress than etcd did.
+//! 3. No response exceeds `RESPONSE_BYTES_MAX`, whatever the size of the data: lists are paged by
+//!    bytes and watch responses are fragmented.
+
+mod cluster;
+mod compactor;
+mod config;
+mod failure;
+mod keys;
+mod lease;
+mod list;
+mod version;
+mod watch;
+mod watch_pool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
+use etcd_client::{Compare, CompareOp, PutOptions, ResponseHeader, Txn, TxnOp, TxnResponse};
+use tokio_util::sync::CancellationToken;
+
+use self::cluster::{Cluster, Repeat};
+pub use self::config::{ConnectError, Etcd3Config};
+use self::failure::Failure;
+use self::keys::{Layout, raw_revision, revision};
+use self::lease::Leases;
+use crate::{
+    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+};
+use watchet_api::{ResourceVersion, StorageKey};
+
+/// Timeout of a read of one key.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
+/// drops a proposal after 7 s.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The interval of version requests to members, besides the requests after failures: calls do not
+/// reveal the upgrade of an idle member.
+const VERSIONS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The minimum time between two such rounds.
+const VERSIONS_PAUSE: Duration = Duration::from_secs(1);
+
+/// The etcd back end. See the module documentation.
+#[derive(Debug)]
+pub struct Etcd3 {
+    cluster: Cluster,
+    layout: Layout,
+    leases: Leases,
+    agreed: compactor::CompactedRevision,
+    compaction_interval: Duration,
+}
+
+impl Etcd3 {
+    /// Validates the configuration and requests every member's version; one response is sufficient.
+    ///
+    /// # Errors
+    /// Returns [`ConnectError`] with the endpoint or file.
+    pub async fn connect(config: Etcd3Config) -> Result<Arc<Self>, ConnectError> {
+        let checked = config.check()?;
+        let unreachable = |failures| ConnectError::Unreachable { failures };
+        let cluster = Cluster::new(checked.endpoints)
+            .await
+            .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
+        cluster.connect().await.map_err(unreachable)?;
+        Ok(Arc::new(Self {
+            cluster,
+            layout: checked.layout,
+            leases: Leases::new(config.lease_keys),
+            agreed: compactor::CompactedRevision::default(),
+            compaction_interval: config.compaction_interval,
+        }))
+    }
+
+    /// Returns the store's revision by a linearizable read of a key that does not exist.
+    async fn probe(&self) -> Result<ResourceVersion, Failure> {
+        let key = self.layout.probe();
+        let (_, at) = self.read(key).await?;
+        Ok(at)
+    }
+
+    async fn read(
+        &self,
+        key: Vec<u8>,
+    ) -> Result<(Option<etcd_client::KeyValue>, ResourceVersion), Failure> {
+        let mut answer = self
+            .cluster
+            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                let key = key.clone();
+                async move { Ok(kv.get(key, None).await?) }
+            })
+            .await?;
+        let at = header_revision(answer.header());
+        Ok((answer.take_kvs().into_iter().next(), at))
+    }
+
+    async fn txn(&self, txn: impl Fn() -> Txn) -> Result<TxnResponse, Failure> {
+        self.cluster
+            .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                let txn = txn();
+                async move { Ok(kv.txn(txn).await?) }
+            })
+            .await
+    }
+
+    fn outcome(&self, answer: TxnResponse) -> Result<Outcome, StorageError> {
+        if answer.succeeded() {
+            return Ok(Outcome::Done(header_revision(answer.header())));
+        }
+        let found = first_read(answer.0).map(|kv| self.layout.key_value(kv));
+        Ok(Outcome::Refused(found.transpose()?))
+    }
+
+    /// Returns the outcome of a condition that no key meets: no key has revision zero.
+    async fn refused(&self, key: &StorageKey) -> Result<Outcome, StorageError> {
+        Ok(Outcome::Refused(self.get(key).await?.0))
+    }
+
+    async fn put_with_lease(&self, put: &Put, lease: Option<i64>) -> Result<TxnResponse, Failure> {
+        let key = self.layout.key(&put.key);
+        self.txn(|| {
+            let options = lease.map(|id| PutOptions::new().with_lease(id));
+            let write = [TxnOp::put(key.clone(), put.value.to_vec(), options)];
+            let expected = match put.expect {
+                Expect::Absent => 0,
+                Expect::At(revision) => raw_revision(revision),
+            };
+            let txn = Txn::new()
+                .when([Compare::mod_revision(
+                    key.clone(),
+                    CompareOp::Equal,
+                    expected,
+                )])
+                .and_then(write);
+            match put.expect {
+                Expect::Absent => txn,
+                Expect::At(_) => txn.or_else([TxnOp::get(key.clone(), None)]),
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Storage for Etcd3 {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        let (kv, at) = self
+            .read(self.layout.key(key))
+            .await
+            .map_err(Failure::into_storage_error)?;
+        let kv = kv.map(|kv| self.layout.key_value(kv.0)).transpose()?;
+        Ok((kv, at))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.list_pages(request).await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        if put.expect == Expect::At(ResourceVersion::ZERO) {
+            return self.refused(&put.key).await;
+        }
+        let Some(ttl) = put.ttl else {
+            let answer = self.put_with_lease(&put, None).await;
+            return self.outcome(answer.map_err(|failure| put_error(&put, failure))?);
+        };
+        let unleased = Failure::into_storage_error;
+        let lease = self
+            .leases
+            .get(&self.cluster, ttl)
+            .await
+            .map_err(unleased)?;
+        let mut answer = self.put_with_lease(&put, Some(lease)).await;
+        if answer
+            .as_ref()
+            .is_err_and(|failure| *failure == Failure::LeaseNotFound)
+        {
+            // It was revoked, or etcd was restored from a backup. The put was not executed.
+            self.leases.forget(lease).await;
+            let lease = self
+                .leases
+                .get(&self.cluster, ttl)
+                .await
+                .map_err(unleased)?;
+            answer = self.put_with_lease(&put, Some(lease)).await;
+        }
+        self.outcome(answer.map_err(|failure| put_error(&put, failure))?)
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        if expect.is_zero() {
+            return self.refused(key).await;
+        }
+        let raw = self.layout.key(key);
+        let answer = self
+            .txn(|| {
+                let expected = raw_revision(expect);
+                Txn::new()
+                    .when([Compare::mod_revision(
+                        raw.clone(),
+                        CompareOp::Equal,
+                        expected,
+                    )])
+                    .and_then([TxnOp::delete(raw.clone(), None)])
+                    .or_else([TxnOp::get(raw.clone(), None)])
+            })
+            .await
+            .map_err(Failure::into_storage_error)?;
+        self.outcome(answer)
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        self.open_watch(prefix, after).await
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.probe().await.map_err(Failure::into_storage_error)
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        let compacted = self
+            .cluster
+            .call(Repeat::Freely, WRITE_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                async move { Ok(kv.compact(raw_revision(at), None).await?) }
+            })
+            .await;
+        match compacted {
+            // Compacted already, by a previous attempt or another server.
+            Ok(_) | Err(Failure::Compacted) => Ok(()),
+            Err(Failure::Future) => {
+                let current = self.current_revision().await?;
+                let requested = at;
+                Err(StorageError::Future { requested, current })
+            }
+            Err(failure) => Err(failure.into_storage_error()),
+        }
+    }
+
+    /// Returns the size that any member reports; all have the same data.
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        let status = self
+            .cluster
+            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+                let mut maintenance = member.calls().maintenance;
+                async move { Ok(maintenance.status().await?) }
+            })
+            .await
+            .map_err(Failure::into_storage_error)?;
+        Ok(u64::try_from(status.db_size()).ok())
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.agreed.get(self).await
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.cluster.progress_is_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        let versions = async {
+            loop {
+                // A notification sent before this wait is not lost; all members are asked in any
+                // case.
+                tokio::select! {
+                    biased;
+                    () = self.cluster.version_requested() => {}
+                    () = tokio::time::sleep(VERSIONS_INTERVAL) => {}
+                }
+                for reason in self
+                    .cluster
+                    .request_versions()
+                    .await
+                    .into_iter()
+                    .filter_map(Result::err)
+                {
+                    tracing::warn!(reason, "etcd member does not respond");
+                }
+                tokio::time::sleep(VERSIONS_PAUSE).await;
+            }
+        };
+        let compaction = async {
+            if self.compaction_interval.is_zero() {
+                std::future::pending().await
+            } else {
+                compactor::run(self, self.compaction_interval).await
+            }
+        };
+        // Cancellation first; the other two never end and are independent.
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            () = compaction => {}
+            () = versions => {}
+        }
+    }
+}
+
+fn put_error(put: &Put, failure: Failure) -> StorageError {
+    match failure {
+        Failure::RequestTooLarge(detail) => StorageError::TooLarge {
+            key: put.key.clone(),
+            detail: format!("{} bytes: {detail}", put.value.len()),
+        },
+        other => other.into_storage_error(),
+    }
+}
+
+fn header_revision(header: Option<&ResponseHeader>) -> ResourceVersion {
+    revision(header.map_or(0, ResponseHeader::revision))
+}
+
+/// Returns the first key-value that the `else` branch of a transaction read, if any.
+fn first_read(answer: PbTxnResponse) -> Option<etcd_client::proto::PbKeyValue> {
+    answer
+        .responses
+        .into_iter()
+        .find_map(|operation| match operation.response {
+            Some(PbTxnOpResponse::ResponseRange(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        })
+}

@@ -1,0 +1,203 @@
+//! `Metered`: a storage that counts and times the requests of one resource, over any back end.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+};
+use watchet_api::{ResourceVersion, StorageKey};
+use watchet_metrics::{Operation, ResourceMetrics};
+
+/// A storage with the metrics of one resource.
+#[derive(Debug)]
+pub struct Metered {
+    storage: Arc<dyn Storage>,
+    metrics: Arc<ResourceMetrics>,
+}
+
+impl Metered {
+    /// Wraps `storage`; counts requests in `metrics`.
+    pub fn new(storage: Arc<dyn Storage>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
+        Arc::new(Self { storage, metrics })
+    }
+
+    /// Returns the metrics.
+    pub fn metrics(&self) -> &Arc<ResourceMetrics> {
+        &self.metrics
+    }
+
+    /// Awaits and measures a request. A dropped request is not counted.
+    async fn measured<T>(
+        &self,
+        operation: Operation,
+        request: impl Future<Output = Result<T, StorageError>>,
+    ) -> Result<T, StorageError> {
+        let began = Instant::now();
+        let answer = request.await;
+        self.metrics
+            .requested(operation, began.elapsed(), answer.is_err());
+        answer
+    }
+}
+
+#[async_trait]
+impl Storage for Metered {
+    fn name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    async fn get(
+        &self,
+        key: &StorageKey,
+    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.measured(Operation::Get, self.storage.get(key)).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        self.measured(Operation::List, self.storage.list(request))
+            .await
+    }
+
+    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
+        let operation = match put.expect {
+            Expect::Absent => Operation::Create,
+            Expect::At(_) => Operation::Update,
+        };
+        self.measured(operation, self.storage.put(put)).await
+    }
+
+    async fn delete(
+        &self,
+        key: &StorageKey,
+        expect: ResourceVersion,
+    ) -> Result<Outcome, StorageError> {
+        self.measured(Operation::Delete, self.storage.delete(key, expect))
+            .await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &StorageKey,
+        after: ResourceVersion,
+    ) -> Result<StorageWatch, StorageError> {
+        // The receiver counts the events, because history is also read by other watches.
+        self.storage.watch(prefix, after).await
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        let answer = self.storage.current_revision();
+        self.measured(Operation::CurrentRevision, answer).await
+    }
+
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        let began = Instant::now();
+        let revision = self.storage.known_revision()?;
+        self.metrics.requested(
+            Operation::CurrentRevision,
+            began.elapsed(),
+            revision.is_err(),
+        );
+        Some(revision)
+    }
+
+    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
+        self.storage.compact(at).await
+    }
+
+    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.storage.size_bytes().await
+    }
+
+    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
+        self.storage.compacted_revision().await
+    }
+
+    fn progress_supported(&self) -> bool {
+        self.storage.progress_supported()
+    }
+
+    async fn maintain(&self, cancel: CancellationToken) {
+        self.storage.maintain(cancel).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::memory::Memory;
+    use watchet_metrics::{Format, Metrics};
+    use watchet_test_util::scrape::Scrape;
+
+    fn check(metrics: &Metrics, series: &str, labels: &str, expect: f64) {
+        let scrape = Scrape::parse(&metrics.render(Format::Prometheus));
+        let series = format!("{series}{{group=\"apps\",resource=\"deployments\"{labels}}}");
+        assert_eq!(scrape.get(&series).unwrap_or(0.0), expect, "{series}");
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_and_forwarded() {
+        let metrics = Metrics::new();
+        let memory = Memory::new(Duration::from_secs(300)).unwrap();
+        let of_deployments = metrics.resource("apps", "deployments");
+        let storage = Metered::new(memory.clone(), of_deployments);
+        let requests = |operation: &str, failed: bool, expect: u64| {
+            let labels = format!(",operation=\"{operation}\"");
+            let expect = expect as f64;
+            match failed {
+                true => check(&metrics, "etcd_request_errors_total", &labels, expect),
+                false => {
+                    check(&metrics, "etcd_requests_total", &labels, expect);
+                    let durations = "etcd_request_duration_seconds_count";
+                    check(&metrics, durations, &labels, expect);
+                }
+            }
+        };
+        let prefix = StorageKey::new("/deployments/").unwrap();
+        let key = StorageKey::new("/deployments/a/b").unwrap();
+        let put = |expect| Put {
+            key: key.clone(),
+            value: Bytes::from_static(b"{}"),
+            expect,
+            ttl: None,
+        };
+        let Outcome::Done(made) = storage.put(put(Expect::Absent)).await.unwrap() else {
+            panic!("the key does not exist");
+        };
+        let refused = storage.put(put(Expect::Absent)).await.unwrap();
+        assert!(matches!(refused, Outcome::Refused(_)));
+        requests("create", false, 2);
+        requests("create", true, 0);
+        let Outcome::Done(changed) = storage.put(put(Expect::At(made))).await.unwrap() else {
+            panic!("there is no other writer");
+        };
+        requests("update", false, 1);
+        storage.get(&key).await.unwrap();
+        requests("get", false, 1);
+        storage.current_revision().await.unwrap();
+        requests("currentRevision", false, 1);
+        assert_eq!(storage.known_revision().unwrap().unwrap(), changed);
+        requests("currentRevision", false, 2);
+        let mut list = ListRequest {
+            prefix,
+            start: String::new(),
+            at: None,
+            limit: 0,
+            count: false,
+        };
+        assert_eq!(storage.list(list.clone()).await.unwrap().items.len(), 1);
+        list.at = Some(ResourceVersion::new(changed.get() + 100));
+        storage.list(list).await.unwrap_err();
+        requests("list", false, 2);
+        requests("list", true, 1);
+        storage.delete(&key, changed).await.unwrap();
+        requests("delete", false, 1);
+    }
+}

@@ -1,0 +1,30 @@
+//! The seeds of randomized tests: random ones, printed, or the one of the variable `WATCHET_SEED`, which repeats a run.
+//! Unit tests and integration tests share this file.
+
+const VARIABLE: &str = "WATCHET_SEED";
+
+/// Returns the seed of a test with one random run, and prints it.
+pub fn seed() -> u64 {
+    seed_or(fastrand::u64(..))
+}
+
+/// Returns `default` unless the variable has another seed, and prints it. For tests whose length or expectations fit
+/// some seeds only.
+pub fn seed_or(default: u64) -> u64 {
+    let seed = std::env::var(VARIABLE).map_or(default, |seed| {
+        seed.parse()
+            .unwrap_or_else(|error| panic!("{VARIABLE}={seed} is not a number: {error}"))
+    });
+    println!("{VARIABLE}={seed}");
+    seed
+}
+
+/// Returns the seeds of `count` runs, or the one of the variable. Prints each when its run begins.
+pub fn seeds(count: usize) -> impl Iterator<Item = u64> {
+    let count = if std::env::var_os(VARIABLE).is_some() {
+        1
+    } else {
+        count
+    };
+    (0..count).map(|_| seed())
+}
