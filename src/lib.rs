@@ -13,7 +13,9 @@ pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
-// In reading order: admission, registry, controllers, HTTP, server process, server for tests.
+// In reading order: authentication and authorization, admission, registry, controllers, HTTP, server process, server for tests.
+pub mod auth;
+
 pub mod admission;
 
 pub mod apiextensions;

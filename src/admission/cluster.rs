@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
-use super::authorizer::Authorizer;
 use super::error::AdmissionError;
+use super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
 use crate::api::LabelSelector;
+use crate::auth::Authorizer;
 
 /// The same resource in another version or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,7 +235,7 @@ pub trait Cluster: Send + Sync {
         object: &Value,
     ) -> Result<bool, ClusterError>;
 
-    /// Who decides what users may do, for expressions that ask.
+    /// Returns the authorizer of requests, for plugins and expressions.
     fn authorizer(&self) -> Arc<dyn Authorizer>;
 
     /// What else `resource` is served as, for rules that name that.
@@ -253,7 +253,7 @@ pub trait Cluster: Send + Sync {
     /// The patch cannot be applied, or leaves no object of `kind`.
     async fn patched(
         &self,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         kind: &GroupVersionKind,
         object: Value,
         patch: json_patch::Patch,
@@ -265,7 +265,7 @@ pub trait Cluster: Send + Sync {
     /// See [`MutationError`].
     async fn mutated(
         &self,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         kind: &GroupVersionKind,
         object: &Value,
         mutation: Mutation,

@@ -10,7 +10,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::attributes::Attributes;
 use super::client::{WebhookClient, WebhookCredentials};
 use super::cluster::Cluster;
 use super::error::AdmissionError;
@@ -18,6 +17,7 @@ use super::plugins::{EnabledPlugins, PluginConfigurations};
 use super::policy::mutating::{Invocation, Mutating};
 use super::policy::{self, Binding, MutatingPolicy, Policy};
 use super::reinvocation::{Calls, Reinvocation};
+use super::request::AdmissionRequest;
 use super::webhook::{self, Calling, Hook};
 use crate::api::ResourceVersion;
 use crate::tasks::Tasks;
@@ -208,7 +208,7 @@ impl Gate {
     pub async fn validate(
         &self,
         cluster: &dyn Cluster,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         until: Instant,
     ) -> Result<(), AdmissionError> {
         let known = self.known.load_full();
@@ -286,7 +286,7 @@ impl Mutators<'_> {
     pub async fn mutate(
         &mut self,
         cluster: &dyn Cluster,
-        write: &mut Attributes<'_>,
+        write: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let Known {
             mutating_policies: policies,

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use super::cluster::{Cluster, Equivalent};
 use super::error::AdmissionError;
+use super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
 use super::rules::Rule;
 use super::selector;
 use crate::api::LabelSelector;
@@ -52,7 +52,7 @@ impl Matcher {
     pub(super) async fn matches(
         &mut self,
         constraints: &Constraints,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         cluster: &dyn Cluster,
     ) -> Result<Option<Matched>, AdmissionError> {
         // Rules first: they cost nothing, and what they do not name must not fail for its namespace.
@@ -68,7 +68,7 @@ impl Matcher {
     fn by_rules(
         &mut self,
         constraints: &Constraints,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         cluster: &dyn Cluster,
     ) -> Option<Matched> {
         let own = &write.resource;
@@ -107,7 +107,7 @@ impl Matcher {
     async fn by_namespace(
         &mut self,
         constraints: &Constraints,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         cluster: &dyn Cluster,
     ) -> Result<bool, AdmissionError> {
         if constraints.namespaces.is_empty() {
@@ -126,7 +126,7 @@ impl Matcher {
     /// The namespace of `write`, which is in one.
     pub(super) async fn namespace(
         &mut self,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         cluster: &dyn Cluster,
     ) -> Result<&Value, AdmissionError> {
         if self.namespace.is_none() {
@@ -140,7 +140,7 @@ impl Matcher {
 }
 
 /// An object that has left the selector is still of concern, and so is one that enters it.
-fn by_object(selector: &LabelSelector, write: &Attributes<'_>) -> bool {
+fn by_object(selector: &LabelSelector, write: &AdmissionRequest<'_>) -> bool {
     let selected = |object: &Value| object.is_object() && selector::selects(selector, object);
     selector.is_empty() || selected(&write.object) || selected(&write.old_object)
 }

@@ -2,8 +2,6 @@
 //! called over HTTPS, and policies in CEL. It is told what the write is and what the configurations are;
 //! it reads no storage, knows no verb's flow and speaks to no client of this server.
 
-pub mod attributes;
-pub mod authorizer;
 pub mod cel;
 mod check;
 pub mod client;
@@ -14,6 +12,7 @@ mod matching;
 pub mod plugins;
 mod policy;
 mod reinvocation;
+pub mod request;
 mod rules;
 mod selector;
 mod webhook;

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, RuleWithOperations};
 
-use super::attributes::{Attributes, GroupVersionResource};
+use super::request::{AdmissionRequest, GroupVersionResource};
 
 /// A rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,7 +73,11 @@ impl Rule {
     }
 
     /// Whether it is about `write`, if that were one of `resource`.
-    pub(super) fn matches(&self, write: &Attributes<'_>, resource: &GroupVersionResource) -> bool {
+    pub(super) fn matches(
+        &self,
+        write: &AdmissionRequest<'_>,
+        resource: &GroupVersionResource,
+    ) -> bool {
         let one_of = |wanted: &[String], is: &str| wanted.iter().any(|w| w == "*" || w == is);
         let is_resource = |(wanted, subresource): &(String, String)| {
             (wanted == "*" || *wanted == resource.resource)
@@ -87,7 +91,7 @@ impl Rule {
             && (self.names.is_empty() || self.names.iter().any(|name| name == write.name))
     }
 
-    fn has_scope(&self, write: &Attributes<'_>) -> bool {
+    fn has_scope(&self, write: &AdmissionRequest<'_>) -> bool {
         let of_cluster = write.namespace.is_empty() || write.is_of_namespaces();
         match self.scope {
             Scope::All => true,
@@ -101,7 +105,7 @@ impl Rule {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::attributes::Operation;
+    use super::super::request::Operation;
     use super::super::testing;
     use super::*;
 

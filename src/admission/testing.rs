@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::attributes::{
-    Attributes, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
+use super::request::{
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
 };
 use crate::api::UserInfo;
 
@@ -15,11 +15,11 @@ pub(super) fn write<'a>(
     resource: &'a str,
     namespace: &'a str,
     name: &'a str,
-) -> Attributes<'a> {
+) -> AdmissionRequest<'a> {
     let object = json!({"metadata": {"name": name, "namespace": namespace}});
     let version = "v1".to_owned();
     let user = UserInfo::authenticated("admin".into(), String::new(), Vec::new());
-    Attributes {
+    AdmissionRequest {
         operation,
         resource: GroupVersionResource {
             group: String::new(),

@@ -1,87 +1,99 @@
-//! Authorization: what a user may do. One policy answers both the requests themselves and the reviews
-//! that ask about requests, so that neither says what the other does not do. Who the user is, is not
-//! decided here.
+//! The `Authorizer` trait.
 
-use crate::api::{SYSTEM_ANONYMOUS, SYSTEM_UNAUTHENTICATED, UserInfo};
+use std::borrow::Cow;
+use std::fmt;
 
-/// Paths that anybody may ask; upstream's bootstrap policy allows the same to
-/// `system:unauthenticated`, and nothing below them.
-const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/version/"];
+use async_trait::async_trait;
+use serde::Serialize;
 
-/// What a user wants to do: something to objects, or something with a path that names none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action<'a> {
-    /// Something to objects. Which ones makes no difference yet.
-    Objects,
-    /// A request for this path.
-    Path(&'a str),
+use super::attributes::Attributes;
+use crate::api::UserInfo;
+
+/// The decision of an authorizer, with its reason; the reason may be empty. Only `Allow` lets a request
+/// pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The request is allowed.
+    Allow(Cow<'static, str>),
+    /// The request is denied, whatever other authorizers would decide.
+    Deny(Cow<'static, str>),
+    /// The authorizer has no rule for the request.
+    NoOpinion(Cow<'static, str>),
 }
 
-/// Whether it may be done, and why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
-    /// Whether.
-    pub allowed: bool,
-    /// Why, for people.
-    pub reason: &'static str,
-}
+impl Decision {
+    /// Returns true if the request is allowed.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow(_))
+    }
 
-/// What a user may do at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permissions {
-    /// Everything.
-    Everything,
-    /// These paths.
-    Paths(&'static [&'static str]),
-}
+    /// Returns true if the request is denied explicitly.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Deny(_))
+    }
 
-/// What `user` may do: whoever has a credential everything, anybody else what is public.
-pub fn permissions(user: &UserInfo) -> Permissions {
-    let stranger = |group: &String| group == SYSTEM_UNAUTHENTICATED;
-    match user.name == SYSTEM_ANONYMOUS || user.groups.iter().any(stranger) {
-        true => Permissions::Paths(PUBLIC_PATHS),
-        false => Permissions::Everything,
+    /// Returns the reason; empty if there is none.
+    pub fn reason(&self) -> &str {
+        let (Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason)) = self;
+        reason
     }
 }
 
-/// Whether `user` may do `action`.
-pub fn authorize(user: &UserInfo, action: Action<'_>) -> Decision {
-    let (allowed, reason) = match (permissions(user), action) {
-        (Permissions::Everything, _) => (true, "every authenticated user may do everything here"),
-        (Permissions::Paths(public), Action::Path(path)) if public.contains(&path) => {
-            (true, "everybody may ask for this path")
-        }
-        (Permissions::Paths(_), _) => (false, "a credential is needed"),
-    };
-    Decision { allowed, reason }
+/// The rules of a user in a namespace. It serializes as `SubjectRulesReviewStatus`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectRules {
+    /// The rules for resources.
+    pub resource_rules: Vec<ResourceRule>,
+    /// The rules for paths.
+    pub non_resource_rules: Vec<NonResourceRule>,
+    /// True if the user may have further permissions.
+    pub incomplete: bool,
+    /// Why the rules are incomplete.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub evaluation_error: String,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Verbs on resources that are allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRule {
+    /// The verbs; `*` is all.
+    pub verbs: Vec<String>,
+    /// The groups; `*` is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    /// The resources; `*` is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    /// The names; empty is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+}
 
-    #[test]
-    fn a_credential_is_all_it_takes() {
-        let jane = UserInfo {
-            name: "jane".to_owned(),
-            ..UserInfo::default()
-        };
-        let anonymous = UserInfo::anonymous();
-        let grouped = UserInfo {
-            groups: anonymous.groups.clone(),
-            ..jane.clone()
-        };
-        for (user, action, allowed) in [
-            (&jane, Action::Objects, true),
-            (&jane, Action::Path("/metrics"), true),
-            (&anonymous, Action::Objects, false),
-            (&anonymous, Action::Path("/healthz"), true),
-            (&anonymous, Action::Path("/healthz/etcd"), false),
-            (&anonymous, Action::Path("/metrics"), false),
-            (&grouped, Action::Objects, false),
-        ] {
-            let told = authorize(user, action);
-            assert_eq!(told.allowed, allowed, "{} {action:?}", user.name);
+/// Verbs on paths that are allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NonResourceRule {
+    /// The verbs; `*` is all.
+    pub verbs: Vec<String>,
+    /// The paths; `*` is all.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    pub non_resource_urls: Vec<String>,
+}
+
+/// Decides which requests are allowed.
+#[async_trait]
+pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// Decides on a request. An authorizer that fails returns [`Decision::NoOpinion`] with the error.
+    async fn authorize(&self, attributes: &Attributes) -> Decision;
+
+    /// Returns the rules of a user in a namespace, for a `SelfSubjectRulesReview`.
+    async fn rules(&self, _user: &UserInfo, _namespace: &str) -> SubjectRules {
+        SubjectRules {
+            incomplete: true,
+            evaluation_error: "the authorizer does not support user rule resolution".to_owned(),
+            ..SubjectRules::default()
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::Body;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue};
 
+use super::attributes::Attributes;
+use super::authorizer::Authorizer;
+use super::service_account::claims::{group_names, split_user_name};
 use crate::api::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED, Status, UserInfo,
 };
-use crate::http as http_layer;
-use crate::registry::authorization::{Action, authorize};
 
 const ANY: &str = "impersonate-";
 const USER: &str = "impersonate-user";
@@ -18,12 +18,16 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
+/// The group and version of the impersonated attributes that are no user or group.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHENTICATION_VERSION: &str = "v1";
+
 /// An impersonation was rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ImpersonationError {
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ImpersonationError {
     /// 403
-    #[error("forbidden: User {0:?} cannot {1}: a credential is needed")]
-    Forbidden(String, &'static str),
+    #[error("{}", .0.message)]
+    Forbidden(Box<Status>),
     /// 400, with upstream's message: attributes of a user without a user name.
     #[error("requested [{0}] without impersonating a user")]
     WithoutUser(String),
@@ -33,63 +37,104 @@ pub(super) enum ImpersonationError {
 }
 
 impl ImpersonationError {
-    /// Returns the response.
-    pub(super) fn response(&self, request: &HeaderMap) -> Response<Body> {
-        let text = self.to_string();
-        let status = match self {
-            Self::Forbidden(..) => Status::failure(403, "Forbidden", text),
-            Self::WithoutUser(_) | Self::Unreadable => Status::failure(400, "BadRequest", text),
-        };
-        http_layer::error_response(request, &status)
+    /// Returns the body of the response.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Forbidden(status) => Status::clone(status),
+            Self::WithoutUser(_) | Self::Unreadable => {
+                Status::failure(400, "BadRequest", self.to_string())
+            }
+        }
     }
 }
 
-/// Returns the user to act as: the impersonated one, if the headers have one.
+/// Returns the user to act as: the impersonated one if the headers have one, else `user`.
 ///
 /// # Errors
-/// `user` may not impersonate, the impersonated user may not access `path`, or the headers are
-/// invalid.
-pub(super) fn acting(
-    user: Arc<UserInfo>,
-    path: &str,
-    headers: &HeaderMap,
-) -> Result<Arc<UserInfo>, ImpersonationError> {
-    let Some(impersonated) = impersonated(headers)? else {
-        return Ok(user);
-    };
-    if !authorize(&user, Action::Objects).allowed {
-        return Err(ImpersonationError::Forbidden(
-            user.name.clone(),
-            "impersonate a user",
-        ));
-    }
-    match authorize(&impersonated, Action::Path(path)).allowed {
-        true => Ok(Arc::new(impersonated)),
-        false => Err(ImpersonationError::Forbidden(
-            impersonated.name,
-            "access this path",
-        )),
-    }
-}
-
-/// Returns the user to act as, without authorization: `user`, or the one in the headers.
-///
-/// # Errors
-/// The headers are invalid.
-pub(super) fn acting_freely(
+/// `user` may not impersonate that user, or the headers are invalid.
+pub async fn impersonate(
+    authorizer: &dyn Authorizer,
     user: &Arc<UserInfo>,
     headers: &HeaderMap,
 ) -> Result<Arc<UserInfo>, ImpersonationError> {
-    Ok(impersonated(headers)?.map_or_else(|| Arc::clone(user), Arc::new))
+    // Cheap, because every request passes here.
+    let is_requested = headers.keys().any(|key| key.as_str().starts_with(ANY));
+    let requested = match is_requested {
+        true => requested_user(headers)?,
+        false => None,
+    };
+    let Some(requested) = requested else {
+        return Ok(Arc::clone(user));
+    };
+    for attributes in permissions(user, &requested) {
+        let decision = authorizer.authorize(&attributes).await;
+        if !decision.is_allowed() {
+            let status = attributes.forbidden(decision.reason());
+            return Err(ImpersonationError::Forbidden(Box::new(status)));
+        }
+    }
+    Ok(Arc::new(complete(requested)))
 }
 
-/// Returns the user in the headers, if any.
-fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ImpersonationError> {
-    // Cheap, because every request passes here.
-    let any = headers.keys().any(|key| key.as_str().starts_with(ANY));
-    if !any {
-        return Ok(None);
+/// Returns what `user` must be allowed to do in order to act as the `requested` user, in upstream's order.
+fn permissions(user: &Arc<UserInfo>, requested: &UserInfo) -> Vec<Attributes> {
+    let impersonate = |resource: &str, name: &str| Attributes {
+        user: Arc::clone(user),
+        verb: "impersonate".to_owned(),
+        is_resource_request: true,
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    let authentication = |attributes: Attributes| Attributes {
+        api_group: AUTHENTICATION.to_owned(),
+        api_version: AUTHENTICATION_VERSION.to_owned(),
+        ..attributes
+    };
+    let mut all = vec![match split_user_name(&requested.name) {
+        Some((namespace, name)) => Attributes {
+            namespace: namespace.to_owned(),
+            ..impersonate("serviceaccounts", name)
+        },
+        None => impersonate("users", &requested.name),
+    }];
+    let groups = requested.groups.iter();
+    all.extend(groups.map(|group| impersonate("groups", group)));
+    for (key, values) in &requested.extra {
+        all.extend(values.iter().map(|value| Attributes {
+            subresource: key.clone(),
+            ..authentication(impersonate("userextras", value))
+        }));
     }
+    if !requested.uid.is_empty() {
+        all.push(authentication(impersonate("uids", &requested.uid)));
+    }
+    all
+}
+
+/// Adds the groups that the user has without requesting them.
+fn complete(mut requested: UserInfo) -> UserInfo {
+    let groups = &mut requested.groups;
+    if groups.is_empty()
+        && let Some((namespace, _)) = split_user_name(&requested.name)
+    {
+        groups.extend(group_names(namespace));
+    }
+    let (own, sufficient) = match requested.name == SYSTEM_ANONYMOUS {
+        true => (SYSTEM_UNAUTHENTICATED, &[SYSTEM_UNAUTHENTICATED][..]),
+        false => (
+            SYSTEM_AUTHENTICATED,
+            &[SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED][..],
+        ),
+    };
+    if !groups.iter().any(|group| sufficient.contains(&&**group)) {
+        groups.push(own.to_owned());
+    }
+    requested
+}
+
+/// Returns the user of the headers, with the groups of the headers only.
+fn requested_user(headers: &HeaderMap) -> Result<Option<UserInfo>, ImpersonationError> {
     let text = |value: &HeaderValue| match value.to_str() {
         Ok(text) => Ok(text.to_owned()),
         Err(_) => Err(ImpersonationError::Unreadable),
@@ -97,7 +142,7 @@ fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ImpersonationEr
     let one = |name: &str| headers.get(name).map_or_else(|| Ok(String::new()), text);
     let (name, uid) = (one(USER)?, one(UID)?);
     let groups = headers.get_all(GROUP).iter().map(text);
-    let mut groups: Vec<String> = groups.collect::<Result<_, _>>()?;
+    let groups: Vec<String> = groups.collect::<Result<_, _>>()?;
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (key, value) in headers {
         if let Some(key) = key.as_str().strip_prefix(EXTRA) {
@@ -105,24 +150,11 @@ fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ImpersonationEr
         }
     }
     if name.is_empty() {
-        let impersonated = list(&groups, &extra, &uid);
-        return match impersonated.is_empty() {
+        let attributes = list(&groups, &extra, &uid);
+        return match attributes.is_empty() {
             true => Ok(None),
-            false => Err(ImpersonationError::WithoutUser(impersonated)),
+            false => Err(ImpersonationError::WithoutUser(attributes)),
         };
-    }
-    if groups.is_empty() {
-        groups.extend(account_groups(&name));
-    }
-    let (own, enough) = match name == SYSTEM_ANONYMOUS {
-        true => (SYSTEM_UNAUTHENTICATED, &[SYSTEM_UNAUTHENTICATED][..]),
-        false => (
-            SYSTEM_AUTHENTICATED,
-            &[SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED][..],
-        ),
-    };
-    if !groups.iter().any(|group| enough.contains(&&**group)) {
-        groups.push(own.to_owned());
     }
     Ok(Some(UserInfo {
         name,
@@ -148,18 +180,6 @@ fn list(groups: &[String], extra: &BTreeMap<String, Vec<String>>, uid: &str) -> 
     all.join(" ")
 }
 
-/// Returns the groups of a service account whose user name is `name`.
-fn account_groups(name: &str) -> Vec<String> {
-    let account = name.strip_prefix("system:serviceaccount:");
-    match account.and_then(|account| account.split_once(':')) {
-        Some((namespace, _)) => vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-        ],
-        None => Vec::new(),
-    }
-}
-
 /// Decodes the `%XX` escapes of a key; returns it unchanged if the result is not UTF-8.
 fn decoded(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
@@ -183,20 +203,32 @@ fn decoded(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use futures_util::FutureExt as _;
     use http::HeaderName;
 
     use super::*;
+    use crate::auth::{AllowAuthenticated, Decision};
 
     fn check(
         user: UserInfo,
         lines: &[(&'static str, &'static str)],
     ) -> Result<UserInfo, ImpersonationError> {
+        let impersonated = impersonate(&AllowAuthenticated, &Arc::new(user), &headers(lines))
+            .now_or_never()
+            .unwrap();
+        impersonated.map(|user| UserInfo::clone(&user))
+    }
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name = HeaderName::from_static(name);
             headers.append(name, HeaderValue::from_static(value));
         }
-        acting(Arc::new(user), "/readyz", &headers).map(|user| UserInfo::clone(&user))
+        headers
     }
 
     fn admin() -> UserInfo {
@@ -239,22 +271,72 @@ mod tests {
 
     #[test]
     fn unauthorized_impersonation_is_rejected() {
-        let result = check(UserInfo::anonymous(), &[(USER, "jane")]);
-        let forbidden =
-            ImpersonationError::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "impersonate a user");
-        assert_eq!(result, Err(forbidden));
-        let headers = HeaderMap::from_iter([(
-            HeaderName::from_static(USER),
-            HeaderValue::from_static(SYSTEM_ANONYMOUS),
-        )]);
-        let result = acting(Arc::new(admin()), "/api", &headers);
-        let forbidden =
-            ImpersonationError::Forbidden(SYSTEM_ANONYMOUS.to_owned(), "access this path");
+        let error = check(UserInfo::anonymous(), &[(USER, "jane")]).unwrap_err();
+        assert_eq!(error.status().code, 403);
         assert_eq!(
-            result.unwrap_err(),
-            forbidden,
-            "the anonymous user may not access the path"
+            error.to_string(),
+            r#"users "jane" is forbidden: User "system:anonymous" cannot impersonate resource "users" in API group "" at the cluster scope: a credential is needed"#
         );
+    }
+
+    /// Allows everything except one resource, and records the attributes.
+    #[derive(Debug, Default)]
+    struct Recorder {
+        denied: &'static str,
+        seen: Mutex<Vec<Attributes>>,
+    }
+
+    #[async_trait]
+    impl Authorizer for Recorder {
+        async fn authorize(&self, attributes: &Attributes) -> Decision {
+            self.seen.lock().unwrap().push(attributes.clone());
+            match attributes.resource == self.denied {
+                true => Decision::NoOpinion("".into()),
+                false => Decision::Allow("".into()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_impersonated_attribute_needs_a_permission() {
+        let lines = [
+            (USER, "system:serviceaccount:ns:robot"),
+            (GROUP, "dev"),
+            ("impersonate-extra-scope", "a"),
+            (UID, "u"),
+        ];
+        let user = Arc::new(admin());
+        let authorizer = Recorder::default();
+        let impersonated = impersonate(&authorizer, &user, &headers(&lines)).await;
+        assert_eq!(impersonated.unwrap().groups, ["dev", SYSTEM_AUTHENTICATED]);
+        let seen = authorizer.seen.into_inner().unwrap();
+        let seen: Vec<String> = seen
+            .iter()
+            .map(|a| {
+                assert!(a.is_resource_request && a.verb == "impersonate" && a.user == user);
+                let (group, version) = (&a.api_group, &a.api_version);
+                let (resource, subresource) = (&a.resource, &a.subresource);
+                let (namespace, name) = (&a.namespace, &a.name);
+                format!("{group}/{version} {resource}/{subresource} {namespace}/{name}")
+            })
+            .collect();
+        let expected = [
+            "/ serviceaccounts/ ns/robot",
+            "/ groups/ /dev",
+            "authentication.k8s.io/v1 userextras/scope /a",
+            "authentication.k8s.io/v1 uids/ /u",
+        ];
+        assert_eq!(seen, expected);
+        for denied in ["serviceaccounts", "groups", "userextras", "uids"] {
+            let authorizer = Recorder {
+                denied,
+                ..Recorder::default()
+            };
+            let error = impersonate(&authorizer, &user, &headers(&lines)).await;
+            let status = error.unwrap_err().status();
+            assert_eq!(status.code, 403);
+            assert!(status.message.starts_with(denied), "{}", status.message);
+        }
     }
 
     #[test]

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::UserInfo;
-use crate::registry::TokenTable;
 
 /// The accepted tokens and their users.
 ///
 /// Keyed by a salted digest: the timing of a lookup depends on digests only, which a client can
 /// neither choose nor know, so no constant-time comparison is needed.
-pub(super) struct TokenFile {
+pub struct TokenFile {
     salt: [u8; 16],
     users: HashMap<[u8; 32], Arc<UserInfo>>,
 }
@@ -26,7 +25,7 @@ impl std::fmt::Debug for TokenFile {
 /// An invalid line of the file. The message never contains the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub(super) struct InvalidTokenFile {
+pub struct InvalidTokenFile {
     /// Counted from 1.
     pub line: usize,
     /// The problem and its remedy.
@@ -38,7 +37,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// A line is not a valid record, or has the token of an earlier line with another user.
-    pub(super) fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
+    pub fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
         let mut file = Self {
             salt: *uuid::Uuid::new_v4().as_bytes(),
             users: HashMap::new(),
@@ -69,10 +68,9 @@ impl TokenFile {
         hasher.update(token);
         hasher.finalize().into()
     }
-}
 
-impl TokenTable for TokenFile {
-    fn user(&self, token: &str) -> Option<Arc<UserInfo>> {
+    /// Returns the user of `token`.
+    pub fn user(&self, token: &str) -> Option<Arc<UserInfo>> {
         self.users.get(&self.digest(token)).cloned()
     }
 }

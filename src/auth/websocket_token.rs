@@ -1,27 +1,26 @@
 //! Bearer tokens in the subprotocols of a WebSocket request, since browsers cannot set headers:
 //! `base64url.bearer.authorization.k8s.io.<token>`. The token is moved to the Authorization header
-//! for `auth`.
+//! for the authenticator.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue};
 
-use super::auth::Unauthorized;
-use crate::http as http_layer;
+use super::authenticator::Unauthorized;
 
 /// The prefix of such a subprotocol; the rest is the token in base64url without padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Moves the token in the subprotocols of `headers`, if any, to the Authorization header, unless
+/// Moves the token in the subprotocols of `headers` of a WebSocket request to the Authorization header, unless
 /// that exists. Other subprotocols remain: one of them is selected in the response, never the
 /// token.
 ///
 /// # Errors
 /// Upstream's rules: several tokens, a token that is not base64url of UTF-8, or no other
 /// subprotocol.
-pub(super) fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
-    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) || !http_layer::is_websocket_upgrade(headers) {
+pub fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return Ok(());
     }
     let mut token = None;
@@ -107,15 +106,5 @@ mod tests {
         check(&[&token, "a", &token], Err(invalid_token()));
         check(&["a", &format!("{PREFIX}?")], Err(invalid_token()));
         check(&["a", &format!("{PREFIX}_w")], Err(invalid_token()));
-    }
-
-    #[test]
-    fn other_requests_are_unchanged() {
-        let mut headers = HeaderMap::new();
-        let value = format!("{PREFIX}czNjcmV0,a");
-        let value = HeaderValue::from_str(&value).unwrap();
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
-        take(&mut headers).unwrap();
-        assert!(!headers.contains_key(AUTHORIZATION));
     }
 }

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::auth::TokenAuthenticator;
 use crate::metrics::Metrics;
-use crate::registry::{Credentials, WRITE_DEADLINE};
+use crate::registry::WRITE_DEADLINE;
 use crate::tasks::Tasks;
 
 type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -73,15 +74,15 @@ pub struct HttpConfig {
     /// The time limit of a write: shorter, so that the client receives the outcome before its own
     /// timeout.
     pub write_timeout: Duration,
-    /// The verifier of bearer tokens and the issuer of service account tokens.
-    pub credentials: Arc<Credentials>,
+    /// The authenticator of bearer tokens, with the issuer of service account tokens.
+    pub tokens: Arc<TokenAuthenticator>,
     /// The registry of metrics, served at `/metrics`.
     pub metrics: Arc<Metrics>,
 }
 
 impl HttpConfig {
     /// Creates a configuration with the default limits and no checks.
-    pub fn new(credentials: Arc<Credentials>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(tokens: Arc<TokenAuthenticator>, metrics: Arc<Metrics>) -> Self {
         Self {
             connections: Tasks::new(),
             checks: Vec::new(),
@@ -89,7 +90,7 @@ impl HttpConfig {
             writes_in_flight_max: 200,
             request_timeout: Duration::from_secs(60),
             write_timeout: WRITE_DEADLINE,
-            credentials,
+            tokens,
             metrics,
         }
     }

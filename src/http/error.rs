@@ -35,6 +35,9 @@ pub(crate) enum HttpError {
     /// 400
     #[error("{0}")]
     BadRequest(String),
+    /// 403, or 400: the request is not allowed, or its impersonation is invalid.
+    #[error("{}", .0.message)]
+    Denied(Box<Status>),
     /// 422: invalid options.
     #[error("{kind} is invalid")]
     InvalidOptions {
@@ -133,6 +136,7 @@ impl HttpError {
             }
             Self::NotAcceptable { .. } => Status::failure(406, "NotAcceptable", text),
             Self::UnsupportedMediaType(_) => Status::failure(415, "UnsupportedMediaType", text),
+            Self::Denied(status) => Status::clone(status),
             Self::BadRequest(_) => Status::failure(400, "BadRequest", text),
             Self::InvalidOptions { kind, causes } => {
                 Status::invalid("meta.k8s.io", kind, "", causes)

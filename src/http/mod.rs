@@ -1,6 +1,6 @@
 //! The HTTP API: routing, content negotiation, request and response bodies, discovery. Translates
-//! HTTP requests into calls of `registry` and results into responses. Authentication and
-//! authorization run before it, in `server`.
+//! HTTP requests into calls of `registry` and results into responses. `server` authenticates requests;
+//! impersonation and authorization are here (`authorization`).
 
 // In reading order: requests, responses, encodings, other documents.
 mod config;
@@ -15,6 +15,7 @@ mod request_body;
 
 mod accept;
 mod audit;
+mod authorization;
 mod error;
 
 mod chunks;
@@ -54,8 +55,9 @@ pub use websocket::is_upgrade as is_websocket_upgrade;
 
 use serve::HttpState;
 
-/// Returns the API as an axum router. Unknown paths get a 404 `Status`; `server` layers
-/// authentication and authorization on top.
+/// Returns the API as an axum router. Unknown paths get a 404 `Status`. `server` authenticates requests and
+/// adds the user as an extension, an `Arc<UserInfo>`; the router asks the registry's authorizer about every
+/// request.
 pub fn router(registry: Arc<Registry>, config: HttpConfig) -> axum::Router {
     let state = Arc::new(HttpState::new(registry, config));
     axum::Router::new().fallback(serve::serve).with_state(state)

@@ -76,6 +76,8 @@ pub struct ResourceRequest {
     pub name: Option<String>,
     /// `status`, …
     pub subresource: Option<String>,
+    /// True if the path has the deprecated prefix `watch`.
+    pub is_watch_path: bool,
 }
 
 /// The path is not well-formed percent-encoded UTF-8, or cannot exist.
@@ -173,6 +175,7 @@ impl RequestInfo {
             resource: (*resource).to_owned(),
             name: name.map(str::to_owned),
             subresource: subresource.map(str::to_owned),
+            is_watch_path: legacy_watch,
         }))
     }
 }

@@ -1,4 +1,4 @@
-//! Serves one request: dispatches by path, enforces the limits, sets common headers. Every failure,
+//! Serves one request: authorizes it, dispatches by path, enforces the limits, sets common headers. Every failure,
 //! including a panic, becomes a `Status`.
 
 use std::panic::AssertUnwindSafe;
@@ -21,6 +21,7 @@ use crate::registry::{ApiError, ReadError, Registry};
 
 use super::accept::{status_media, wants_pretty};
 use super::audit;
+use super::authorization::authorize;
 use super::config::HttpConfig;
 use super::discovery::{self, DiscoveryForm};
 use super::documents;
@@ -105,18 +106,22 @@ impl HttpState {
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(AuditAnnotations::default());
-    let parts = parts;
     let audit_id = audit_id(&parts.headers);
+    let uri = &parts.uri;
+    let info = RequestInfo::parse(&parts.method, uri.path(), uri.query());
+    let monitored = RequestMonitor::begin(&state, &parts, &info);
+    let warnings = Warnings::default();
+    let result = AssertUnwindSafe(async {
+        authorize(&**state.registry.authorizer(), &mut parts, &info).await?;
+        dispatch(&state, &parts, info, body, &warnings).await
+    });
+    let result = result.catch_unwind().await;
+    let parts = parts;
     let (method, uri) = (&parts.method, &parts.uri);
+    // The impersonated user, if any.
     let user = parts.extensions.get::<Arc<UserInfo>>();
     let user = user.map_or("", |user| &user.name);
     let user_agent = parts.headers.get(USER_AGENT);
-    let info = RequestInfo::parse(method, uri.path(), uri.query());
-    let monitored = RequestMonitor::begin(&state, &parts, &info);
-    let warnings = Warnings::default();
-    let result = AssertUnwindSafe(dispatch(&state, &parts, info, body, &warnings))
-        .catch_unwind()
-        .await;
     let result = result.unwrap_or_else(|panic| {
         let detail = panic
             .downcast_ref::<String>()
@@ -188,7 +193,7 @@ async fn dispatch(
     }
 }
 
-/// Serves a request about serve_objects. If the resource's definition changes meanwhile (a CRD update
+/// Serves a request about objects. If the resource's definition changes meanwhile (a CRD update
 /// replaces its cache), the request is repeated with the new definition.
 async fn serve_objects(
     state: &HttpState,
@@ -234,7 +239,7 @@ async fn run_limited(
     let response = tokio::time::timeout_at(deadline, response)
         .await
         .map_err(|_| HttpError::Timeout(limit))??;
-    // It counts as in flight deadline it has been sent.
+    // It counts as in flight until it has been sent.
     let mut response = response.map(|body| GuardedBody::wrap(body, permit));
     response
         .extensions_mut()
@@ -254,7 +259,7 @@ async fn health_check(
     health::respond(state, endpoint, &name, &query).await
 }
 
-/// Serves discovery, version and OpenAPI: paths that are not about serve_objects, health or metrics.
+/// Serves discovery, version and OpenAPI: paths that are not about objects, health or metrics.
 async fn document(
     state: &HttpState,
     parts: &Parts,
@@ -272,12 +277,12 @@ async fn document(
         [""] => Some(root(state)),
         ["version"] => Some(documents::version()),
         [".well-known", "openid-configuration"] => {
-            let issuer = state.config.credentials.issuer();
+            let issuer = state.config.tokens.issuer();
             Some(issuer.configuration_document(address(parts)))
         }
         ["openid", "v1", "jwks"] => {
             only_reads(parts)?;
-            let keys = state.config.credentials.issuer().keys_document();
+            let keys = state.config.tokens.issuer().keys_document();
             let body = Body::from(keys.to_string());
             return Ok(response(StatusCode::OK, "application/jwk-set+json", body));
         }

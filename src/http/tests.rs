@@ -1,5 +1,6 @@
 //! End-to-end tests of the router with the real registry and caches on in-memory storage.
 
+mod authorization;
 mod checklist;
 mod monitor;
 mod reads;
@@ -19,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::StorageKey;
+use crate::api::{StorageKey, UserInfo};
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 use crate::storage::{Expect, Outcome, Put, Storage as _};

@@ -297,8 +297,8 @@ impl<'a> Call<'a> {
         let options = self.write_options(WriteFor::Create)?;
         let body = body.read().await?;
         let object = self.object(&body, &options)?;
-        let credentials = &self.state.config.credentials;
-        let posted = self.registry().post(&target, object, &options, credentials);
+        let tokens = &self.state.config.tokens;
+        let posted = self.registry().post(&target, object, &options, tokens);
         match posted.await? {
             Posted::Answer(answer) => {
                 let encoding = self.encoding(negotiated);

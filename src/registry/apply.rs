@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::create_authorization::authorize_create;
 use super::guaranteed_update::{Change, Current, Decide, Place};
 use super::pipeline::Writing;
 use super::subresource;
@@ -79,6 +80,8 @@ impl Applying<'_> {
         if subresource.is_some() {
             return Err(ApiError::not_found(resource, name));
         }
+        let (registry, options) = (self.writing.registry, self.writing.options);
+        authorize_create(registry, self.writing.target, options).await?;
         let applied = self.writing.apply(None, self.config).await?;
         if let Some(uid) = applied["metadata"]["uid"]
             .as_str()

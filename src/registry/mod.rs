@@ -20,10 +20,10 @@
 
 pub(crate) mod admission_adapter;
 mod apply;
-pub mod authorization;
 pub(crate) mod caches;
 pub(crate) mod conversion;
 pub(crate) mod create;
+mod create_authorization;
 pub(crate) mod delete;
 pub(crate) mod error;
 mod field_managers;
@@ -42,7 +42,7 @@ mod ratchet;
 pub(crate) mod read;
 mod resource;
 pub(crate) mod scale;
-pub(crate) mod service_accounts;
+mod service_account_tokens;
 pub(crate) mod strategic;
 mod strategy;
 pub(crate) mod subresource;
@@ -62,10 +62,6 @@ pub use guaranteed_update::WRITE_DEADLINE;
 pub(crate) use names::path_segment_problems;
 pub(crate) use read::StoredName;
 pub use resource::Resource;
-pub use service_accounts::{
-    Bearer, ClaimedUser, Credentials, DEFAULT_ISSUER, InvalidKeys, InvalidToken, TokenIssuer,
-    TokenTable,
-};
 pub use subresource::{BodyKind, Posted, Subresource};
 pub use watch::Watch;
 
@@ -76,6 +72,7 @@ use crate::api::{
     WriteOptions,
 };
 use crate::apiextensions;
+use crate::auth::{AllowAuthenticated, Authorizer, TokenAuthenticator};
 use crate::builtin::{
     self, component_statuses, kubernetes_service, subresources, webhook_endpoints,
 };
@@ -168,6 +165,7 @@ pub struct Registry {
     pub(crate) plugins: AdmissionChain,
     /// Where the addresses of services come from.
     pub(crate) service_ranges: ServiceRanges,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
 }
 
 impl Registry {
@@ -186,15 +184,22 @@ impl Registry {
             plugins: EnabledPlugins::default().without("ServiceAccount"),
             plugin_configurations: PluginConfigurations::default(),
         };
-        Self::with_config(storage, tasks, metrics, config)
+        Self::with_config(
+            storage,
+            tasks,
+            metrics,
+            config,
+            Arc::new(AllowAuthenticated),
+        )
     }
 
-    /// The same as `config` says.
+    /// Creates a registry with `config`. `authorizer` decides on requests, reviews, and in admission.
     pub fn with_config(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
         metrics: Arc<Metrics>,
         config: RegistryConfig,
+        authorizer: Arc<dyn Authorizer>,
     ) -> Arc<Self> {
         let mut unstored = subresources::questions();
         unstored.push(component_statuses::resource());
@@ -233,6 +238,7 @@ impl Registry {
                 deleted: namespaces::Deleted::default(),
                 types: Types::builtins(),
                 service_ranges: config.service_ranges,
+                authorizer: authorizer.clone(),
             }
         });
         let follower = admission_adapter::follow(registry.clone());
@@ -259,7 +265,7 @@ impl Registry {
 
     /// Creates the config map that says since when uses of tokens in Secrets are recorded, unless it exists.
     pub async fn start_token_tracking(&self) {
-        service_accounts::start_tracking(self).await;
+        service_account_tokens::start_tracking(self).await;
     }
 
     /// Makes that service and its endpoints again whenever they were deleted; never returns.
@@ -273,6 +279,11 @@ impl Registry {
             Some(custom) => Some(custom.kind.clone()),
             None => KindType::builtin(&self.types, &resource.api_version(), &resource.kind),
         }
+    }
+
+    /// Returns the authorizer of requests.
+    pub fn authorizer(&self) -> &Arc<dyn Authorizer> {
+        &self.authorizer
     }
 
     /// The types of the built-in kinds.
@@ -337,16 +348,16 @@ impl Registry {
         Ok(created)
     }
 
-    /// A POST to a subresource, or of a question, which stores no object of that kind. `credentials` are
-    /// what the process believes, for those that are about tokens.
+    /// Handles a POST to a subresource, or of a review, which stores no object of that kind. `tokens` issues
+    /// and authenticates the tokens of token requests and reviews.
     pub async fn post(
         &self,
         target: &Target,
         body: Value,
         options: &WriteOptions,
-        credentials: &Credentials,
+        tokens: &TokenAuthenticator,
     ) -> Result<Posted, ApiError> {
-        subresources::post(self, target, body, options, credentials).await
+        subresources::post(self, target, body, options, tokens).await
     }
 
     /// Why a subresource that [needs a kubelet](Subresource::needs_kubelet) cannot be had.

@@ -10,7 +10,7 @@ use super::error::Causes;
 use super::guaranteed_update::{Change, Current};
 use super::scale;
 use super::{ApiError, Registry, Target, conversion, metadata, ratchet, strategy, update};
-use crate::admission::attributes::Operation;
+use crate::admission::request::Operation;
 use crate::api::{StatusCause, WriteOptions};
 use crate::builtin::subresources::{certificates, pods};
 use crate::schema::managed;

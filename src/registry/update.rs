@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::create_authorization::authorize_create;
 use super::guaranteed_update::{Change, Current, Decide, Place};
 use super::pipeline::Writing;
 use super::scale;
@@ -59,6 +60,13 @@ impl Decide for Update<'_> {
                 self.writing.succeed(current, self.body.clone()).await
             }
             (None, true) => {
+                let Writing {
+                    registry,
+                    target,
+                    options,
+                    ..
+                } = &self.writing;
+                authorize_create(registry, target, options).await?;
                 let draft = self.writing.draft(self.body.clone()).await?;
                 self.writing.complete(draft).await.map(Change::Put)
             }

@@ -13,7 +13,6 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
 
-use super::auth::Authenticator;
 use super::config::{Config, Listen};
 use super::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use super::kubeconfig::{self, ServerTrust};
@@ -23,11 +22,11 @@ use super::pki::{self, PkiError};
 use super::settings::ConfigError;
 use super::tls::{self, TlsError};
 use super::token_config::{TokenKeys, TokenKeysError};
-use super::token_file::TokenFile;
 use crate::admission::PluginConfigurations;
+use crate::auth::{AllowAuthenticated, Authenticator, Authorizer, TokenAuthenticator, TokenFile};
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
-use crate::registry::{CacherConfig, Credentials, RegistryConfig, TokenTable};
+use crate::registry::{CacherConfig, RegistryConfig};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
@@ -37,7 +36,9 @@ pub(super) struct Server {
     pub(super) secure: SecurePort,
     pub(super) insecure: Option<TcpListener>,
     pub(super) storage: Arc<dyn Storage>,
-    pub(super) credentials: Arc<Credentials>,
+    pub(super) tokens: Arc<TokenAuthenticator>,
+    /// Decides which requests are allowed.
+    pub(super) authorizer: Arc<dyn Authorizer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: RegistryConfig,
     pub(super) controllers: Selection,
@@ -117,7 +118,7 @@ impl BuildError {
 struct Material {
     serving: Option<rustls::sign::CertifiedKey>,
     client_cas: Vec<CertificateDer<'static>>,
-    tokens: Option<Box<dyn TokenTable>>,
+    tokens: Option<TokenFile>,
     token_keys: TokenKeys,
     plugin_configurations: PluginConfigurations,
 }
@@ -140,10 +141,10 @@ impl Server {
         let address = config.listen.address;
         let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let issuer = config.tokens.issuer(material.token_keys, &pki, &pki_dir)?;
-        let credentials = Arc::new(Credentials::new(material.tokens, issuer));
+        let tokens = Arc::new(TokenAuthenticator::new(material.tokens, issuer));
         let mut client_cas = material.client_cas;
         client_cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?);
-        let authenticator = authenticator(&provider, client_cas.clone(), credentials.clone())?;
+        let authenticator = authenticator(&provider, client_cas.clone(), tokens.clone())?;
         let metrics = Metrics::new();
         let interval = config.compaction_interval;
         let storage =
@@ -186,7 +187,8 @@ impl Server {
             },
             insecure,
             storage,
-            credentials,
+            tokens,
+            authorizer: Arc::new(AllowAuthenticated),
             metrics,
             registry: RegistryConfig {
                 plugin_configurations: material.plugin_configurations,
@@ -225,8 +227,7 @@ impl Material {
         let tokens = match &config.token_auth_file {
             Some(file) => {
                 let parsed = TokenFile::parse(&file.read()?);
-                let table = parsed.map_err(|error| file.error(error))?;
-                Some(Box::new(table) as Box<dyn TokenTable>)
+                Some(parsed.map_err(|error| file.error(error))?)
             }
             None => None,
         };
@@ -250,11 +251,11 @@ impl Material {
 fn authenticator(
     provider: &Arc<rustls::crypto::CryptoProvider>,
     cas: Vec<CertificateDer<'static>>,
-    credentials: Arc<Credentials>,
+    tokens: Arc<TokenAuthenticator>,
 ) -> Result<Authenticator, TlsError> {
     Ok(Authenticator::new(
         tls::client_verifier(provider, cas)?,
-        credentials,
+        tokens,
     ))
 }
 

@@ -25,13 +25,17 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::auth::{Authenticator, PeerCertificate, Unauthorized};
 use super::handshakes::HandshakePermit;
 use super::socket::Socket;
 use super::unread::{self, DelayedClose, DelaysClose};
-use super::{http2, impersonation, local, overdue, protocol_token};
+use super::{http2, local, overdue};
 use crate::api::UserInfo;
-use crate::registry::{Bearer, ClaimedUser, Registry};
+use crate::auth::{
+    AuthenticatedToken, Authenticator, PeerCertificate, ServiceAccountToken, Unauthorized,
+    websocket_token,
+};
+use crate::http as http_layer;
+use crate::registry::Registry;
 use crate::tasks::{PollOnWake, Tasks};
 use crate::x509;
 
@@ -64,9 +68,9 @@ pub(super) enum Authentication {
     Required {
         /// Authenticates requests.
         authenticator: Arc<Authenticator>,
-        /// The router of requests with a service account token: it checks that the account exists
-        /// before it passes them on.
-        claimed: axum::Router,
+        /// The router of requests with a service account token: it validates the token before it passes
+        /// them on.
+        service_accounts: axum::Router,
     },
     /// Not at all: every request from a local program has this user.
     Unsecured(Arc<UserInfo>),
@@ -264,33 +268,41 @@ enum Access {
 
 type HandlerResult = Result<Response<Body>, Infallible>;
 
-/// Returns a router that passes on requests whose service account exists in `registry`, with its
-/// user.
-pub(super) fn claimed_router(registry: Arc<Registry>, router: axum::Router) -> axum::Router {
+/// Returns a router that validates the service account token of a request with the objects in `registry`, and
+/// passes the request on with the token's user.
+pub(super) fn service_account_router(
+    registry: Arc<Registry>,
+    router: axum::Router,
+) -> axum::Router {
     axum::Router::new().fallback(move |mut request: Request<Body>| {
         let (registry, router) = (registry.clone(), TowerToHyperService::new(router.clone()));
         async move {
-            let claimed = request.extensions_mut().remove::<Box<ClaimedUser>>();
-            let user = match &claimed {
-                Some(claimed) => registry.claimed_user(claimed).await.map_err(|error| {
+            let token = request
+                .extensions_mut()
+                .remove::<Box<ServiceAccountToken>>();
+            let user = match &token {
+                Some(token) => token.validate(&*registry).await.map_err(|error| {
                     Unauthorized::new(format!("token of a service account: {error}"))
                 }),
                 None => Err(Unauthorized::new("no credentials")),
             };
-            let user = match user {
-                Ok(user) => Arc::new(user),
-                Err(unauthorized) => return unauthorized.response(&request),
-            };
-            match impersonation::acting(user, request.uri().path(), request.headers()) {
+            match user {
                 Ok(user) => {
-                    request.extensions_mut().insert(user);
+                    request.extensions_mut().insert(Arc::new(user));
                     let answer = hyper::service::Service::call(&router, request).await;
                     answer.unwrap_or_else(|never| match never {})
                 }
-                Err(refused) => refused.response(request.headers()),
+                Err(unauthorized) => unauthorized_response(&unauthorized, &request),
             }
         }
     })
+}
+
+/// Logs the reason of a 401 and returns the response, which does not contain it.
+fn unauthorized_response<B>(error: &Unauthorized, request: &Request<B>) -> Response<Body> {
+    let (method, path) = (request.method(), request.uri().path());
+    tracing::info!(%method, path, reason = error.reason(), "request not authenticated");
+    http_layer::error_response(request.headers(), &error.status())
 }
 
 impl Handler {
@@ -300,8 +312,8 @@ impl Handler {
             authentication: match service.authentication.clone() {
                 Authentication::Required {
                     authenticator,
-                    claimed,
-                } => Access::Required(authenticator, TowerToHyperService::new(claimed)),
+                    service_accounts,
+                } => Access::Required(authenticator, TowerToHyperService::new(service_accounts)),
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
@@ -311,32 +323,39 @@ impl Handler {
 
     /// Authenticates a request; returns its route, or the error response.
     fn route_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
-        let (authenticator, claimed) = match &self.authentication {
+        let (authenticator, service_accounts) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
-                let acting = impersonation::acting_freely(user, request.headers());
-                let user = acting.map_err(|refused| refused.response(request.headers()))?;
-                request.extensions_mut().insert(user);
+                request.extensions_mut().insert(Arc::clone(user));
                 return Ok(&self.router);
             }
-            Access::Required(authenticator, claimed) => (authenticator, claimed),
+            Access::Required(authenticator, service_accounts) => (authenticator, service_accounts),
         };
-        let bearer = protocol_token::take(request.headers_mut()).and_then(|()| {
-            let (path, headers) = (request.uri().path(), request.headers());
-            authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
-        });
-        match bearer.map_err(|unauthorized| Box::new(unauthorized.response(&*request)))? {
-            Bearer::Known(user) => {
-                let acting = impersonation::acting(user, request.uri().path(), request.headers());
-                let user = acting.map_err(|refused| refused.response(request.headers()))?;
+        let authenticated = self.authenticate(authenticator, request);
+        let authenticated = authenticated
+            .map_err(|unauthorized| Box::new(unauthorized_response(&unauthorized, request)))?;
+        match authenticated {
+            AuthenticatedToken::User(user) => {
                 request.extensions_mut().insert(user);
                 Ok(&self.router)
             }
-            Bearer::Claimed(user) => {
-                request.extensions_mut().insert(user);
-                Ok(claimed)
+            AuthenticatedToken::ServiceAccount(token) => {
+                request.extensions_mut().insert(token);
+                Ok(service_accounts)
             }
         }
+    }
+
+    fn authenticate(
+        &self,
+        authenticator: &Authenticator,
+        request: &mut Request<Body>,
+    ) -> Result<AuthenticatedToken, Unauthorized> {
+        if http_layer::is_websocket_upgrade(request.headers()) {
+            websocket_token::take(request.headers_mut())?;
+        }
+        let (path, headers) = (request.uri().path(), request.headers());
+        authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
     }
 }
 

@@ -1,5 +1,4 @@
-//! The server process: settings, validated configuration, build, start, drain; TLS and
-//! authentication.
+//! The server process: settings, validated configuration, build, start, drain; TLS.
 //!
 //! # Life cycle
 //!
@@ -26,18 +25,14 @@ mod config_file;
 mod settings;
 
 mod announce;
-mod auth;
 mod build;
 mod files;
-mod impersonation;
 mod kubeconfig;
 mod open_storage;
 mod overdue;
 mod pki;
-mod protocol_token;
 mod tls;
 mod token_config;
-mod token_file;
 
 mod envtest;
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::build::{Done, SecurePort, Server};
-use super::connection::{Authentication, Service, claimed_router};
+use super::connection::{Authentication, Service, service_account_router};
 use super::files::DataDir;
 use super::listen;
 use crate::api::UserInfo;
@@ -61,6 +61,7 @@ impl Server {
             &caches,
             Arc::clone(&self.metrics),
             self.registry,
+            self.authorizer,
         );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
         let bootstrap = bootstrap(
@@ -94,11 +95,17 @@ impl Server {
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
-            ..HttpConfig::new(self.credentials, self.metrics)
+            ..HttpConfig::new(self.tokens, self.metrics)
         };
         let router = http::router(Arc::clone(&registry), config);
-        let claimed = claimed_router(registry, router.clone());
-        spawn_secure(self.secure, router.clone(), claimed, &ports, &connections);
+        let service_accounts = service_account_router(registry, router.clone());
+        spawn_secure(
+            self.secure,
+            router.clone(),
+            service_accounts,
+            &ports,
+            &connections,
+        );
         if let Some(listener) = self.insecure {
             let service = Service {
                 router: router.clone(),
@@ -181,7 +188,7 @@ async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
 fn spawn_secure(
     port: SecurePort,
     router: axum::Router,
-    claimed: axum::Router,
+    service_accounts: axum::Router,
     ports: &Tasks,
     connections: &Tasks,
 ) {
@@ -189,7 +196,7 @@ fn spawn_secure(
         router,
         authentication: Authentication::Required {
             authenticator: port.authenticator,
-            claimed,
+            service_accounts,
         },
     };
     let tls = Some(TlsAcceptor::from(port.tls));

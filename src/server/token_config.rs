@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::config::FileSetting;
 use super::pki::{Pki, PkiError};
 use super::settings::{ConfigError, Setting, SettingValue, Settings};
-use crate::registry::TokenIssuer;
+use crate::auth::TokenIssuer;
 
 /// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]

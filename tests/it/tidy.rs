@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 /// The modules of the root crate and what each may name, crates included. Adding to this list is a decision; see
 /// `src/ARCHITECTURE.md`. The crates below `crates/` name what their `Cargo.toml` lists.
 const MODULES: &[(&str, &[&str])] = &[
-    ("admission", &["schema", "api"]),
+    ("auth", &["api"]),
+    ("admission", &["auth", "schema", "api"]),
     // The arrows from `registry` to the next three, and from `apiextensions` to `builtin`, are
     // temporary: strategies replace them.
     (
@@ -20,6 +21,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "apiextensions",
             "services",
             "admission",
+            "auth",
             "cacher",
             "storage",
             "schema",
@@ -46,6 +48,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "services",
             "registry",
             "admission",
+            "auth",
             "cacher",
             "storage",
             "schema",
@@ -56,10 +59,11 @@ const MODULES: &[(&str, &[&str])] = &[
         "controllers",
         &["builtin", "registry", "client", "reflector", "api"],
     ),
-    ("http", &["builtin", "registry", "schema", "api"]),
+    ("http", &["builtin", "registry", "auth", "schema", "api"]),
     (
         "server",
         &[
+            "auth",
             "admission",
             "registry",
             "apiextensions",

@@ -1,24 +1,56 @@
-//! The variable `authorizer`: a chain of calls says who wants to do what, `check` has it decided, as in
-//! Kubernetes' library for authorization.
+//! The variable `authorizer`: a chain of calls builds the attributes of a request, and `check` calls the
+//! authorizer, as in Kubernetes' CEL library for authorization.
 
 use std::sync::Arc;
 
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
+use tokio::runtime::Handle;
 
-use super::super::authorizer::{Authorizer, Authorizing, Decision, Deed};
+use super::super::request::AdmissionRequest;
+use super::budget::Budget;
 use crate::api::UserInfo;
+use crate::auth::{Attributes, Authorizer, Decision, group_names, user_name};
 
 /// The name of the variable, and of the other that looks like its member.
 pub(super) const AUTHORIZER: &str = "authorizer";
 pub(super) const REQUEST_RESOURCE: &str = "requestResource";
 pub(super) const OF_REQUEST: &str = "authorizer.requestResource";
 
-/// How far a question is asked.
+/// The value of the variable `authorizer` for one request.
+#[derive(Debug, Clone)]
+pub(in crate::admission) struct AuthorizerVariable {
+    authorizer: Arc<dyn Authorizer>,
+    /// The attributes of `authorizer.requestResource`, without a verb.
+    request: Attributes,
+}
+
+impl AuthorizerVariable {
+    pub(in crate::admission) fn new(
+        request: &AdmissionRequest<'_>,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Self {
+        Self {
+            authorizer,
+            request: Attributes {
+                user: Arc::new(request.user.clone()),
+                is_resource_request: true,
+                api_group: request.resource.group.clone(),
+                api_version: "*".to_owned(),
+                resource: request.resource.resource.clone(),
+                subresource: request.subresource.to_owned(),
+                namespace: request.namespace.to_owned(),
+                name: request.name.to_owned(),
+                ..Attributes::default()
+            },
+        }
+    }
+}
+
+/// The type of a value in a chain of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Only about whom.
     Authorizer,
     Path,
     Group,
@@ -36,40 +68,33 @@ impl Stage {
     }
 }
 
-/// A question under way.
-#[derive(Clone)]
-struct Question {
+/// A check that an expression builds.
+#[derive(Debug, Clone)]
+struct Check {
     stage: Stage,
     authorizer: Arc<dyn Authorizer>,
-    user: UserInfo,
-    deed: Deed,
+    attributes: Attributes,
 }
 
-impl PartialEq for Question {
+impl PartialEq for Check {
     fn eq(&self, other: &Self) -> bool {
-        (self.stage, &self.user, &self.deed) == (other.stage, &other.user, &other.deed)
+        (self.stage, &self.attributes) == (other.stage, &other.attributes)
     }
 }
 
-impl Eq for Question {}
+impl Eq for Check {}
 
-impl std::fmt::Debug for Question {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}({:?})", self.stage.type_name(), self.deed)
-    }
-}
-
-impl Opaque for Question {
+impl Opaque for Check {
     fn runtime_type_name(&self) -> &str {
         self.stage.type_name()
     }
 }
 
-/// What was decided.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Decided(Decision);
+struct Checked(Decision);
 
-impl Opaque for Decided {
+impl Opaque for Checked {
     fn runtime_type_name(&self) -> &str {
         "kubernetes.authorization.Decision"
     }
@@ -82,203 +107,262 @@ fn opaque(value: impl Opaque) -> CelValue {
     CelValue::Opaque(Arc::new(value))
 }
 
-/// The values of both variables.
-pub(super) fn values(authorizing: &Authorizing) -> [(&'static str, CelValue); 2] {
-    let question = |stage, deed| {
-        opaque(Question {
+/// Returns the values of both variables.
+pub(super) fn values(variable: &AuthorizerVariable) -> [(&'static str, CelValue); 2] {
+    let check = |stage, attributes| {
+        opaque(Check {
             stage,
-            authorizer: authorizing.authorizer.clone(),
-            user: authorizing.user.clone(),
-            deed,
+            authorizer: variable.authorizer.clone(),
+            attributes,
         })
     };
+    let user = Attributes {
+        user: variable.request.user.clone(),
+        api_version: "*".to_owned(),
+        ..Attributes::default()
+    };
     [
-        (AUTHORIZER, question(Stage::Authorizer, Deed::default())),
-        (
-            OF_REQUEST,
-            question(Stage::Resource, authorizing.request.clone()),
-        ),
+        (AUTHORIZER, check(Stage::Authorizer, user)),
+        (OF_REQUEST, check(Stage::Resource, variable.request.clone())),
     ]
 }
 
-fn question(value: &CelValue) -> Option<&Question> {
-    match value {
-        CelValue::Opaque(opaque) => opaque.downcast_ref::<Question>(),
+/// Returns the check in `value` if it is in one of `stages`.
+fn check_in<'a>(value: &'a CelValue, stages: &[Stage]) -> Result<&'a Check, ExecutionError> {
+    let check = match value {
+        CelValue::Opaque(opaque) => opaque.downcast_ref::<Check>(),
         _ => None,
-    }
+    };
+    check
+        .filter(|check| stages.contains(&check.stage))
+        .ok_or(ExecutionError::NoSuchOverload)
 }
 
-/// Adds what a question can be asked further: from which stage to which, and what is noted.
-fn step(
+/// Adds a function that leads from one stage to another and sets an attribute.
+fn add_setter(
     context: &mut Context<'_>,
     name: &'static str,
     (from, to): (Stage, Stage),
-    note: fn(&mut Deed, String),
+    set: fn(&mut Attributes, String),
 ) {
     context.add_function(
         name,
         move |This(on): This<CelValue>, text: Text| -> Resolved {
-            let asked = question(&on).filter(|asked| asked.stage == from);
-            let mut asked = asked.ok_or(ExecutionError::NoSuchOverload)?.clone();
-            asked.stage = to;
-            note(&mut asked.deed, text.as_ref().clone());
-            Ok(opaque(asked))
+            let mut check = check_in(&on, &[from])?.clone();
+            check.stage = to;
+            set(&mut check.attributes, text.as_ref().clone());
+            Ok(opaque(check))
         },
     );
 }
 
-/// Adds what of a decision can be seen.
-fn seen(context: &mut Context<'_>, name: &'static str, see: fn(&Decision) -> CelValue) {
+/// Adds a function of a decision.
+fn add_getter(context: &mut Context<'_>, name: &'static str, get: fn(&Decision) -> CelValue) {
     context.add_function(name, move |This(on): This<CelValue>| -> Resolved {
-        let decided = match &on {
-            CelValue::Opaque(opaque) => opaque.downcast_ref::<Decided>(),
+        let checked = match &on {
+            CelValue::Opaque(opaque) => opaque.downcast_ref::<Checked>(),
             _ => None,
         };
-        let Decided(decision) = decided.ok_or(ExecutionError::NoSuchOverload)?;
-        Ok(see(decision))
+        let Checked(decision) = checked.ok_or(ExecutionError::NoSuchOverload)?;
+        Ok(get(decision))
     });
 }
 
-/// Adds the functions.
-pub(super) fn register(context: &mut Context<'_>) {
+/// Adds the functions. A check waits for the authorizer no longer than `budget` allows.
+pub(super) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
     use Stage::{Authorizer, Group, Path, Resource};
-    step(context, "path", (Authorizer, Path), |deed, text| {
-        deed.path = text
+    add_setter(context, "path", (Authorizer, Path), |attributes, text| {
+        attributes.path = text;
     });
-    step(context, "group", (Authorizer, Group), |deed, text| {
-        deed.group = text
+    add_setter(context, "group", (Authorizer, Group), |attributes, text| {
+        attributes.is_resource_request = true;
+        attributes.api_group = text;
     });
-    step(context, "resource", (Group, Resource), |deed, text| {
-        deed.resource = text
-    });
+    add_setter(
+        context,
+        "resource",
+        (Group, Resource),
+        |attributes, text| {
+            attributes.resource = text;
+        },
+    );
     let of_resource = (Resource, Resource);
-    step(context, "subresource", of_resource, |deed, text| {
-        deed.subresource = text
+    add_setter(context, "subresource", of_resource, |attributes, text| {
+        attributes.subresource = text;
     });
-    step(context, "namespace", of_resource, |deed, text| {
-        deed.namespace = text
+    add_setter(context, "namespace", of_resource, |attributes, text| {
+        attributes.namespace = text;
     });
-    step(context, "name", of_resource, |deed, text| deed.name = text);
-    // Which objects of a kind they are makes no difference to who decides here.
-    step(context, "fieldSelector", of_resource, |_, _| {});
-    step(context, "labelSelector", of_resource, |_, _| {});
+    add_setter(context, "name", of_resource, |attributes, text| {
+        attributes.name = text;
+    });
+    // An invalid selector selects nothing less than all objects, as upstream.
+    add_setter(context, "fieldSelector", of_resource, |attributes, text| {
+        attributes.field_selector = text.parse().unwrap_or_default();
+    });
+    add_setter(context, "labelSelector", of_resource, |attributes, text| {
+        attributes.label_selector = text.parse().unwrap_or_default();
+    });
     context.add_function("serviceAccount", service_account);
-    context.add_function("check", check);
-    seen(context, "allowed", |decision| {
-        CelValue::Bool(decision.allowed)
+    let budget = budget.clone();
+    context.add_function(
+        "check",
+        move |This(on): This<CelValue>, verb: Text| -> Resolved { check(&budget, &on, &verb) },
+    );
+    add_getter(context, "allowed", |decision| {
+        CelValue::Bool(decision.is_allowed())
     });
-    seen(context, "reason", |decision| {
-        CelValue::String(Arc::new(decision.reason.clone()))
+    add_getter(context, "reason", |decision| {
+        CelValue::String(Arc::new(decision.reason().to_owned()))
     });
-    // To decide takes no call that could fail.
-    seen(context, "errored", |_| CelValue::Bool(false));
-    seen(context, "error", |_| CelValue::String(Arc::default()));
+    // An authorizer that fails has no opinion.
+    add_getter(context, "errored", |_| CelValue::Bool(false));
+    add_getter(context, "error", |_| CelValue::String(Arc::default()));
 }
 
 fn service_account(This(on): This<CelValue>, namespace: Text, name: Text) -> Resolved {
-    let asked = question(&on).filter(|asked| asked.stage == Stage::Authorizer);
-    let mut asked = asked.ok_or(ExecutionError::NoSuchOverload)?.clone();
-    let groups = vec![
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-    ];
-    let user = format!("system:serviceaccount:{namespace}:{name}");
-    asked.user = UserInfo::authenticated(user, String::new(), groups);
-    Ok(opaque(asked))
+    let mut check = check_in(&on, &[Stage::Authorizer])?.clone();
+    let user = user_name(&namespace, &name);
+    let user = UserInfo::authenticated(user, String::new(), group_names(&namespace));
+    check.attributes.user = Arc::new(user);
+    Ok(opaque(check))
 }
 
-fn check(This(on): This<CelValue>, verb: Text) -> Resolved {
-    let asked = question(&on).filter(|asked| matches!(asked.stage, Stage::Path | Stage::Resource));
-    let asked = asked.ok_or(ExecutionError::NoSuchOverload)?;
-    if asked.stage == Stage::Path && asked.deed.path.is_empty() {
+/// Calls the authorizer. Expressions are evaluated on blocking threads, which may wait for it.
+fn check(budget: &Budget, on: &CelValue, verb: &str) -> Resolved {
+    let check = check_in(on, &[Stage::Path, Stage::Resource])?;
+    if check.stage == Stage::Path && check.attributes.path.is_empty() {
         return Err(ExecutionError::function_error(
             "check",
             "path must not be empty",
         ));
     }
-    let mut deed = asked.deed.clone();
-    deed.verb = verb.as_ref().clone();
-    Ok(opaque(Decided(asked.authorizer.decide(&asked.user, &deed))))
+    let attributes = Attributes {
+        verb: verb.to_owned(),
+        ..check.attributes.clone()
+    };
+    let until = budget.until();
+    let decision = async {
+        let decision = check.authorizer.authorize(&attributes);
+        tokio::time::timeout_at(until, decision).await
+    };
+    match Handle::current().block_on(decision) {
+        Ok(decision) => Ok(opaque(Checked(decision))),
+        Err(_) => Err(ExecutionError::function_error(
+            "check",
+            "the authorizer takes too long",
+        )),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use async_trait::async_trait;
     use tokio::time::Instant;
 
     use super::super::{Expression, Outcome, Scope};
     use super::*;
 
-    /// Everybody may do what names him: tells back what it was asked.
+    /// Allows `get`; the reason is the attributes.
+    #[derive(Debug)]
     struct Echo;
 
+    #[async_trait]
     impl Authorizer for Echo {
-        fn decide(&self, user: &UserInfo, deed: &Deed) -> Decision {
-            Decision {
-                allowed: deed.verb == "get",
-                reason: format!(
-                    "{} {} {}{}/{}/{} {}/{}",
+        async fn authorize(&self, attributes: &Attributes) -> Decision {
+            // A remote authorizer does not decide immediately.
+            tokio::task::yield_now().await;
+            let Attributes {
+                user,
+                verb,
+                is_resource_request,
+                ..
+            } = attributes;
+            let reason = match is_resource_request {
+                true => format!(
+                    "{} {verb} {}/{}/{} {}/{} {} {}",
                     user.name,
-                    deed.verb,
-                    deed.path,
-                    deed.group,
-                    deed.resource,
-                    deed.subresource,
-                    deed.namespace,
-                    deed.name
+                    attributes.api_group,
+                    attributes.resource,
+                    attributes.subresource,
+                    attributes.namespace,
+                    attributes.name,
+                    attributes.field_selector,
+                    attributes.label_selector
                 ),
+                false => format!("{} {verb} {}", user.name, attributes.path),
+            };
+            match verb == "get" {
+                true => Decision::Allow(reason.into()),
+                false => Decision::NoOpinion(reason.into()),
             }
         }
     }
 
-    fn check(text: &str, expect: Result<&str, &str>) {
-        let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
-        scope.authorize(&Authorizing {
-            authorizer: Arc::new(Echo),
-            user: UserInfo::authenticated("jane".into(), String::new(), Vec::new()),
-            request: Deed {
-                resource: "pods".into(),
-                namespace: "ns".into(),
-                ..Deed::default()
-            },
-        });
-        let compiled = Expression::compile(text, &["authorizer"]).unwrap();
-        match (scope.evaluate(&compiled), expect) {
-            (Ok(Outcome::Text(told)), Ok(expect)) => assert_eq!(told, expect, "{text}"),
+    async fn check(text: &'static str, expect: Result<&'static str, &'static str>) {
+        let evaluate = move || {
+            let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
+            scope.authorize(&AuthorizerVariable {
+                authorizer: Arc::new(Echo),
+                request: Attributes {
+                    user: Arc::new(UserInfo::authenticated(
+                        "jane".into(),
+                        String::new(),
+                        Vec::new(),
+                    )),
+                    is_resource_request: true,
+                    resource: "pods".into(),
+                    namespace: "ns".into(),
+                    ..Attributes::default()
+                },
+            });
+            let compiled = Expression::compile(text, &["authorizer"]).unwrap();
+            scope.evaluate(&compiled)
+        };
+        let evaluated = crate::tasks::Tasks::new().spawn_blocking("evaluate", evaluate);
+        match (evaluated.await.unwrap(), expect) {
+            (Ok(Outcome::Text(reason)), Ok(expect)) => assert_eq!(reason, expect, "{text}"),
             (Ok(Outcome::Bool(true)), Ok("")) => {}
             (Err(error), Err(expect)) => assert!(error.to_string().contains(expect), "{error}"),
-            (told, _) => panic!("{text}: {told:?}"),
+            (other, _) => panic!("{text}: {other:?}"),
         }
     }
 
-    #[test]
-    fn a_chain_of_calls_is_one_question() {
+    #[tokio::test]
+    async fn chain_of_calls_builds_the_attributes() {
         let all = "authorizer.group('apps').resource('deployments').subresource('scale')\
-                   .namespace('a').name('b').check('update').reason()";
-        check(all, Ok("jane update apps/deployments/scale a/b"));
-        check("authorizer.path('/healthz').check('get').allowed()", Ok(""));
-        check(
-            "authorizer.path('/healthz').check('get').reason()",
-            Ok("jane get /healthz// /"),
-        );
-        check(
-            "!authorizer.group('').resource('pods').check('delete').allowed()",
-            Ok(""),
-        );
-        check(
-            "authorizer.serviceAccount('a', 'b').path('/x').check('get').reason()",
-            Ok("system:serviceaccount:a:b get /x// /"),
-        );
-        check(
-            "authorizer.requestResource.name('n').check('get').reason()",
-            Ok("jane get /pods/ ns/n"),
-        );
-        check("!authorizer.path('/x').check('get').errored()", Ok(""));
-        check(
-            "authorizer.path('').check('get').allowed()",
-            Err("path must not be empty"),
-        );
-        check("authorizer.check('get').allowed()", Err("no such overload"));
+                   .namespace('a').name('b').fieldSelector('x=y').labelSelector('z')\
+                   .check('update').reason()";
+        let expect = "jane update apps/deployments/scale a/b x=y z";
+        check(all, Ok(expect)).await;
+        for (text, expect) in [
+            ("authorizer.path('/healthz').check('get').allowed()", Ok("")),
+            (
+                "authorizer.path('/healthz').check('get').reason()",
+                Ok("jane get /healthz"),
+            ),
+            (
+                "!authorizer.group('').resource('pods').check('delete').allowed()",
+                Ok(""),
+            ),
+            (
+                "authorizer.serviceAccount('a', 'b').path('/x').check('get').reason()",
+                Ok("system:serviceaccount:a:b get /x"),
+            ),
+            (
+                "authorizer.requestResource.name('n').check('get').reason()",
+                Ok("jane get /pods/ ns/n  "),
+            ),
+            ("!authorizer.path('/x').check('get').errored()", Ok("")),
+            (
+                "authorizer.path('').check('get').allowed()",
+                Err("path must not be empty"),
+            ),
+            ("authorizer.check('get').allowed()", Err("no such overload")),
+        ] {
+            check(text, expect).await;
+        }
     }
 }

@@ -60,10 +60,15 @@ impl Budget {
 
     /// Whether there is time left.
     pub(super) fn check(&self) -> Result<(), ExecutionError> {
-        match Instant::now() < *self.until.lock() {
+        match Instant::now() < self.until() {
             true => Ok(()),
             false => Err(exceeded("the evaluation takes too long")),
         }
+    }
+
+    /// Returns the end of the present evaluation.
+    pub(super) fn until(&self) -> Instant {
+        *self.until.lock()
     }
 
     fn step(&self) -> Result<(), ExecutionError> {

@@ -2,6 +2,7 @@
 //! makes an expression count what it costs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
@@ -9,10 +10,11 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
 };
 use kube_cel::cel::{Context, ExecutionError};
+use tokio::time::Instant;
 
 use super::CompileError;
 use super::authorizer::{self, AUTHORIZER, OF_REQUEST, REQUEST_RESOURCE};
-use super::budget::{FACTOR, SIZED, SMALL, STEP};
+use super::budget::{Budget, FACTOR, SIZED, SMALL, STEP};
 use super::objects;
 use super::optional::OPTIONAL;
 use super::parse::{parse, shortened};
@@ -53,7 +55,8 @@ pub(super) fn compile_parsed(
 
 fn functions() -> Context<'static> {
     let mut functions = Context::default().with_all();
-    authorizer::register(&mut functions);
+    let budget = Arc::new(Budget::new(Instant::now()));
+    authorizer::register(&mut functions, &budget);
     functions
 }
 

@@ -31,7 +31,7 @@ use kube_cel::cel::{Context, ExecutionError, IdedExpr};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::authorizer::Authorizing;
+pub(super) use authorizer::AuthorizerVariable;
 use budget::Budget;
 pub(super) use objects::{MutationType, configuration, operations};
 pub(super) use values::of_fields as fields;
@@ -152,7 +152,7 @@ impl Scope<'static> {
         budget::register(&mut context, &budget);
         optional::register(&mut context);
         objects::register(&mut context);
-        authorizer::register(&mut context);
+        authorizer::register(&mut context, &budget);
         Self { context, budget }
     }
 }
@@ -164,8 +164,8 @@ impl Scope<'_> {
     }
 
     /// The variable `authorizer`.
-    pub(super) fn authorize(&mut self, authorizing: &Authorizing) {
-        for (name, value) in authorizer::values(authorizing) {
+    pub(super) fn authorize(&mut self, authorizer: &AuthorizerVariable) {
+        for (name, value) in authorizer::values(authorizer) {
             self.set_value(name, value);
         }
     }

@@ -10,8 +10,8 @@ use kube_cel::cel::common::ast::{
 };
 use serde_json::{Value, json};
 
-use super::super::attributes::{GroupVersionKind, GroupVersionResource};
 use super::super::cel::parse::{parse, shortened};
+use super::super::request::{GroupVersionKind, GroupVersionResource};
 use super::strings;
 use crate::schema::{KindType, Shape, TypeRef};
 

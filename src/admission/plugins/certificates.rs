@@ -1,6 +1,8 @@
 //! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign
 //! requests for certificates, and which subjects cannot be requested.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,12 +10,12 @@ use serde_json::Value;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-use super::super::attributes::{Attributes, Operation};
-use super::super::authorizer::Deed;
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request};
 use crate::api::SYSTEM_MASTERS;
+use crate::auth::Attributes;
 
 const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "certificatesigningrequests";
@@ -36,9 +38,9 @@ impl AdmissionPlugin for CertificateApproval {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
-        check_permission(cluster, attributes, "approve")
+        check_permission(cluster, attributes, "approve").await
     }
 }
 
@@ -59,14 +61,14 @@ impl AdmissionPlugin for CertificateSigning {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let (old, new) = (&attributes.old_object, &attributes.object);
         let is_same = |member: &str| old["status"][member] == new["status"][member];
         if is_same("certificate") && is_same("conditions") {
             return Ok(());
         }
-        check_permission(cluster, attributes, "sign")
+        check_permission(cluster, attributes, "sign").await
     }
 }
 
@@ -74,32 +76,34 @@ fn updates(request: Request<'_>, subresource: &str) -> bool {
     request.operation == Operation::Update && request.is_of_subresource(GROUP, PLURAL, subresource)
 }
 
-/// Asks for `verb` on the signer, or on all signers of its domain. The stored object says which signer it is.
-fn check_permission(
+/// Checks that the user may `verb` the signer of the stored object, or all signers of its domain.
+async fn check_permission(
     cluster: &dyn Cluster,
-    attributes: &Attributes<'_>,
+    request: &AdmissionRequest<'_>,
     verb: &str,
 ) -> Result<(), AdmissionError> {
-    let signer = attributes.old_object["spec"]["signerName"].as_str();
+    let signer = request.old_object["spec"]["signerName"].as_str();
     let signer = signer.unwrap_or_default();
     let domain = signer.split('/').next().unwrap_or_default();
     let authorizer = cluster.authorizer();
-    let is_allowed = |name: String| {
-        let deed = Deed {
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let attributes = Attributes {
+            user: Arc::new(request.user.clone()),
             verb: verb.to_owned(),
-            group: GROUP.to_owned(),
+            is_resource_request: true,
+            api_group: GROUP.to_owned(),
+            api_version: "*".to_owned(),
             resource: "signers".to_owned(),
             name,
-            ..Deed::default()
+            ..Attributes::default()
         };
-        authorizer.decide(attributes.user, &deed).allowed
-    };
-    match is_allowed(signer.to_owned()) || is_allowed(format!("{domain}/*")) {
-        true => Ok(()),
-        false => Err(attributes.forbidden(format!(
-            "user not permitted to {verb} requests with signerName {signer:?}"
-        ))),
+        if authorizer.authorize(&attributes).await.is_allowed() {
+            return Ok(());
+        }
     }
+    Err(request.forbidden(format!(
+        "user not permitted to {verb} requests with signerName {signer:?}"
+    )))
 }
 
 /// Refuses requests for client certificates of the group that may do everything.
@@ -119,7 +123,7 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
     async fn validate(
         &self,
         _cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let spec = &attributes.object["spec"];
         if spec["signerName"] != CLIENT_SIGNER {
@@ -179,7 +183,7 @@ mod tests {
 
     async fn update(
         plugin: &dyn AdmissionPlugin,
-        allowed: fn(&Deed) -> bool,
+        allowed: fn(&Attributes) -> bool,
         subresource: &'static str,
         status: Value,
     ) -> Result<(), AdmissionError> {
@@ -210,9 +214,9 @@ mod tests {
                      permitted to {verb} requests with signerName \"example.com/ours\""
                 )
             );
-            let signers: [fn(&Deed) -> bool; 2] = [
-                |deed| deed.name == "example.com/ours",
-                |deed| deed.name == "example.com/*",
+            let signers: [fn(&Attributes) -> bool; 2] = [
+                |attributes| attributes.name == "example.com/ours",
+                |attributes| attributes.name == "example.com/*",
             ];
             for allowed in signers {
                 let told = update(plugin, allowed, subresource, issued.clone());

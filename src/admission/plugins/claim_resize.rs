@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::attributes::Attributes;
 use super::super::cluster::{Cluster, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::AdmissionRequest;
 use super::{AdmissionPlugin, Request};
 use crate::schema::Quantity;
 
@@ -28,7 +28,7 @@ impl AdmissionPlugin for PersistentVolumeClaimResize {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let (old, new) = (&attributes.old_object, &attributes.object);
         if size(new) <= size(old) {
@@ -69,7 +69,7 @@ fn class(claim: &Value) -> &str {
 mod tests {
     use serde_json::json;
 
-    use super::super::super::attributes::Operation;
+    use super::super::super::request::Operation;
     use super::super::testing::{FakeCluster, attributes, refusal};
     use super::*;
 

@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::attributes::Attributes;
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::AdmissionRequest;
 use super::{AdmissionPlugin, Request, name_of};
 
 /// A plugin that gives new objects their class.
@@ -60,7 +60,7 @@ impl AdmissionPlugin for DefaultClass {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let object = &attributes.object;
         let annotations = &object["metadata"]["annotations"];

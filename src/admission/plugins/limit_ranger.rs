@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::resources::{Bound, ResourceList, aggregate, parse, sum_of_containers};
 use super::{AdmissionPlugin, Request};
 use crate::schema::Quantity;
@@ -50,7 +50,7 @@ impl AdmissionPlugin for LimitRanger {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let mut bytes_left = DEFAULTS_BYTES_MAX;
         for range in limit_ranges(cluster, attributes).await? {
@@ -68,7 +68,7 @@ impl AdmissionPlugin for LimitRanger {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let object = &*attributes.object;
         let is_pod = attributes.resource.resource == "pods";
@@ -90,7 +90,7 @@ impl AdmissionPlugin for LimitRanger {
 /// The namespace's LimitRanges, or none if the object is being deleted.
 async fn limit_ranges(
     cluster: &dyn Cluster,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionRequest<'_>,
 ) -> Result<Vec<Value>, AdmissionError> {
     if attributes.old_object["metadata"]["deletionTimestamp"].is_string() {
         return Ok(Vec::new());

@@ -45,9 +45,9 @@ pub(crate) use resources::{ResourceList, parse as parse_resources};
 use serde_json::Value;
 pub use storage_protection::protection_finalizer;
 
-use super::attributes::{Attributes, Operation};
 use super::cluster::Cluster;
 use super::error::AdmissionError;
+use super::request::{AdmissionRequest, Operation};
 
 /// What a plugin decides by whether it handles a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub trait AdmissionPlugin: Send + Sync + fmt::Debug {
     async fn mutate(
         &self,
         _cluster: &dyn Cluster,
-        _attributes: &mut Attributes<'_>,
+        _attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         Ok(())
     }
@@ -119,7 +119,7 @@ pub trait AdmissionPlugin: Send + Sync + fmt::Debug {
     async fn validate(
         &self,
         _cluster: &dyn Cluster,
-        _attributes: &Attributes<'_>,
+        _attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         Ok(())
     }
@@ -196,7 +196,7 @@ impl AdmissionChain {
     pub async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         for plugin in &self.plugins {
             if plugin.mutates(attributes.request()) {
@@ -213,7 +213,7 @@ impl AdmissionChain {
     pub async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
         step: Step,
     ) -> Result<(), AdmissionError> {
         for plugin in self.of_step(step) {

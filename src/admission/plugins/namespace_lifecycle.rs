@@ -3,9 +3,9 @@
 
 use async_trait::async_trait;
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, NamespaceState};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request};
 use crate::api::StatusCause;
 
@@ -49,7 +49,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         check(cluster, attributes).await
     }
@@ -58,13 +58,16 @@ impl AdmissionPlugin for NamespaceLifecycle {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         check(cluster, attributes).await
     }
 }
 
-async fn check(cluster: &dyn Cluster, attributes: &Attributes<'_>) -> Result<(), AdmissionError> {
+async fn check(
+    cluster: &dyn Cluster,
+    attributes: &AdmissionRequest<'_>,
+) -> Result<(), AdmissionError> {
     let namespace = attributes.namespace;
     if attributes.operation == Operation::Delete {
         return match IMMORTAL.contains(&attributes.name) {

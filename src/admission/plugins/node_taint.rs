@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::super::attributes::Attributes;
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::AdmissionRequest;
 use super::{AdmissionPlugin, Request};
 
 /// See the module.
@@ -26,7 +26,7 @@ impl AdmissionPlugin for TaintNodesByCondition {
     async fn mutate(
         &self,
         _cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let node = attributes.object.to_mut();
         if !node["spec"].is_object() {

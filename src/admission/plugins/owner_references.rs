@@ -1,14 +1,17 @@
 //! OwnerReferencesPermissionEnforcement: only users who may delete an object change its owners, and only
 //! users who may set finalizers on an owner make an object block its deletion.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::attributes::{Attributes, GroupVersionKind, Operation};
-use super::super::authorizer::{Authorizer, Deed};
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, GroupVersionKind, Operation};
 use super::{AdmissionPlugin, Request};
+use crate::api::UserInfo;
+use crate::auth::{Attributes, Authorizer};
 
 /// See the module.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ impl AdmissionPlugin for OwnerReferencesPermissionEnforcement {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let (old, new) = (owners(&attributes.old_object), owners(&attributes.object));
         if old == new {
@@ -37,30 +40,38 @@ impl AdmissionPlugin for OwnerReferencesPermissionEnforcement {
         }
         let authorizer = cluster.authorizer();
         if attributes.operation == Operation::Update {
-            let delete = Deed {
+            let delete = Attributes {
+                user: Arc::new(attributes.user.clone()),
                 verb: "delete".to_owned(),
-                group: attributes.resource.group.clone(),
+                is_resource_request: true,
+                api_group: attributes.resource.group.clone(),
+                api_version: attributes.resource.version.clone(),
                 resource: attributes.resource.resource.clone(),
                 subresource: attributes.subresource.to_owned(),
                 namespace: attributes.namespace.to_owned(),
                 name: attributes.name.to_owned(),
-                ..Deed::default()
+                ..Attributes::default()
             };
-            let decision = authorizer.decide(attributes.user, &delete);
-            if !decision.allowed {
-                let reason = decision.reason;
+            let decision = authorizer.authorize(&delete).await;
+            if !decision.is_allowed() {
+                let reason = decision.reason();
                 return Err(attributes.forbidden(format!(
                     "cannot set an ownerRef on a resource you can't delete: {reason}, <nil>"
                 )));
             }
         }
         let blocking: Vec<&Value> = new.iter().filter(|owner| blocks_anew(owner, old)).collect();
-        let anything = may_finalize("*", "*", "", "*");
-        if blocking.is_empty() || authorizer.decide(attributes.user, &anything).allowed {
+        if blocking.is_empty() {
             return Ok(());
         }
-        let check = |owner| check_owner(cluster, &*authorizer, attributes, owner);
-        blocking.into_iter().try_for_each(check)
+        let any = update_finalizers(attributes.user, "*", "*", "", "*");
+        if authorizer.authorize(&any).await.is_allowed() {
+            return Ok(());
+        }
+        for owner in blocking {
+            check_owner(cluster, &*authorizer, attributes, owner).await?;
+        }
+        Ok(())
     }
 }
 
@@ -76,23 +87,32 @@ fn blocks_anew(owner: &Value, old: &[Value]) -> bool {
     blocks(owner) && !same.is_some_and(blocks)
 }
 
-fn may_finalize(group: &str, resource: &str, namespace: &str, name: &str) -> Deed {
-    Deed {
+fn update_finalizers(
+    user: &UserInfo,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Attributes {
+    Attributes {
+        user: Arc::new(user.clone()),
         verb: "update".to_owned(),
-        group: group.to_owned(),
+        is_resource_request: true,
+        api_group: group.to_owned(),
+        api_version: "*".to_owned(),
         resource: resource.to_owned(),
         subresource: "finalizers".to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        ..Deed::default()
+        ..Attributes::default()
     }
 }
 
 /// Refuses an owner whose finalizers the user may not set.
-fn check_owner(
+async fn check_owner(
     cluster: &dyn Cluster,
     authorizer: &dyn Authorizer,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionRequest<'_>,
     owner: &Value,
 ) -> Result<(), AdmissionError> {
     let kind = GroupVersionKind::of(owner);
@@ -110,14 +130,15 @@ fn check_owner(
     };
     let resource = mapping.resource;
     let name = owner["name"].as_str().unwrap_or_default();
-    let deed = may_finalize(&resource.group, &resource.resource, namespace, name);
-    let decision = authorizer.decide(attributes.user, &deed);
-    match decision.allowed {
+    let (group, resource) = (&resource.group, &resource.resource);
+    let update = update_finalizers(attributes.user, group, resource, namespace, name);
+    let decision = authorizer.authorize(&update).await;
+    match decision.is_allowed() {
         true => Ok(()),
         false => Err(attributes.forbidden(format!(
             "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
              finalizers on: {}, <nil>",
-            decision.reason
+            decision.reason()
         ))),
     }
 }
@@ -141,7 +162,7 @@ mod tests {
 
     async fn check(
         operation: Operation,
-        allowed: fn(&Deed) -> bool,
+        allowed: fn(&Attributes) -> bool,
         (old, new): (Value, Value),
         expected: Option<&str>,
     ) {
@@ -170,7 +191,13 @@ mod tests {
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
         check(Update, |_| false, change(), Some(why)).await;
         check(Create, |_| false, change(), None).await;
-        check(Update, |deed| deed.verb == "delete", change(), None).await;
+        check(
+            Update,
+            |attributes| attributes.verb == "delete",
+            change(),
+            None,
+        )
+        .await;
         let same = (owner("ConfigMap", true), owner("ConfigMap", true));
         check(Update, |_| false, same, None).await;
     }
@@ -182,13 +209,29 @@ mod tests {
         let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
                    finalizers on: , <nil>";
         check(Create, |_| false, anew(), Some(why)).await;
-        check(Update, |deed| deed.verb == "delete", anew(), Some(why)).await;
-        let of_owner: fn(&Deed) -> bool = |deed| {
-            let place = (&*deed.resource, &*deed.namespace, &*deed.name);
-            deed.verb == "delete" || place == ("configmaps", "n", "o")
+        check(
+            Update,
+            |attributes| attributes.verb == "delete",
+            anew(),
+            Some(why),
+        )
+        .await;
+        let of_owner: fn(&Attributes) -> bool = |attributes| {
+            let place = (
+                &*attributes.resource,
+                &*attributes.namespace,
+                &*attributes.name,
+            );
+            attributes.verb == "delete" || place == ("configmaps", "n", "o")
         };
         check(Update, of_owner, anew(), None).await;
-        check(Create, |deed| deed.resource == "*", anew(), None).await;
+        check(
+            Create,
+            |attributes| attributes.resource == "*",
+            anew(),
+            None,
+        )
+        .await;
         let unknown = (json!([]), owner("Thing", true));
         let why = "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
                    APIVersion v1 Kind Thing: no matches for kind \"Thing\" in version \"v1\"";

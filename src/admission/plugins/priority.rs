@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request, name_of};
 
 const GROUP: &str = "scheduling.k8s.io";
@@ -42,7 +42,7 @@ impl AdmissionPlugin for Priority {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         match attributes.operation {
             Operation::Create => resolve(cluster, attributes).await,
@@ -57,7 +57,7 @@ impl AdmissionPlugin for Priority {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         if attributes.object["globalDefault"] != true {
             return Ok(());
@@ -76,7 +76,7 @@ impl AdmissionPlugin for Priority {
 /// Sets the priority of a new pod.
 async fn resolve(
     cluster: &dyn Cluster,
-    attributes: &mut Attributes<'_>,
+    attributes: &mut AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
     let spec = &attributes.object["spec"];
     if !spec.is_object() {
@@ -120,7 +120,7 @@ async fn resolve(
 }
 
 /// Keeps what a client leaves out of an update that does not know these members.
-fn keep(attributes: &mut Attributes<'_>) {
+fn keep(attributes: &mut AdmissionRequest<'_>) {
     for member in ["priority", "preemptionPolicy"] {
         let Some(old) = attributes.old_object["spec"].get(member) else {
             continue;

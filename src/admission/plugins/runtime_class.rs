@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::super::attributes::Attributes;
 use super::super::cluster::{Cluster, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::AdmissionRequest;
 use super::{AdmissionPlugin, Request};
 use crate::schema::Quantity;
 
@@ -35,7 +35,7 @@ impl AdmissionPlugin for RuntimeClass {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let Some(class) = class_of(cluster, attributes).await? else {
             return Ok(());
@@ -54,7 +54,7 @@ impl AdmissionPlugin for RuntimeClass {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let class = class_of(cluster, attributes).await?;
         let given = &attributes.object["spec"]["overhead"];
@@ -72,7 +72,7 @@ impl AdmissionPlugin for RuntimeClass {
 /// The class of a new pod, if it names one.
 async fn class_of(
     cluster: &dyn Cluster,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionRequest<'_>,
 ) -> Result<Option<Value>, AdmissionError> {
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else {
         return Ok(None);
@@ -83,12 +83,15 @@ async fn class_of(
     }
 }
 
-fn mismatch(attributes: &Attributes<'_>) -> AdmissionError {
+fn mismatch(attributes: &AdmissionRequest<'_>) -> AdmissionError {
     attributes
         .forbidden("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
 }
 
-fn set_overhead(attributes: &mut Attributes<'_>, class: &Value) -> Result<(), AdmissionError> {
+fn set_overhead(
+    attributes: &mut AdmissionRequest<'_>,
+    class: &Value,
+) -> Result<(), AdmissionError> {
     if class["overhead"].is_null() {
         return Ok(());
     }
@@ -118,7 +121,7 @@ fn same_amounts(one: &Value, other: &Value) -> bool {
 }
 
 fn set_node_selector(
-    attributes: &mut Attributes<'_>,
+    attributes: &mut AdmissionRequest<'_>,
     selector: &Value,
 ) -> Result<(), AdmissionError> {
     let Some(selector) = selector.as_object().filter(|map| !map.is_empty()) else {

@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request};
 
 /// Returns the finalizer that protects objects of a resource.
@@ -38,7 +38,7 @@ impl AdmissionPlugin for StorageObjectInUseProtection {
     async fn mutate(
         &self,
         _cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let resource = &attributes.resource;
         let Some(ours) = protection_finalizer(&resource.group, &resource.resource) else {

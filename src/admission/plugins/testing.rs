@@ -7,16 +7,16 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::super::attributes::{Attributes, GroupVersionKind, GroupVersionResource, Operation};
-use super::super::authorizer::{Authorizer, Decision, Deed};
 use super::super::cluster::{
     Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
     NamespaceState, ParamError, ParamQuery,
 };
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation};
 use super::super::testing::write;
 use super::{AdmissionPlugin, name_of};
-use crate::api::{Status, UserInfo};
+use crate::api::Status;
+use crate::auth::{Attributes, Authorizer, Decision};
 
 /// A pod `p` with this spec.
 pub(crate) fn pod(spec: Value) -> Value {
@@ -36,7 +36,7 @@ pub(crate) fn status_of<T: std::fmt::Debug>(result: Result<T, AdmissionError>) -
 /// A cluster of the objects that a test adds. Its authorizer allows what `allowed` says.
 pub(crate) struct FakeCluster {
     pub(super) objects: Mutex<Vec<(String, String, Value)>>,
-    pub(crate) allowed: fn(&Deed) -> bool,
+    pub(crate) allowed: fn(&Attributes) -> bool,
 }
 
 impl Default for FakeCluster {
@@ -92,7 +92,7 @@ impl FakeCluster {
     pub(crate) async fn mutate(
         &self,
         plugin: &dyn AdmissionPlugin,
-        mut attributes: Attributes<'_>,
+        mut attributes: AdmissionRequest<'_>,
     ) -> Result<Value, AdmissionError> {
         if plugin.mutates(attributes.request()) {
             plugin.mutate(self, &mut attributes).await?;
@@ -115,7 +115,7 @@ impl FakeCluster {
     pub(crate) async fn validate(
         &self,
         plugin: &dyn AdmissionPlugin,
-        attributes: Attributes<'_>,
+        attributes: AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         match plugin.validates(attributes.request()) {
             true => plugin.validate(self, &attributes).await,
@@ -130,10 +130,10 @@ pub(crate) fn attributes<'a>(
     (group, resource): (&str, &'a str),
     object: &'a Value,
     old_object: &'a Value,
-) -> Attributes<'a> {
+) -> AdmissionRequest<'a> {
     let any = if object.is_null() { old_object } else { object };
     let namespace = any["metadata"]["namespace"].as_str().unwrap_or_default();
-    Attributes {
+    AdmissionRequest {
         resource: GroupVersionResource {
             group: group.to_owned(),
             version: "v1".to_owned(),
@@ -145,13 +145,15 @@ pub(crate) fn attributes<'a>(
     }
 }
 
-struct Policy(fn(&Deed) -> bool);
+#[derive(Debug)]
+struct FakeAuthorizer(fn(&Attributes) -> bool);
 
-impl Authorizer for Policy {
-    fn decide(&self, _user: &UserInfo, deed: &Deed) -> Decision {
-        Decision {
-            allowed: (self.0)(deed),
-            reason: String::new(),
+#[async_trait]
+impl Authorizer for FakeAuthorizer {
+    async fn authorize(&self, attributes: &Attributes) -> Decision {
+        match (self.0)(attributes) {
+            true => Decision::Allow("".into()),
+            false => Decision::NoOpinion("".into()),
         }
     }
 }
@@ -241,7 +243,7 @@ impl Cluster for FakeCluster {
     }
 
     fn authorizer(&self) -> Arc<dyn Authorizer> {
-        Arc::new(Policy(self.allowed))
+        Arc::new(FakeAuthorizer(self.allowed))
     }
 
     fn equivalents(&self, _resource: &GroupVersionResource) -> Vec<Equivalent> {
@@ -254,7 +256,7 @@ impl Cluster for FakeCluster {
 
     async fn patched(
         &self,
-        _write: &Attributes<'_>,
+        _write: &AdmissionRequest<'_>,
         _kind: &GroupVersionKind,
         object: Value,
         _patch: json_patch::Patch,
@@ -264,7 +266,7 @@ impl Cluster for FakeCluster {
 
     async fn mutated(
         &self,
-        _write: &Attributes<'_>,
+        _write: &AdmissionRequest<'_>,
         _kind: &GroupVersionKind,
         object: &Value,
         mutation: Mutation,

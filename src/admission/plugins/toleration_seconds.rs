@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::super::attributes::Attributes;
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::AdmissionRequest;
 use super::{AdmissionPlugin, Request};
 
 const TAINTS: [&str; 2] = [
@@ -33,7 +33,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     async fn mutate(
         &self,
         _cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let missing: Vec<&str> = {
             let given = attributes.object["spec"]["tolerations"].as_array();

@@ -4,9 +4,9 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request};
 
 const LABELS: [&str; 2] = [
@@ -36,7 +36,7 @@ impl AdmissionPlugin for PodTopologyLabels {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let object = &attributes.object;
         let node = match attributes.subresource {

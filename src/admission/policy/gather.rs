@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::attributes::Attributes;
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
 use super::super::matching::{Matched, Matcher};
+use super::super::request::AdmissionRequest;
 use super::read::{Binding, Definition};
 
 /// A binding that applies to a write.
@@ -53,7 +53,7 @@ pub(super) struct Gathered {
 /// added to `failures`.
 pub(super) async fn gather(
     cluster: &dyn Cluster,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     (definition, bindings): (&Definition, &[Arc<Binding>]),
     matcher: &mut Matcher,
     failures: &mut Vec<Failure>,
@@ -99,7 +99,7 @@ pub(super) async fn gather(
 
 async fn params(
     cluster: &dyn Cluster,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     definition: &Definition,
     binding: &Binding,
 ) -> Result<Vec<Value>, String> {
@@ -126,7 +126,7 @@ async fn params(
 /// The namespace is gone or cannot be read.
 pub(super) async fn namespace(
     cluster: &dyn Cluster,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     matcher: &mut Matcher,
 ) -> Result<Value, AdmissionError> {
     match write.namespace.is_empty() || write.is_of_namespaces() {
@@ -141,7 +141,7 @@ pub(super) async fn namespace(
 /// It cannot be converted.
 pub(super) async fn converted(
     cluster: &dyn Cluster,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     matched: &Matched,
     object: &Value,
 ) -> Result<Value, String> {

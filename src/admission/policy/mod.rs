@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::attributes::Attributes;
-use super::authorizer::Authorizing;
+use super::cel::AuthorizerVariable;
 use super::cluster::Cluster;
 use super::error::{AdmissionError, about};
 use super::matching::{Matched, Matcher};
+use super::request::AdmissionRequest;
 use super::webhook::review;
 use crate::api::{Status, StatusCause};
 use crate::tasks::Tasks;
@@ -55,7 +55,7 @@ pub(super) async fn validate(
     cluster: &dyn Cluster,
     policies: &[Arc<Policy>],
     bindings: &[Arc<Binding>],
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     until: Instant,
 ) -> Result<(), AdmissionError> {
     let mut gathering = Gathering {
@@ -96,7 +96,7 @@ pub(super) async fn validate(
 /// What has to be found out of the cluster before policies can be evaluated.
 struct Gathering<'a> {
     cluster: &'a dyn Cluster,
-    write: &'a Attributes<'a>,
+    write: &'a AdmissionRequest<'a>,
     matcher: Matcher,
     denials: Vec<Denial>,
     evaluations: Vec<Evaluation>,
@@ -145,7 +145,7 @@ impl Gathering<'_> {
             old_object: converted(cluster, write, matched, &write.old_object).await?,
             request: review::request(write, matched),
             namespace: namespace.map_err(|error| error.to_string())?,
-            authorizing: Authorizing::of(write, cluster.authorizer()),
+            authorizer: AuthorizerVariable::new(write, cluster.authorizer()),
         })
     }
 
@@ -180,7 +180,7 @@ impl Denial {
         }
     }
 
-    fn refuse(self, write: &Attributes<'_>) -> AdmissionError {
+    fn refuse(self, write: &AdmissionRequest<'_>) -> AdmissionError {
         let binding = match &*self.binding {
             "" => String::new(),
             name => format!(" with binding '{name}'"),

@@ -9,10 +9,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::super::attributes::GroupVersionKind;
 use super::super::cel::Expression;
 use super::super::cluster::ParamQuery;
 use super::super::matching::Constraints;
+use super::super::request::GroupVersionKind;
 use super::super::rules::Rule;
 use super::super::selector;
 use super::super::webhook::Conditions;

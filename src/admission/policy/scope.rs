@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::authorizer::Authorizing;
-use super::super::cel::{CelValue, EvalError, Expression, Scope, fields};
+use super::super::cel::{AuthorizerVariable, CelValue, EvalError, Expression, Scope, fields};
 use super::read::Definition;
 
 /// What expressions see besides parameters.
@@ -16,7 +15,7 @@ pub(super) struct Seen {
     pub(super) old_object: Value,
     pub(super) request: Value,
     pub(super) namespace: Value,
-    pub(super) authorizing: Authorizing,
+    pub(super) authorizer: AuthorizerVariable,
 }
 
 impl Seen {
@@ -31,7 +30,7 @@ impl Seen {
         ] {
             scope.set(name, value);
         }
-        scope.authorize(&self.authorizing);
+        scope.authorize(&self.authorizer);
         scope
     }
 }

@@ -7,10 +7,9 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::attributes::Attributes;
-use super::super::authorizer::Authorizing;
-use super::super::cel::{Expression, Outcome, Scope};
+use super::super::cel::{AuthorizerVariable, Expression, Outcome, Scope};
 use super::super::matching::Matched;
+use super::super::request::AdmissionRequest;
 use super::{Calling, review};
 
 /// Which variables there are.
@@ -88,7 +87,7 @@ impl Conditions {
 pub(super) async fn check(
     calling: &Calling<'_>,
     conditions: &Conditions,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     matched: &Matched,
 ) -> Verdict {
     if conditions.0.is_empty() {
@@ -100,11 +99,11 @@ pub(super) async fn check(
         write.old_object.clone().into_owned(),
         review::request(write, matched),
     ];
-    let authorizing = Authorizing::of(write, calling.cluster.authorizer());
+    let authorizer = AuthorizerVariable::new(write, calling.cluster.authorizer());
     let until = calling.until;
     let evaluated = calling.tasks.spawn_blocking("match-conditions", move || {
         let mut scope = scope_of(&values, until);
-        scope.authorize(&authorizing);
+        scope.authorize(&authorizer);
         conditions.verdict(&scope)
     });
     evaluated

@@ -23,11 +23,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::attributes::Attributes;
 use super::client::WebhookClient;
 use super::cluster::Cluster;
 use super::error::AdmissionError;
 use super::matching::{Matched, Matcher};
+use super::request::AdmissionRequest;
 use crate::tasks::Tasks;
 use review::{Review, Verified};
 
@@ -53,7 +53,7 @@ impl Calling<'_> {
         &self,
         hook: &'h Hook,
         matcher: &mut Matcher,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
     ) -> Result<Option<Due<'h>>, AdmissionError> {
         let matched = matcher
             .matches(&hook.constraints, write, self.cluster)
@@ -81,7 +81,7 @@ impl Calling<'_> {
     async fn ask(
         &self,
         due: &Due<'_>,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         mutating: bool,
     ) -> Result<Option<Verified>, AdmissionError> {
@@ -115,7 +115,7 @@ impl Calling<'_> {
     async fn call(
         &self,
         due: &Due<'_>,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
         mutating: bool,
     ) -> Result<Verified, String> {
@@ -140,7 +140,7 @@ impl Calling<'_> {
     async fn seen(
         &self,
         matched: &Matched,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         object: &Value,
     ) -> Result<Value, String> {
         if matched.kind == write.kind || object.is_null() {

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::super::attributes::Attributes;
 use super::super::error::AdmissionError;
 use super::super::matching::Matcher;
 use super::super::reinvocation::{Calls, Reinvocation};
+use super::super::request::AdmissionRequest;
 use super::{Calling, Due, Hook};
 
 /// Asks each of `hooks` that is about `write` and due in this round. The object becomes what they make of it.
@@ -13,7 +13,7 @@ use super::{Calling, Due, Hook};
 pub(in crate::admission) async fn mutate(
     calling: &Calling<'_>,
     hooks: &[Hook],
-    write: &mut Attributes<'_>,
+    write: &mut AdmissionRequest<'_>,
     (reinvocation, calls): (&mut Reinvocation, &mut Calls<usize>),
 ) -> Result<(), AdmissionError> {
     calls.begin(&write.object);
@@ -41,7 +41,7 @@ pub(in crate::admission) async fn mutate(
 async fn ask(
     calling: &Calling<'_>,
     due: &Due<'_>,
-    write: &mut Attributes<'_>,
+    write: &mut AdmissionRequest<'_>,
 ) -> Result<bool, AdmissionError> {
     let internal = |why: String| AdmissionError::Internal(why);
     let seen = calling.seen(&due.matched, write, &write.object).await;

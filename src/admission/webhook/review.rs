@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::super::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
 use super::super::matching::Matched;
+use super::super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
 use crate::api::Status;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -68,7 +68,7 @@ impl Review {
     /// The question of `webhook` about `write`, seen as `matched`.
     pub(super) fn new(
         webhook: &str,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         matched: &Matched,
         object: &Value,
         old_object: &Value,
@@ -167,7 +167,7 @@ fn patch(response: &Response, mutating: bool) -> Result<Vec<u8>, String> {
 }
 
 /// The request without its uid and objects, as reviews and CEL have it.
-pub(in crate::admission) fn request(write: &Attributes<'_>, matched: &Matched) -> Value {
+pub(in crate::admission) fn request(write: &AdmissionRequest<'_>, matched: &Matched) -> Value {
     let mut request = Map::new();
     let mut set = |key: &str, value: Value| request.insert(key.to_owned(), value);
     set("kind", kind(&matched.kind));
@@ -202,7 +202,7 @@ fn resource(resource: &GroupVersionResource) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::attributes::Operation;
+    use super::super::super::request::Operation;
     use super::super::super::testing;
     use super::*;
 

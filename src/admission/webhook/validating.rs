@@ -2,9 +2,9 @@
 
 use futures_util::future::join_all;
 
-use super::super::attributes::Attributes;
 use super::super::error::AdmissionError;
 use super::super::matching::Matcher;
+use super::super::request::AdmissionRequest;
 use super::{Calling, Due, Hook};
 
 /// Asks each of `hooks` that is about `write`.
@@ -14,7 +14,7 @@ use super::{Calling, Due, Hook};
 pub(in crate::admission) async fn validate(
     calling: &Calling<'_>,
     hooks: &[Hook],
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
     let mut matcher = Matcher::new();
     let mut due = Vec::new();
@@ -28,7 +28,7 @@ pub(in crate::admission) async fn validate(
 async fn ask(
     calling: &Calling<'_>,
     due: &Due<'_>,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
     let seen = calling.seen(&due.matched, write, &write.object).await;
     let seen = seen.map_err(AdmissionError::Internal)?;

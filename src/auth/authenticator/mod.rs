@@ -1,30 +1,28 @@
-//! Authentication by client certificate or bearer token. Anonymous requests are limited to the
-//! paths that `registry::authorization` allows.
+//! Authentication of requests by client certificate or bearer token. Anonymous requests are limited to
+//! public paths.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::body::Body;
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, header};
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::allow_authenticated::PUBLIC_PATHS;
+use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 use crate::api::{Status, UserInfo};
-use crate::http as http_layer;
-use crate::registry::authorization::{Action, authorize};
-use crate::registry::{Bearer, Credentials};
 
 /// Authenticates requests.
 #[derive(Debug)]
-pub(super) struct Authenticator {
+pub struct Authenticator {
     client_certificates: Arc<dyn ClientCertVerifier>,
-    credentials: Arc<Credentials>,
+    tokens: Arc<TokenAuthenticator>,
 }
 
 /// The verified client certificate of a connection.
 #[derive(Debug, Clone)]
-pub(super) enum PeerCertificate {
+pub enum PeerCertificate {
     /// The client sent no certificate.
     Absent,
     /// The certificate is signed by an accepted CA.
@@ -41,45 +39,46 @@ pub(super) enum PeerCertificate {
 /// 401: a credential is missing or invalid. The reason is only logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Unauthorized")]
-pub(super) struct Unauthorized(Cow<'static, str>);
+pub struct Unauthorized(Cow<'static, str>);
 
 impl Unauthorized {
     /// Creates an error with this reason.
-    pub(super) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
         Self(reason.into())
     }
 
-    /// Logs the reason, and returns the response, whose message is upstream's and does not contain
-    /// it.
-    pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
-        let (method, path) = (request.method(), request.uri().path());
-        tracing::info!(%method, path, reason = %self.0, "request not authenticated");
-        let status = Status::failure(401, "Unauthorized", self.to_string());
-        http_layer::error_response(request.headers(), &status)
+    /// Returns the reason, for the log.
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the body of the response, with upstream's message.
+    pub fn status(&self) -> Status {
+        Status::failure(401, "Unauthorized", self.to_string())
     }
 }
 
 impl Authenticator {
-    /// Creates an authenticator for certificates that `client_certificates` verifies, and for
-    /// `credentials`.
-    pub(super) fn new(
+    /// Creates an authenticator of certificates that `client_certificates` verifies, and of the bearer
+    /// tokens that `tokens` accepts.
+    pub fn new(
         client_certificates: Arc<dyn ClientCertVerifier>,
-        credentials: Arc<Credentials>,
+        tokens: Arc<TokenAuthenticator>,
     ) -> Self {
         Self {
             client_certificates,
-            credentials,
+            tokens,
         }
     }
 
     /// Returns the verifier of client certificates.
-    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+    pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.client_certificates)
     }
 
     /// Verifies a client certificate with its chain. The handshake has proved that the peer has its
     /// key.
-    pub(super) fn peer_certificate(
+    pub fn peer_certificate(
         &self,
         chain: Option<&[CertificateDer<'_>]>,
         now: UnixTime,
@@ -99,23 +98,23 @@ impl Authenticator {
         }
     }
 
-    /// Authenticates a request by the connection's certificate and the request's headers. The
-    /// account of a service account token is not checked to exist.
+    /// Authenticates a request by the connection's certificate and the request's headers. The objects
+    /// that a service account token refers to are not checked.
     ///
     /// # Errors
     /// There is no credential and the path requires one, or no credential is valid: an invalid
     /// credential is an error even where none is required. An Authorization that is not a bearer
     /// token is ignored, as upstream.
-    pub(super) fn authenticate(
+    pub fn authenticate(
         &self,
         peer: &PeerCertificate,
         path: &str,
         headers: &HeaderMap,
         now: UnixTime,
-    ) -> Result<Bearer, Unauthorized> {
-        let refused = match peer {
+    ) -> Result<AuthenticatedToken, Unauthorized> {
+        let rejected = match peer {
             PeerCertificate::Valid { user, expires } if now.as_secs() <= expires.unsigned_abs() => {
-                return Ok(Bearer::Known(Arc::clone(user)));
+                return Ok(AuthenticatedToken::User(Arc::clone(user)));
             }
             PeerCertificate::Valid { .. } => Some("the client certificate has expired".into()),
             PeerCertificate::Invalid(reason) => Some(format!("client certificate: {reason}")),
@@ -125,17 +124,16 @@ impl Authenticator {
         // A header that is not text cannot be a valid token.
         let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let token = authorization.as_deref().and_then(bearer_token);
-        let refused = match token.map(|token| self.credentials.bearer(token, &[])) {
-            Some(Ok(bearer)) => return Ok(bearer),
+        let rejected = match token.map(|token| self.tokens.authenticate(token, &[])) {
+            Some(Ok(authenticated)) => return Ok(authenticated),
             Some(Err(error)) => Some(format!("bearer token: {error}")),
-            None => refused,
+            None => rejected,
         };
-        if let Some(reason) = refused {
+        if let Some(reason) = rejected {
             return Err(Unauthorized::new(reason));
         }
-        let anonymous = UserInfo::anonymous();
-        match authorize(&anonymous, Action::Path(path)).allowed {
-            true => Ok(Bearer::Known(Arc::new(anonymous))),
+        match PUBLIC_PATHS.contains(&path) {
+            true => Ok(AuthenticatedToken::User(Arc::new(UserInfo::anonymous()))),
             false => Err(Unauthorized::new("no credentials")),
         }
     }

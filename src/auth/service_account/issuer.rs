@@ -1,81 +1,44 @@
-//! Tokens of service accounts: JWTs that name the account, what they are bound to, and whom they are
-//! for. Whether the account still exists is asked elsewhere.
+//! Issues and verifies service account tokens: JSON Web Tokens with the account, the objects that they
+//! are bound to, and their audiences. The objects are checked in `token`.
 
 use std::collections::BTreeMap;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Header, Validation};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::claims::{Claims, KubernetesClaims};
 use super::keys::{InvalidKeys, SigningKey, VerifyingKey};
-use super::{InvalidToken, secret_tokens};
+use super::secret_token::{self, SecretToken};
+use super::token::ServiceAccountToken;
+use crate::auth::token_error::InvalidToken;
 
-/// Whose tokens they are unless configured, as upstream's tools choose.
+/// The issuer if none is configured, as upstream's tools choose.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// How far clocks may be apart, in seconds.
+/// The tolerated difference of clocks, in seconds.
 const LEEWAY_SECONDS: u64 = 60;
-/// Longer texts are no tokens of ours.
+/// The maximum length of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// What a token says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Claims {
-    /// For whom it is.
-    pub(crate) aud: Vec<String>,
-    /// Until when.
-    pub(crate) exp: i64,
-    /// Since when.
-    pub(crate) iat: i64,
-    pub(crate) iss: String,
-    /// A name of its own.
-    #[serde(default)]
-    pub(crate) jti: String,
-    #[serde(rename = "kubernetes.io")]
-    pub(crate) kubernetes: Kubernetes,
-    pub(crate) nbf: i64,
-    pub(crate) sub: String,
-}
-
-/// What a token says in Kubernetes' own words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kubernetes {
-    pub(crate) namespace: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<Reference>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pod: Option<Reference>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<Reference>,
-    pub(crate) serviceaccount: Reference,
-}
-
-/// One object, and not another of its name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reference {
-    pub(crate) name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) uid: String,
-}
-
-/// Makes and reads tokens.
+/// Issues and verifies tokens.
 #[derive(Debug)]
 pub struct TokenIssuer {
     signing: SigningKey,
-    /// By their names; the signing key's is among them.
+    /// By key ID; includes the signing key.
     verifying: BTreeMap<String, VerifyingKey>,
-    /// The first is this one's; tokens of the others are taken too.
+    /// The first is written into new tokens; tokens of the others are accepted.
     issuers: Vec<String>,
     audiences: Vec<String>,
 }
 
 impl TokenIssuer {
-    /// One that signs with the private key `signing`, in PEM, and believes also what the keys in
-    /// `others` have signed. No issuers are [the default](DEFAULT_ISSUER); no audiences are the issuers.
+    /// Creates an issuer that signs with the private key `signing`, in PEM, and also accepts signatures of
+    /// the keys in `others`. Without issuers it uses [the default](DEFAULT_ISSUER), without audiences the
+    /// issuers.
     ///
     /// # Errors
-    /// A text that holds no key of use; with it which of `others` that is, `None` for `signing`.
+    /// A text has no usable key. The error has the index in `others`, or `None` for `signing`.
     pub fn new(
         signing: &str,
         others: &[String],
@@ -102,28 +65,28 @@ impl TokenIssuer {
         })
     }
 
-    /// One with a key that nobody else has and nothing keeps.
-    pub(crate) fn ephemeral() -> Self {
-        let key = rcgen::KeyPair::generate().expect("the system gives random numbers");
+    /// Creates an issuer with a new key that is not stored.
+    pub fn ephemeral() -> Self {
+        let key = rcgen::KeyPair::generate().expect("the system has random numbers");
         Self::new(&key.serialize_pem(), &[], Vec::new(), Vec::new())
-            .unwrap_or_else(|(_, error)| panic!("a new key is one: {error}"))
+            .unwrap_or_else(|(_, error)| panic!("a new key is usable: {error}"))
     }
 
-    /// Whom tokens are for when nobody is named: this server.
-    pub(crate) fn audiences(&self) -> &[String] {
+    /// Returns the audiences of this server, which a token has if none are requested.
+    pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    /// Whose the tokens are that are made here.
-    pub(crate) fn name(&self) -> &str {
+    /// Returns the issuer of new tokens.
+    pub fn name(&self) -> &str {
         &self.issuers[0]
     }
 
     /// Signs `claims`.
     ///
     /// # Errors
-    /// The key cannot sign, in words.
-    pub(crate) fn sign(&self, claims: &Claims) -> Result<String, String> {
+    /// The reason why the key cannot sign.
+    pub fn sign(&self, claims: &Claims) -> Result<String, String> {
         let header = Header {
             typ: None,
             kid: Some(self.signing.id.clone()),
@@ -133,61 +96,86 @@ impl TokenIssuer {
         signed.map_err(|error| error.to_string())
     }
 
-    /// What `token` says, if one of the keys has signed it and it holds now, for one of `audiences`
-    /// (none: this server); with it those of the audiences that it is for.
+    /// Authenticates a token for one of `audiences`; without audiences, for this server.
     ///
     /// # Errors
-    /// [`InvalidToken::NotOurs`] when somebody else's word counts; else what is wrong with it.
-    pub(crate) fn verify(
+    /// The token is invalid.
+    pub(in crate::auth) fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<ServiceAccountToken, InvalidToken> {
+        match self.verify(token, audiences) {
+            Ok((claims, audiences)) => Ok(ServiceAccountToken {
+                kubernetes: claims.kubernetes,
+                token_id: claims.jti,
+                audiences,
+                secret_token: None,
+            }),
+            Err(InvalidToken::Unknown) => {
+                let (kubernetes, audiences) = self.verify_secret_token(token, audiences)?;
+                Ok(ServiceAccountToken {
+                    kubernetes,
+                    token_id: String::new(),
+                    audiences,
+                    secret_token: Some(SecretToken(token.to_owned())),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the claims of a token that has a valid signature and is valid now for one of `audiences`
+    /// (none: this server), and those of the audiences that it is for.
+    ///
+    /// # Errors
+    /// [`InvalidToken::Unknown`] if no key has signed it; else what is wrong with it.
+    fn verify(
         &self,
         token: &str,
         audiences: &[String],
     ) -> Result<(Claims, Vec<String>), InvalidToken> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(InvalidToken::NotOurs);
-        }
-        let header = jsonwebtoken::decode_header(token).map_err(|_| InvalidToken::NotOurs)?;
+        let header = header(token)?;
         let required = ["exp", "iss", "sub"];
         let claims: Claims = self.signed(token, &header, &self.issuers, &required)?;
-        let meant = self.intended(&claims.aud, audiences)?;
-        Ok((claims, meant))
+        let audiences = self.common_audiences(&claims.aud, audiences)?;
+        Ok((claims, audiences))
     }
 
-    /// The same for a token that is stored in a Secret: it does not expire, and it is for this server.
-    ///
-    /// # Errors
-    /// [`InvalidToken::NotOurs`] unless one of the keys has signed such a token.
-    pub(super) fn verify_secret_token(
+    /// Like [`verify`](Self::verify) for a token that is stored in a Secret: it does not expire, and it is
+    /// for this server.
+    fn verify_secret_token(
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<(Kubernetes, Vec<String>), InvalidToken> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(InvalidToken::NotOurs);
-        }
-        let header = jsonwebtoken::decode_header(token).map_err(|_| InvalidToken::NotOurs)?;
-        let issuers = [secret_tokens::ISSUER.to_owned()];
-        let claims: secret_tokens::Claims =
+    ) -> Result<(KubernetesClaims, Vec<String>), InvalidToken> {
+        let header = header(token)?;
+        let issuers = [secret_token::ISSUER.to_owned()];
+        let claims: secret_token::Claims =
             self.signed(token, &header, &issuers, &["iss", "sub"])?;
-        let bound = claims.into_bound().ok_or(InvalidToken::NotOurs)?;
-        let meant = self.intended(&self.audiences, audiences)?;
-        Ok((bound, meant))
+        let claims = claims.into_bound().ok_or(InvalidToken::Unknown)?;
+        let audiences = self.common_audiences(&self.audiences, audiences)?;
+        Ok((claims, audiences))
     }
 
-    /// Returns those of the audiences asked for (none: this server) that a token is for.
-    fn intended(&self, token: &[String], asked: &[String]) -> Result<Vec<String>, InvalidToken> {
-        let asked = match asked {
+    /// Returns those of the requested audiences (none: this server) that a token is for.
+    fn common_audiences(
+        &self,
+        token: &[String],
+        requested: &[String],
+    ) -> Result<Vec<String>, InvalidToken> {
+        let requested = match requested {
             [] => &self.audiences,
             named => named,
         };
-        let meant = token.iter().filter(|one| asked.contains(one));
-        let meant: Vec<String> = meant.cloned().collect();
-        match meant.is_empty() {
+        let common = token.iter().filter(|one| requested.contains(one));
+        let common: Vec<String> = common.cloned().collect();
+        match common.is_empty() {
             true => Err(InvalidToken::Audiences {
                 token: token.to_vec(),
-                asked: asked.to_vec(),
+                requested: requested.to_vec(),
             }),
-            false => Ok(meant),
+            false => Ok(common),
         }
     }
 
@@ -204,7 +192,7 @@ impl TokenIssuer {
             let mut validation = Validation::new(key.algorithm);
             validation.leeway = LEEWAY_SECONDS;
             validation.validate_nbf = true;
-            // Told apart from the others, and against several at once.
+            // Compared later: the error has the audiences, and several are accepted.
             validation.validate_aud = false;
             validation.set_issuer(issuers);
             validation.set_required_spec_claims(required);
@@ -217,16 +205,17 @@ impl TokenIssuer {
                 },
             }
         }
-        Err(InvalidToken::NotOurs)
+        Err(InvalidToken::Unknown)
     }
 
-    /// `/openid/v1/jwks`: the keys, for those who verify tokens themselves.
+    /// Returns the document of `/openid/v1/jwks`: the keys, for clients that verify tokens.
     pub fn keys_document(&self) -> Value {
         let keys: Vec<&Value> = self.verifying.values().map(|key| &key.jwk).collect();
         json!({"keys": keys})
     }
 
-    /// `/.well-known/openid-configuration`; `address` is where the client reaches this server.
+    /// Returns the document of `/.well-known/openid-configuration`. `address` is the host and port by which
+    /// the client reaches this server.
     pub fn configuration_document(&self, address: &str) -> Value {
         let mut algorithms: Vec<&Value> = self.verifying.values().map(|k| &k.jwk["alg"]).collect();
         algorithms.sort_by_key(|algorithm| algorithm.as_str());
@@ -241,11 +230,20 @@ impl TokenIssuer {
     }
 }
 
+/// Returns the header of a token.
+fn header(token: &str) -> Result<Header, InvalidToken> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(InvalidToken::Unknown);
+    }
+    jsonwebtoken::decode_header(token).map_err(|_| InvalidToken::Unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::auth::service_account::claims::Reference;
 
     fn claims(issuer: &TokenIssuer, from: i64, until: i64) -> Claims {
         let now = Timestamp::now().as_second();
@@ -255,7 +253,7 @@ mod tests {
             iat: now + from,
             iss: issuer.name().to_owned(),
             jti: "j".to_owned(),
-            kubernetes: Kubernetes {
+            kubernetes: KubernetesClaims {
                 namespace: "ns".to_owned(),
                 node: None,
                 pod: None,
@@ -280,24 +278,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_read() {
+    fn signed_token_is_verified_for_its_audiences() {
         let issuer = issuer(&key(), &[]);
         let claims = claims(&issuer, 0, 60);
         let token = issuer.sign(&claims).unwrap();
-        let told = issuer.verify(&token, &[]);
-        assert_eq!(told, Ok((claims.clone(), vec!["me".to_owned()])));
-        let asked = ["you".to_owned(), "them".to_owned()];
-        let told = issuer.verify(&token, &asked).unwrap();
-        assert_eq!(told.1, ["you"]);
-        let told = issuer.verify(&token, &asked[1..]).unwrap_err();
+        let verified = issuer.verify(&token, &[]);
+        assert_eq!(verified, Ok((claims.clone(), vec!["me".to_owned()])));
+        let requested = ["you".to_owned(), "them".to_owned()];
+        let verified = issuer.verify(&token, &requested).unwrap();
+        assert_eq!(verified.1, ["you"]);
+        let verified = issuer.verify(&token, &requested[1..]).unwrap_err();
         assert_eq!(
-            told.to_string(),
+            verified.to_string(),
             r#"token audiences ["me" "you"] is invalid for the target audiences ["them"]"#
         );
     }
 
     #[test]
-    fn times_are_kept() {
+    fn validity_has_a_leeway() {
         let issuer = issuer(&key(), &[]);
         for (from, until, expect) in [
             (-100, -50, Ok(())),
@@ -306,34 +304,34 @@ mod tests {
             (70, 100, Err(InvalidToken::NotYetValid)),
         ] {
             let token = issuer.sign(&claims(&issuer, from, until)).unwrap();
-            let told = issuer.verify(&token, &[]).map(drop);
-            assert_eq!(told, expect, "{from} {until}");
+            let verified = issuer.verify(&token, &[]).map(drop);
+            assert_eq!(verified, expect, "{from} {until}");
         }
     }
 
     #[test]
-    fn others_are_believed_when_their_keys_are_given() {
-        let (ours, theirs) = (key(), key());
-        let their = issuer(&theirs, &[]);
-        let token = their.sign(&claims(&their, 0, 60)).unwrap();
-        let alone = issuer(&ours, &[]);
-        assert_eq!(alone.verify(&token, &[]), Err(InvalidToken::NotOurs));
-        let friendly = issuer(&ours, std::slice::from_ref(&theirs));
-        assert!(friendly.verify(&token, &[]).is_ok());
+    fn tokens_of_another_key_need_that_key() {
+        let (own, other) = (key(), key());
+        let other_issuer = issuer(&other, &[]);
+        let token = other_issuer.sign(&claims(&other_issuer, 0, 60)).unwrap();
+        let alone = issuer(&own, &[]);
+        assert_eq!(alone.verify(&token, &[]), Err(InvalidToken::Unknown));
+        let accepting = issuer(&own, std::slice::from_ref(&other));
+        assert!(accepting.verify(&token, &[]).is_ok());
         assert_eq!(
-            friendly.keys_document()["keys"].as_array().unwrap().len(),
+            accepting.keys_document()["keys"].as_array().unwrap().len(),
             2
         );
         let foreign = Claims {
             iss: "https://elsewhere".to_owned(),
-            ..claims(&friendly, 0, 60)
+            ..claims(&accepting, 0, 60)
         };
-        let token = friendly.sign(&foreign).unwrap();
-        assert_eq!(friendly.verify(&token, &[]), Err(InvalidToken::NotOurs));
+        let token = accepting.sign(&foreign).unwrap();
+        assert_eq!(accepting.verify(&token, &[]), Err(InvalidToken::Unknown));
     }
 
     #[test]
-    fn what_nobody_signed_is_not_ours() {
+    fn unsigned_token_is_unknown() {
         let issuer = issuer(&key(), &[]);
         let token = issuer.sign(&claims(&issuer, 0, 60)).unwrap();
         let (signed, signature) = token.rsplit_once('.').unwrap();
@@ -344,7 +342,7 @@ mod tests {
         for wrong in ["", "sesame", "a.b.c", &changed, &unsigned, &long] {
             assert_eq!(
                 issuer.verify(wrong, &[]),
-                Err(InvalidToken::NotOurs),
+                Err(InvalidToken::Unknown),
                 "{wrong}"
             );
         }

@@ -1,5 +1,5 @@
-//! The keys that sign and verify tokens of service accounts: read from PEM, named by their digest, and
-//! shown as a set of JWKs. What is signed is told in `issuer`.
+//! The keys that sign and verify service account tokens: read from PEM, identified by their digest, and
+//! published as JSON Web Keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// A file of keys makes no sense; what is wrong and what to write, without the key.
+/// A key file is invalid. The message says what is wrong and what to do; it never contains the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidKeys(String);
@@ -22,14 +22,14 @@ fn invalid(problem: impl std::fmt::Display) -> InvalidKeys {
     InvalidKeys(problem.to_string())
 }
 
-/// What signs.
+/// A private key that signs tokens.
 pub(super) struct SigningKey {
     pub(super) id: String,
     pub(super) algorithm: Algorithm,
     pub(super) key: EncodingKey,
 }
 
-/// What verifies.
+/// A public key that verifies tokens.
 pub(super) struct VerifyingKey {
     pub(super) id: String,
     pub(super) algorithm: Algorithm,
@@ -53,7 +53,7 @@ impl SigningKey {
     /// Reads the one private key of a PEM text: RSA, or ECDSA with P-256 or P-384.
     ///
     /// # Errors
-    /// It holds none, or one of another kind or form.
+    /// The text has no private key, or one of another kind or form.
     pub(super) fn from_pem(pem: &str) -> Result<(Self, VerifyingKey), InvalidKeys> {
         let pair = KeyPair::from_pem(pem)
             .map_err(|error| invalid(format_args!("holds no private key ({error})")))?;
@@ -81,7 +81,7 @@ impl VerifyingKey {
     /// Reads all keys of a PEM text: public ones, those of private keys, and those of certificates.
     ///
     /// # Errors
-    /// It holds none, or something that is no key of a kind that signs tokens.
+    /// The text has no key, or a section that is not a key of a supported kind.
     pub(super) fn all_from_pem(pem: &str) -> Result<Vec<Self>, InvalidKeys> {
         let mut keys = Vec::new();
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem.as_bytes()) {
@@ -94,7 +94,7 @@ impl VerifyingKey {
         }
     }
 
-    /// The key in a `SubjectPublicKeyInfo`, in DER.
+    /// Reads the key of a `SubjectPublicKeyInfo` in DER.
     fn from_spki(der: &[u8]) -> Result<Self, InvalidKeys> {
         let unknown = || invalid("holds a key that is neither RSA nor ECDSA with P-256 or P-384");
         let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| unknown())?;
@@ -134,7 +134,7 @@ impl VerifyingKey {
     }
 }
 
-/// The public key of a section, as a `SubjectPublicKeyInfo` in DER.
+/// Returns the public key of a section as a `SubjectPublicKeyInfo` in DER.
 fn public_key((kind, der): (SectionKind, Vec<u8>)) -> Result<Vec<u8>, InvalidKeys> {
     let private = |key: PrivateKeyDer<'_>| {
         let pair = KeyPair::try_from(&key)
@@ -158,7 +158,7 @@ fn public_key((kind, der): (SectionKind, Vec<u8>)) -> Result<Vec<u8>, InvalidKey
     }
 }
 
-/// A number in DER without the zero that says that it is positive.
+/// Removes the leading zeros of a number in DER.
 fn unsigned(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     &bytes[zeros..]
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_named_by_what_they_verify() {
+    fn key_id_is_the_digest_of_the_public_key() {
         for (algorithm, name) in [
             (&rcgen::PKCS_ECDSA_P256_SHA256, "ES256"),
             (&rcgen::PKCS_ECDSA_P384_SHA384, "ES384"),
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told() {
-        let told = |pem: &str| SigningKey::from_pem(pem).unwrap_err().to_string();
-        assert!(told("sesame").contains("holds no private key"));
+    fn invalid_keys_are_reported() {
+        let reported = |pem: &str| SigningKey::from_pem(pem).unwrap_err().to_string();
+        assert!(reported("sesame").contains("holds no private key"));
         let edwards = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        let told = told(&edwards.serialize_pem());
-        assert!(told.contains("neither RSA nor ECDSA"), "{told}");
-        let told = VerifyingKey::all_from_pem("sesame").unwrap_err();
-        assert_eq!(told.to_string(), "holds no key in PEM");
+        let reported = reported(&edwards.serialize_pem());
+        assert!(reported.contains("neither RSA nor ECDSA"), "{reported}");
+        let reported = VerifyingKey::all_from_pem("sesame").unwrap_err();
+        assert_eq!(reported.to_string(), "holds no key in PEM");
     }
 }

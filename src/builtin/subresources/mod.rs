@@ -7,6 +7,7 @@ pub(crate) mod certificates;
 mod conditions;
 mod eviction;
 pub(crate) mod pods;
+mod review_selectors;
 mod reviews;
 mod token;
 
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{GetOptions, WriteOptions};
+use crate::auth::TokenAuthenticator;
 use crate::registry::subresource::{CHANGED, part};
 use crate::registry::{
-    ApiError, BodyKind, Credentials, Posted, Registry, Resource, Subresource, Target, metadata,
+    ApiError, BodyKind, Posted, Registry, Resource, Subresource, Target, metadata,
 };
 
 const fn core(kind: &'static str) -> BodyKind {
@@ -199,7 +201,7 @@ pub(crate) async fn post(
     target: &Target,
     mut body: Value,
     options: &WriteOptions,
-    credentials: &Credentials,
+    tokens: &TokenAuthenticator,
 ) -> Result<Posted, ApiError> {
     metadata::check_shape(&target.of_bodies(), &mut body)?;
     let resource = &target.resource;
@@ -217,17 +219,18 @@ pub(crate) async fn post(
             evicted.map(|status| Posted::Done(Box::new(status)))
         }
         ("serviceaccounts", Some("token")) => {
-            let made = token::request(registry, credentials, target, body, options).await;
+            let made = token::request(registry, tokens, target, body, options).await;
             made.map(Posted::Answer)
         }
         ("tokenreviews", None) => {
             let body = registry.admitted_part(target, body, options).await?;
-            let told = token::review(registry, credentials, target, body).await;
+            let told = token::review(registry, tokens, target, body).await;
             told.map(Posted::Answer)
         }
         (_, None) => {
             let body = registry.admitted_part(target, body, options).await?;
-            reviews::answer(target, body, options).map(Posted::Answer)
+            let reviewed = reviews::review(&**registry.authorizer(), target, body, options);
+            reviewed.await.map(Posted::Answer)
         }
         (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
             "{} has no subresource {name:?} with the verb create",

@@ -1,5 +1,5 @@
-//! The subresource `token` of service accounts, and reviews of tokens: who wants to be believed as an
-//! account gets a token for it, and who is shown a token can ask whose it is.
+//! The subresource `token` of service accounts, which issues tokens, and `TokenReview`, which authenticates
+//! them.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::reviews::spec;
 use crate::api::{GetOptions, Object, StatusCause, WriteOptions};
-use crate::registry::service_accounts::{
-    Bearer, Claims, Credentials, Kubernetes, Reference, user_name,
+use crate::auth::{
+    AuthenticatedToken, Claims, KubernetesClaims, Reference, TokenAuthenticator, user_name,
 };
 use crate::registry::{ApiError, Registry, Target, metadata};
 
-/// How long a token lasts when it is not said, and at least and at most, in seconds.
+/// The default, minimum and maximum validity of a token in seconds.
 const EXPIRATION_SECONDS: i64 = 60 * 60;
 const EXPIRATION_SECONDS_MIN: i64 = 10 * 60;
 const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
 
-/// `TokenRequestSpec`, in which everything may be left out.
+/// `TokenRequestSpec`; every member is optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
@@ -29,13 +29,14 @@ struct Spec {
     bound_object_ref: Option<BoundObjectReference>,
 }
 
-/// A new token for the account that `target` names.
+/// Issues a token for the account that `target` names.
 ///
 /// # Errors
-/// 404 when there is no such account or nothing to bind the token to; 409 when that is another; 422.
+/// 404 if the account or the object to bind the token to does not exist; 409 if that object has another uid;
+/// 422 if the request is invalid.
 pub(super) async fn request(
     registry: &Registry,
-    credentials: &Credentials,
+    tokens: &TokenAuthenticator,
     target: &Target,
     mut body: Value,
     options: &WriteOptions,
@@ -52,7 +53,7 @@ pub(super) async fn request(
         ..target.clone()
     };
     let account = registry.get(&account, GetOptions::default()).await?;
-    let issuer = credentials.issuer();
+    let issuer = tokens.issuer();
     let audiences = match given.audiences {
         Some(named) if !named.is_empty() => named,
         _ => issuer.audiences().to_vec(),
@@ -77,7 +78,7 @@ pub(super) async fn request(
         jti: uuid::Uuid::new_v4().to_string(),
         nbf: now.as_second(),
         sub: user_name(&namespace, &target.name),
-        kubernetes: Kubernetes {
+        kubernetes: KubernetesClaims {
             node: bound.node,
             pod: bound.pod,
             secret: bound.secret,
@@ -125,7 +126,7 @@ fn check_expiration(target: &Target, seconds: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(&target.of_bodies(), "", vec![cause]))
 }
 
-/// What a token is bound to: it counts no longer than that exists.
+/// The objects that a token is bound to.
 #[derive(Debug, Default)]
 struct Bound {
     node: Option<Reference>,
@@ -154,7 +155,7 @@ async fn bind(
     let find = async |plural: &str| {
         let resource = registry
             .resource("", "v1", plural)
-            .expect("the table has what tokens are bound to");
+            .expect("the resource table has the resources that tokens are bound to");
         let namespace = target.namespace.clone().filter(|_| resource.namespaced);
         let object = Target {
             resource,
@@ -187,13 +188,13 @@ async fn bind(
             )));
         }
     };
-    let meant = text(&named.uid);
-    if !meant.is_empty() && meant != found.uid {
+    let uid = text(&named.uid);
+    if !uid.is_empty() && uid != found.uid {
         return Err(ApiError::Conflict {
             resource: kind,
             name,
             detail: format!(
-                "the UID in the bound object reference ({meant}) does not match the UID in record. \
+                "the UID in the bound object reference ({uid}) does not match the UID in record. \
                  The object might have been deleted and then recreated"
             ),
         });
@@ -201,7 +202,7 @@ async fn bind(
     Ok(bound)
 }
 
-/// The node of a pod of this account, which may be gone.
+/// Returns the node of a pod of this account; the node may no longer exist.
 async fn node_of(
     registry: &Registry,
     target: &Target,
@@ -230,7 +231,7 @@ async fn node_of(
     let node = Target {
         resource: registry
             .resource("", "v1", "nodes")
-            .expect("the table has nodes"),
+            .expect("the resource table has nodes"),
         namespace: None,
         name: name.to_owned(),
         subresource: None,
@@ -245,35 +246,33 @@ async fn node_of(
     }
 }
 
-/// Whose the token is that `body` shows.
+/// Authenticates the token of a `TokenReview`.
 pub(super) async fn review(
     registry: &Registry,
-    credentials: &Credentials,
+    tokens: &TokenAuthenticator,
     target: &Target,
     mut body: Value,
 ) -> Result<Arc<Object>, ApiError> {
     let given: TokenReviewSpec = spec(target, &body)?;
     let token = given.token.unwrap_or_default();
     if token.is_empty() {
-        let told = "token is required for TokenReview in authentication";
-        return Err(ApiError::BadRequest(told.to_owned()));
+        let message = "token is required for TokenReview in authentication";
+        return Err(ApiError::BadRequest(message.to_owned()));
     }
-    let asked = given.audiences.unwrap_or_default();
-    let told = match credentials.bearer(&token, &asked) {
-        Ok(Bearer::Known(user)) => {
-            let own = credentials.issuer().audiences();
-            let meant = own
-                .iter()
-                .filter(|one| asked.is_empty() || asked.contains(one));
-            Ok((user, meant.cloned().collect()))
+    let requested = given.audiences.unwrap_or_default();
+    let authenticated = match tokens.authenticate(&token, &requested) {
+        Ok(AuthenticatedToken::User(user)) => {
+            let own = tokens.issuer().audiences().iter();
+            let common = own.filter(|one| requested.is_empty() || requested.contains(one));
+            Ok((user, common.cloned().collect()))
         }
-        Ok(Bearer::Claimed(claimed)) => {
-            let user = registry.claimed_user(&claimed).await;
-            user.map(|user| (Arc::new(user), claimed.audiences().to_vec()))
+        Ok(AuthenticatedToken::ServiceAccount(token)) => {
+            let user = token.validate(registry).await;
+            user.map(|user| (Arc::new(user), token.audiences))
         }
         Err(error) => Err(error),
     };
-    body["status"] = match told {
+    body["status"] = match authenticated {
         Ok((user, audiences)) => {
             let audiences: Vec<String> = audiences;
             json!({"authenticated": true, "user": *user, "audiences": audiences})
@@ -289,7 +288,7 @@ mod tests {
     use crate::builtin::table;
 
     #[test]
-    fn a_token_lasts_ten_minutes_at_least() {
+    fn validity_is_limited() {
         let all = table::resources();
         let target = Target {
             resource: all
@@ -318,7 +317,7 @@ mod tests {
                 ),
             ),
         ] {
-            let told = match check_expiration(&target, seconds) {
+            let message = match check_expiration(&target, seconds) {
                 Ok(()) => None,
                 Err(ApiError::Invalid { kind, causes, .. }) => {
                     assert_eq!(kind, "TokenRequest");
@@ -326,7 +325,7 @@ mod tests {
                 }
                 Err(other) => panic!("{other}"),
             };
-            assert_eq!(told.as_deref(), refusal);
+            assert_eq!(message.as_deref(), refusal);
         }
         assert_eq!(after(Timestamp::UNIX_EPOCH, 60), "1970-01-01T00:01:00Z");
     }

@@ -29,7 +29,13 @@ async fn pair(seed: u64) -> Pair {
             service_ranges: ranges,
             ..RegistryConfig::default()
         };
-        let registry = Registry::with_config(storage.clone(), &tasks, Metrics::new(), config);
+        let registry = Registry::with_config(
+            storage.clone(),
+            &tasks,
+            Metrics::new(),
+            config,
+            Arc::new(crate::auth::AllowAuthenticated),
+        );
         Fixture {
             registry,
             storage,

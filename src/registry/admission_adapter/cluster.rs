@@ -7,39 +7,21 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::{kind_of, mutation, resource_of};
-use crate::admission::attributes::{Attributes, GroupVersionKind, GroupVersionResource};
-use crate::admission::authorizer::{Authorizer, Decision, Deed};
 use crate::admission::cluster::{
     Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
     NamespaceState, ParamError, ParamQuery,
 };
+use crate::admission::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
 use crate::api::{
     GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
 };
+use crate::auth::Authorizer;
 use crate::cacher::ReadError;
-use crate::registry::authorization::{Action, authorize};
 use crate::registry::guaranteed_update::Place;
 use crate::registry::{
     ApiError, Registry, Resource, Target, conversion, json_patch, metadata, namespaces, read,
 };
 use crate::{apiextensions, builtin};
-
-/// The policy that requests are judged by, for expressions.
-struct Authorization;
-
-impl Authorizer for Authorization {
-    fn decide(&self, user: &UserInfo, deed: &Deed) -> Decision {
-        let action = match deed.path.as_str() {
-            "" => Action::Objects,
-            path => Action::Path(path),
-        };
-        let decision = authorize(user, action);
-        Decision {
-            allowed: decision.allowed,
-            reason: decision.reason.to_owned(),
-        }
-    }
-}
 
 impl Registry {
     fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
@@ -175,7 +157,7 @@ impl Cluster for Registry {
     }
 
     fn authorizer(&self) -> Arc<dyn Authorizer> {
-        Arc::new(Authorization)
+        Registry::authorizer(self).clone()
     }
 
     fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
@@ -215,7 +197,7 @@ impl Cluster for Registry {
 
     async fn patched(
         &self,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         kind: &GroupVersionKind,
         mut object: Value,
         patch: ::json_patch::Patch,
@@ -248,7 +230,7 @@ impl Cluster for Registry {
 
     async fn mutated(
         &self,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
         kind: &GroupVersionKind,
         object: &Value,
         mutation: Mutation,

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use super::guaranteed_update::Current;
 use super::scale;
 use super::{ApiError, Registry, Resource, Target, conversion, metadata};
-use crate::admission::attributes::{
-    Attributes, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
-};
 use crate::admission::plugins::{Request, Step};
+use crate::admission::request::{
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
+};
 use crate::admission::{ConfigurationKind, Mutators, problems};
 use crate::api::{
     AuditAnnotations, DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings,
@@ -298,14 +298,14 @@ fn describe<'a>(
     question: Question<'a>,
     object: Value,
     old: Option<&Current>,
-) -> Result<Attributes<'a>, ApiError> {
+) -> Result<AdmissionRequest<'a>, ApiError> {
     let Question { target, .. } = question;
     let at = old.map_or(ResourceVersion::ZERO, |old| old.at);
     let old_object = match old {
         Some(old) => shown(target, old.value.clone(), at)?,
         None => Value::Null,
     };
-    Ok(Attributes {
+    Ok(AdmissionRequest {
         object: Cow::Owned(shown(target, object, at)?),
         old_object: Cow::Owned(old_object),
         ..attributes(question, Cow::Owned(Value::Null), None)
@@ -317,7 +317,7 @@ fn attributes<'a>(
     question: Question<'a>,
     object: Cow<'a, Value>,
     old: Option<&'a Current>,
-) -> Attributes<'a> {
+) -> AdmissionRequest<'a> {
     let Question { target, .. } = question;
     let resource = &target.resource;
     let subresource = target.subresource.as_deref().unwrap_or_default();
@@ -331,7 +331,7 @@ fn attributes<'a>(
         None => kind_of(resource),
     };
     let of_itself = resource.is("", "namespaces").then_some(&*target.name);
-    Attributes {
+    AdmissionRequest {
         operation: question.operation,
         resource: resource_of(resource),
         kind,

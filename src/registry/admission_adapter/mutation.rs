@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::admission::attributes::{Attributes, GroupVersionKind};
 use crate::admission::cluster::{Mutation, MutationError};
+use crate::admission::request::{AdmissionRequest, GroupVersionKind};
 use crate::registry::{ApiError, Registry, json_patch, metadata};
 use crate::schema::KindType;
 use crate::schema::managed;
@@ -15,7 +15,7 @@ use crate::{apiextensions, builtin};
 /// See [`MutationError`].
 pub(super) fn mutated(
     registry: &Registry,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     kind: &GroupVersionKind,
     object: &Value,
     mutation: Mutation,

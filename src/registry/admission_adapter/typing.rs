@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{GROUP, kind_of, resource_of};
-use crate::admission::attributes::{GroupVersionKind, GroupVersionResource};
+use crate::admission::request::{GroupVersionKind, GroupVersionResource};
 use crate::admission::types::{Kinds, warnings};
 use crate::registry::{Registry, Resource};
 use crate::schema::KindType;

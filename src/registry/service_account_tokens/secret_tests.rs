@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 use super::*;
+use crate::auth::{AuthenticatedToken, InvalidToken, TokenAuthenticator, TokenIssuer};
 use crate::builtin::tests::{Fixture, fixture, named};
-use crate::registry::service_accounts::{Bearer, Credentials, TokenIssuer};
 
 /// A token as upstream's token controller signs it.
 fn token(key: &str, account: &Value, secret: &str) -> String {
     let claims = json!({
-        "iss": ISSUER,
+        "iss": "kubernetes/serviceaccount",
         "sub": "system:serviceaccount:default:robot",
         "kubernetes.io/serviceaccount/namespace": "default",
         "kubernetes.io/serviceaccount/secret.name": secret,
@@ -21,12 +24,18 @@ fn token(key: &str, account: &Value, secret: &str) -> String {
     jsonwebtoken::encode(&header, &claims, &key).unwrap()
 }
 
-async fn user(fixture: &Fixture, credentials: &Credentials, token: &str) -> Result<String, String> {
-    let bearer = credentials.bearer(token, &[]);
-    let Bearer::Claimed(claimed) = bearer.map_err(|error| error.to_string())? else {
-        panic!("a signed token claims a user");
+async fn user(
+    fixture: &Fixture,
+    tokens: &TokenAuthenticator,
+    token: &str,
+) -> Result<String, String> {
+    let authenticated = tokens.authenticate(token, &[]);
+    let AuthenticatedToken::ServiceAccount(token) =
+        authenticated.map_err(|error| error.to_string())?
+    else {
+        panic!("the token is of a service account");
     };
-    let user = fixture.registry.claimed_user(&claimed).await;
+    let user = token.validate(&*fixture.registry).await;
     user.map(|user| user.name)
         .map_err(|error| error.to_string())
 }
@@ -38,7 +47,7 @@ async fn token_is_valid_as_long_as_its_secret_holds_it() {
     let fixture = fixture().await;
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let issuer = TokenIssuer::new(&key, &[], Vec::new(), Vec::new()).unwrap();
-    let credentials = Credentials::new(None, issuer);
+    let tokens = TokenAuthenticator::new(None, issuer);
     let account = fixture.create("serviceaccounts", named("robot")).await;
     let (kept, other) = (
         token(&key, &account, "kept"),
@@ -49,29 +58,29 @@ async fn token_is_valid_as_long_as_its_secret_holds_it() {
     fixture.create("secrets", secret).await;
 
     let expect = Ok("system:serviceaccount:default:robot".to_owned());
-    assert_eq!(user(&fixture, &credentials, &kept).await, expect);
+    assert_eq!(user(&fixture, &tokens, &kept).await, expect);
     let stored = fixture.stored("/secrets/default/kept").await.unwrap();
     assert_eq!(
         stored["metadata"]["labels"][LAST_USED],
         day(Timestamp::now())
     );
     // A second use of the day writes nothing.
-    assert_eq!(user(&fixture, &credentials, &kept).await, expect);
+    assert_eq!(user(&fixture, &tokens, &kept).await, expect);
     let again = fixture.stored("/secrets/default/kept").await.unwrap();
     assert_eq!(again, stored);
 
-    let expect = Err(INVALIDATED.to_owned());
-    assert_eq!(user(&fixture, &credentials, &other).await, expect);
+    let expect = Err("service account token has been invalidated".to_owned());
+    assert_eq!(user(&fixture, &tokens, &other).await, expect);
     let mut secret = named("other");
     secret["data"] = json!({"token": BASE64_STANDARD.encode(&kept)});
     fixture.create("secrets", secret).await;
     let expect = Err("Token does not match server's copy".to_owned());
-    assert_eq!(user(&fixture, &credentials, &other).await, expect);
+    assert_eq!(user(&fixture, &tokens, &other).await, expect);
 
     let foreign = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let forged = token(&foreign, &account, "kept");
-    let expect = Err(InvalidToken::NotOurs.to_string());
-    assert_eq!(user(&fixture, &credentials, &forged).await, expect);
+    let expect = Err(InvalidToken::Unknown.to_string());
+    assert_eq!(user(&fixture, &tokens, &forged).await, expect);
 }
 
 /// Upstream's cleaner invalidates the token of a Secret by a label before it deletes the Secret.
@@ -80,14 +89,15 @@ async fn labelled_secret_invalidates_its_token() {
     let fixture = fixture().await;
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let issuer = TokenIssuer::new(&key, &[], Vec::new(), Vec::new()).unwrap();
-    let credentials = Credentials::new(None, issuer);
+    let tokens = TokenAuthenticator::new(None, issuer);
     let account = fixture.create("serviceaccounts", named("robot")).await;
     let old = token(&key, &account, "old");
     let mut secret = named("old");
     secret["data"] = json!({"token": BASE64_STANDARD.encode(&old)});
-    secret["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
+    secret["metadata"]["labels"] =
+        json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"});
     fixture.create("secrets", secret).await;
-    let refused = user(&fixture, &credentials, &old).await.unwrap_err();
+    let refused = user(&fixture, &tokens, &old).await.unwrap_err();
     assert!(refused.contains("marked invalid"), "{refused}");
 }
 

@@ -1,8 +1,10 @@
-//! What must still be there for a token to count, over the memory store and real caches.
+//! Validation of service account tokens with the memory store and real caches.
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::auth::{KubernetesClaims, Reference, ServiceAccountToken};
 use crate::builtin::tests::meddler::Before;
 use crate::builtin::tests::{Fixture, fixture, named, pod};
 
@@ -14,8 +16,8 @@ fn reference(object: &Value) -> Reference {
     }
 }
 
-fn token(account: &Value) -> Kubernetes {
-    Kubernetes {
+fn token(account: &Value) -> KubernetesClaims {
+    KubernetesClaims {
         namespace: "default".to_owned(),
         node: None,
         pod: None,
@@ -24,21 +26,19 @@ fn token(account: &Value) -> Kubernetes {
     }
 }
 
-/// What a token that says this is worth: the user's name, or why it is refused.
-async fn told(fixture: &Fixture, says: Kubernetes) -> String {
-    let claimed = ClaimedUser {
-        kubernetes: says,
-        token_id: String::new(),
-        audiences: Vec::new(),
-        secret_token: None,
-    };
-    match fixture.registry.claimed_user(&claimed).await {
+/// The message of a token whose object was deleted.
+const INVALIDATED: &str = "service account token has been invalidated";
+
+/// Returns the name of the user of a token with these claims, or the error.
+async fn validate(fixture: &Fixture, claims: KubernetesClaims) -> String {
+    let token = ServiceAccountToken::new(claims);
+    match token.validate(&*fixture.registry).await {
         Ok(user) => user.name,
         Err(error) => error.to_string(),
     }
 }
 
-/// Another server has marked the object as being deleted, so many seconds ago.
+/// Sets the deletion timestamp of an object to so many seconds ago, as another server.
 async fn mark(fixture: &Fixture, key: &'static str, seconds: i64) {
     let mut object = fixture.stored(key).await.unwrap();
     let at = Timestamp::now() - SignedDuration::from_secs(seconds);
@@ -49,9 +49,9 @@ async fn mark(fixture: &Fixture, key: &'static str, seconds: i64) {
 
 const USER: &str = "system:serviceaccount:default:robot";
 
-/// A finalizer, or a pod that takes its time, once kept tokens good for ever.
+/// A finalizer, or a pod that ends slowly, once kept tokens valid for ever.
 #[tokio::test]
-async fn what_was_deleted_a_minute_ago_counts_no_longer() {
+async fn token_is_invalid_a_minute_after_the_deletion_of_its_object() {
     let fixture = fixture().await;
     let account = fixture.create("serviceaccounts", named("robot")).await;
     let (pod, secret) = (
@@ -59,46 +59,46 @@ async fn what_was_deleted_a_minute_ago_counts_no_longer() {
         fixture.create("secrets", named("s")).await,
     );
     let node = fixture.create("nodes", named("n")).await;
-    let of_pod = Kubernetes {
+    let of_pod = KubernetesClaims {
         pod: Some(reference(&pod)),
         ..token(&account)
     };
-    let of_secret = Kubernetes {
+    let of_secret = KubernetesClaims {
         secret: Some(reference(&secret)),
         ..token(&account)
     };
-    let of_node = Kubernetes {
+    let of_node = KubernetesClaims {
         node: Some(reference(&node)),
         ..token(&account)
     };
-    for (key, says) in [
+    for (key, claims) in [
         ("/pods/default/p", of_pod),
         ("/secrets/default/s", of_secret),
         ("/minions/n", of_node),
     ] {
-        assert_eq!(told(&fixture, says.clone()).await, USER, "{key}");
-        // The time that a pod was given to end is still to come.
+        assert_eq!(validate(&fixture, claims.clone()).await, USER, "{key}");
+        // The grace period of a pod is still to come.
         for (seconds, expect) in [(-30, USER), (50, USER), (70, INVALIDATED)] {
             mark(&fixture, key, seconds).await;
-            settled(&fixture).await;
+            wait_for_caches(&fixture).await;
             assert_eq!(
-                told(&fixture, says.clone()).await,
+                validate(&fixture, claims.clone()).await,
                 expect,
                 "{key} {seconds}"
             );
         }
     }
     mark(&fixture, "/serviceaccounts/default/robot", 50).await;
-    settled(&fixture).await;
-    assert_eq!(told(&fixture, token(&account)).await, USER);
+    wait_for_caches(&fixture).await;
+    assert_eq!(validate(&fixture, token(&account)).await, USER);
     mark(&fixture, "/serviceaccounts/default/robot", 70).await;
-    settled(&fixture).await;
+    wait_for_caches(&fixture).await;
     let expect = "service account default/robot has been deleted";
-    assert_eq!(told(&fixture, token(&account)).await, expect);
+    assert_eq!(validate(&fixture, token(&account)).await, expect);
 }
 
-/// A list waits for the cache, whose word counts as long as it is good.
-async fn settled(fixture: &Fixture) {
+/// Lists all resources: a list waits for its cache.
+async fn wait_for_caches(fixture: &Fixture) {
     for plural in ["pods", "secrets", "nodes", "serviceaccounts"] {
         let resource = fixture.resource(plural);
         let all = crate::api::ListOptions::default();
@@ -107,7 +107,7 @@ async fn settled(fixture: &Fixture) {
 }
 
 #[tokio::test]
-async fn another_of_the_same_name_is_not_meant() {
+async fn token_is_invalid_for_another_object_of_the_same_name() {
     let fixture = fixture().await;
     let account = fixture.create("serviceaccounts", named("robot")).await;
     let pod = fixture.create("pods", pod("p")).await;
@@ -116,7 +116,7 @@ async fn another_of_the_same_name_is_not_meant() {
         name: name.to_owned(),
         uid: "other".to_owned(),
     };
-    let says = Kubernetes {
+    let claims = KubernetesClaims {
         pod: Some(other("p")),
         ..token(&account)
     };
@@ -124,13 +124,13 @@ async fn another_of_the_same_name_is_not_meant() {
         "pod UID ({}) does not match service account pod ref claim (other)",
         uid(&pod)
     );
-    assert_eq!(told(&fixture, says).await, expect);
-    let says = Kubernetes {
-        pod: Some(other("gone")),
+    assert_eq!(validate(&fixture, claims).await, expect);
+    let claims = KubernetesClaims {
+        pod: Some(other("missing")),
         ..token(&account)
     };
-    assert_eq!(told(&fixture, says).await, INVALIDATED);
-    let says = Kubernetes {
+    assert_eq!(validate(&fixture, claims).await, INVALIDATED);
+    let claims = KubernetesClaims {
         serviceaccount: other("robot"),
         ..token(&account)
     };
@@ -138,5 +138,5 @@ async fn another_of_the_same_name_is_not_meant() {
         "service account UID ({}) does not match claim (other)",
         uid(&account)
     );
-    assert_eq!(told(&fixture, says).await, expect);
+    assert_eq!(validate(&fixture, claims).await, expect);
 }

@@ -14,9 +14,9 @@ use serde_json::Value;
 use self::checks::{Pod, details, violations};
 pub(super) use self::configuration::PodSecurityConfiguration;
 use self::level::{Level, LevelVersion, Policy};
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request};
 use crate::api::StatusCause;
 
@@ -85,7 +85,7 @@ impl AdmissionPlugin for PodSecurity {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let request = attributes.request();
         match (request.group, request.resource) {
@@ -118,7 +118,7 @@ impl PodSecurity {
     async fn validate_pod(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         if self.is_exempt(attributes) {
             return Ok(());
@@ -149,7 +149,7 @@ impl PodSecurity {
     async fn validate_template(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
         template: &Value,
     ) -> Result<(), AdmissionError> {
         if self.is_exempt(attributes) {
@@ -188,7 +188,7 @@ impl PodSecurity {
     /// Refuses a pod that violates what `policy` enforces, records violations of what it audits, and warns.
     fn evaluate(
         &self,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
         policy: Policy,
         problems: &[StatusCause],
         pod: Pod<'_>,
@@ -226,7 +226,7 @@ impl PodSecurity {
     }
 
     /// Returns true if the configuration exempts the namespace or the user of a request.
-    fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
+    fn is_exempt(&self, attributes: &AdmissionRequest<'_>) -> bool {
         let configuration = &self.configuration;
         let reason = if configuration.exempts_namespace(attributes.namespace) {
             "namespace"
@@ -242,7 +242,7 @@ impl PodSecurity {
     async fn validate_namespace(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let is_create = attributes.operation == Operation::Create;
         let (new, problems) = self.policy(&attributes.object);
@@ -286,7 +286,7 @@ enum Enforce {
     No,
 }
 
-fn annotate(attributes: &Attributes<'_>, key: &str, value: impl Into<String>) {
+fn annotate(attributes: &AdmissionRequest<'_>, key: &str, value: impl Into<String>) {
     let key = format!("{ANNOTATION_PREFIX}{key}");
     attributes.audit_annotations.add(key, value);
 }

@@ -26,7 +26,7 @@ fn cluster(modes: &[(&str, &str)]) -> FakeCluster {
 /// The verdict, and the warnings.
 async fn validate(
     cluster: &FakeCluster,
-    attributes: Attributes<'_>,
+    attributes: AdmissionRequest<'_>,
 ) -> (Result<(), AdmissionError>, Vec<String>) {
     validate_with(&PodSecurity::default(), cluster, attributes).await
 }
@@ -34,7 +34,7 @@ async fn validate(
 async fn validate_with(
     plugin: &PodSecurity,
     cluster: &FakeCluster,
-    attributes: Attributes<'_>,
+    attributes: AdmissionRequest<'_>,
 ) -> (Result<(), AdmissionError>, Vec<String>) {
     let warnings = attributes.warnings.clone();
     let verdict = cluster.validate(plugin, attributes).await;
@@ -51,7 +51,7 @@ fn configured(members: Value) -> PodSecurity {
 async fn annotations(
     plugin: &PodSecurity,
     cluster: &FakeCluster,
-    attributes: Attributes<'_>,
+    attributes: AdmissionRequest<'_>,
 ) -> Vec<(String, String)> {
     let annotations = attributes.audit_annotations.clone();
     // A refused request has annotations too.
@@ -104,7 +104,7 @@ async fn an_update_counts_if_it_changes_an_image_or_adds_a_container() {
     let update = async |subresource: &'static str, change: Value| {
         let mut new = old.clone();
         json_patch::merge(&mut new, &change);
-        let update = Attributes {
+        let update = AdmissionRequest {
             subresource,
             ..attributes(Operation::Update, ("", "pods"), &new, &old)
         };

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::resources::{ResourceList, add, raise};
 use super::pods;
 use super::scope::Scope;
-use crate::admission::attributes::Operation;
+use crate::admission::request::Operation;
 use crate::schema::Quantity;
 
 /// How many devices a claim for all of them can get.

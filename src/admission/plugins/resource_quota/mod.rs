@@ -22,9 +22,9 @@ use tokio::sync::Semaphore;
 use self::charge::{Charged, Quota, Refusal};
 use self::evaluator::Evaluator;
 pub(super) use self::limited::LimitedResources;
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::resources::ResourceList;
 use super::{AdmissionPlugin, Request};
 
@@ -78,7 +78,7 @@ impl AdmissionPlugin for ResourceQuota {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         let request = attributes.request();
         let Some(evaluator) = Evaluator::of(request.group, request.resource) else {
@@ -119,7 +119,7 @@ impl ResourceQuota {
     async fn charge(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
         charged: Charged<'_>,
     ) -> Result<(), AdmissionError> {
         let turn = self.hasher.hash_one(attributes.namespace) as usize % self.turns.len();
@@ -160,7 +160,7 @@ impl ResourceQuota {
 
 async fn read(
     cluster: &dyn Cluster,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionRequest<'_>,
     freshness: Freshness,
 ) -> Result<Vec<Value>, AdmissionError> {
     let quotas = cluster

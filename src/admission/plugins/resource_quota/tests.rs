@@ -197,7 +197,7 @@ async fn a_dry_run_is_charged_nothing_and_refused_all_the_same() {
         json!({"pods": "0"}),
     )]);
     let pod = pod(json!({}));
-    let create = || Attributes {
+    let create = || AdmissionRequest {
         dry_run: true,
         ..attributes(Operation::Create, ("", "pods"), &pod, &Value::Null)
     };
@@ -232,7 +232,7 @@ async fn an_update_is_charged_what_it_adds() {
     let cluster = cluster(&[quota("q", json!({"hard": hard}), begun)]);
     let plugin = ResourceQuota::new(LimitedResources::default());
     let update = async |resource, subresource: &'static str, old: Value, new: Value| {
-        let update = Attributes {
+        let update = AdmissionRequest {
             subresource,
             ..attributes(Operation::Update, ("", resource), &new, &old)
         };

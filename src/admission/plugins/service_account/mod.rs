@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::super::attributes::{Attributes, Operation};
 use super::super::cluster::{Cluster, GroupResource};
 use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
 use super::{AdmissionPlugin, Request, name_of};
 
 const ACCOUNTS: GroupResource<'static> = GroupResource::new("", "serviceaccounts");
@@ -50,7 +50,7 @@ impl AdmissionPlugin for ServiceAccount {
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &mut Attributes<'_>,
+        attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         if is_mirror(&attributes.object) || !attributes.object["spec"].is_object() {
             return self.validate(cluster, attributes).await;
@@ -75,7 +75,7 @@ impl AdmissionPlugin for ServiceAccount {
     async fn validate(
         &self,
         cluster: &dyn Cluster,
-        attributes: &Attributes<'_>,
+        attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         if attributes.operation == Operation::Create && is_mirror(&attributes.object) {
             return check_mirror(attributes);
@@ -110,7 +110,7 @@ fn account_name(pod: &Value) -> &str {
 }
 
 /// A mirror pod runs whatever admission says, so it must not need an identity or secrets.
-fn check_mirror(attributes: &Attributes<'_>) -> Result<(), AdmissionError> {
+fn check_mirror(attributes: &AdmissionRequest<'_>) -> Result<(), AdmissionError> {
     let pod = &attributes.object;
     let sources = list(&pod["spec"]["volumes"]).iter();
     let mut sources = sources.flat_map(|volume| list(&volume["projected"]["sources"]));
@@ -129,7 +129,7 @@ fn check_mirror(attributes: &Attributes<'_>) -> Result<(), AdmissionError> {
 /// The account of a pod that names one.
 async fn account_of(
     cluster: &dyn Cluster,
-    attributes: &Attributes<'_>,
+    attributes: &AdmissionRequest<'_>,
 ) -> Result<Value, AdmissionError> {
     let (namespace, name) = (attributes.namespace, account_name(&attributes.object));
     let failed = |why: String| {
@@ -159,7 +159,7 @@ fn has_token_volume(account: &Value, pod: &Value) -> bool {
     chosen.unwrap_or(true)
 }
 
-fn check_secrets(attributes: &Attributes<'_>, account: &Value) -> Result<(), AdmissionError> {
+fn check_secrets(attributes: &AdmissionRequest<'_>, account: &Value) -> Result<(), AdmissionError> {
     let annotation = &account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS];
     // The values that Go reads as true.
     let is_true = ["1", "t", "T", "true", "TRUE", "True"];

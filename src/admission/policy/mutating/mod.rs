@@ -13,12 +13,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::attributes::{Attributes, Operation};
-use super::super::authorizer::Authorizing;
+use super::super::cel::AuthorizerVariable;
 use super::super::cluster::{Cluster, MutationError};
 use super::super::error::{AdmissionError, about};
 use super::super::matching::{Matched, Matcher};
 use super::super::reinvocation::{Calls, Reinvocation};
+use super::super::request::{AdmissionRequest, Operation};
 use super::super::webhook::review;
 use super::Binding;
 use super::evaluate::EVALUATIONS_MAX;
@@ -73,7 +73,7 @@ impl Mutating<'_> {
     /// A policy failed whose failure policy is `Fail`; the namespace of the write is gone.
     pub(in crate::admission) async fn round(
         self,
-        write: &mut Attributes<'_>,
+        write: &mut AdmissionRequest<'_>,
         reinvocation: &mut Reinvocation,
         calls: &mut Calls<Invocation>,
     ) -> Result<(), AdmissionError> {
@@ -127,7 +127,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    async fn run(&mut self, write: &mut Attributes<'_>) -> Result<(), AdmissionError> {
+    async fn run(&mut self, write: &mut AdmissionRequest<'_>) -> Result<(), AdmissionError> {
         let Mutating {
             cluster,
             policies,
@@ -167,7 +167,7 @@ impl Round<'_> {
         policy: &Arc<MutatingPolicy>,
         gathered: Gathered,
         namespace: &Value,
-        write: &mut Attributes<'_>,
+        write: &mut AdmissionRequest<'_>,
     ) -> Result<bool, AdmissionError> {
         let cluster = self.mutating.cluster;
         let Gathered { matched, bound } = gathered;
@@ -185,7 +185,7 @@ impl Round<'_> {
                 old_object,
                 request: review::request(write, &matched),
                 namespace: namespace.clone(),
-                authorizing: Authorizing::of(write, cluster.authorizer()),
+                authorizer: AuthorizerVariable::new(write, cluster.authorizer()),
             },
             matched,
             is_mutated: false,
@@ -214,7 +214,7 @@ impl Round<'_> {
         binding: &Binding,
         params: Value,
         mut subject: Subject,
-        write: &Attributes<'_>,
+        write: &AdmissionRequest<'_>,
     ) -> Result<Subject, AdmissionError> {
         let invocation = Invocation::of(policy, binding, &params);
         if !self.calls.is_due(self.reinvocation, &invocation) {
@@ -318,7 +318,7 @@ struct Subject {
 /// The object and the old object in the form that a policy matched.
 async fn form(
     cluster: &dyn Cluster,
-    write: &Attributes<'_>,
+    write: &AdmissionRequest<'_>,
     matched: &Matched,
 ) -> Result<(Value, Value), String> {
     Ok((
@@ -375,7 +375,7 @@ fn no_type(kind: &str) -> AdmissionError {
 }
 
 /// 403, also where the reason is `Invalid`, as upstream.
-fn refusal(failures: Vec<Failed>, write: &Attributes<'_>) -> AdmissionError {
+fn refusal(failures: Vec<Failed>, write: &AdmissionRequest<'_>) -> AdmissionError {
     let first = failures.first();
     let reason = first.map_or("", |first| first.reason);
     let reason = match reason {

@@ -1,5 +1,4 @@
-//! Reviews: questions about who somebody is and what he may do, which are answered from what the
-//! requests themselves are judged by and stored nowhere.
+//! Reviews of users and their permissions. They are answered by the authorizer of requests, and not stored.
 
 use std::sync::Arc;
 
@@ -10,50 +9,55 @@ use k8s_openapi::api::authorization::v1::{
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::review_selectors::{field_selector, label_selector};
 use crate::api::{Object, StatusCause, UserInfo, WriteOptions};
-use crate::registry::authorization::{Action, Permissions, authorize, permissions};
+use crate::auth::{Attributes, Authorizer};
 use crate::registry::{ApiError, Target, metadata};
 
-/// The answer to the question `body`, which was checked for its shape.
-pub(super) fn answer(
+/// Reviews `body`, whose shape is valid.
+pub(super) async fn review(
+    authorizer: &dyn Authorizer,
     target: &Target,
     mut body: Value,
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    let asker = &options.user;
+    let user = &options.user;
     let status = match &*target.resource.kind {
         "SelfSubjectReview" => {
             check_metadata(target, &body, Vec::new())?;
-            json!({"userInfo": **asker})
+            json!({"userInfo": **user})
         }
         "SelfSubjectAccessReview" => {
             let spec: SelfSubjectAccessReviewSpec = spec(target, &body)?;
-            let about = (&spec.resource_attributes, &spec.non_resource_attributes);
-            check_metadata(target, &body, problems_of_attributes(about.0, about.1))?;
-            decision(asker, about.1.as_ref())
+            let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
+            check_metadata(target, &body, problems_of_attributes(&resource, &path))?;
+            decide(authorizer, attributes(user.clone(), resource, path)).await
         }
-        "SubjectAccessReview" => subject_access_review(target, &body)?,
-        "LocalSubjectAccessReview" => local_subject_access_review(target, &body)?,
+        "SubjectAccessReview" => decide(authorizer, subject_access_review(target, &body)?).await,
+        "LocalSubjectAccessReview" => {
+            decide(authorizer, local_subject_access_review(target, &body)?).await
+        }
         "SelfSubjectRulesReview" => {
             let spec: SelfSubjectRulesReviewSpec = spec(target, &body)?;
-            if spec.namespace.unwrap_or_default().is_empty() {
+            let namespace = spec.namespace.unwrap_or_default();
+            if namespace.is_empty() {
                 return Err(ApiError::BadRequest("no namespace on request".to_owned()));
             }
-            rules(asker)
+            json!(authorizer.rules(user, &namespace).await)
         }
         other => {
-            let told = format!("a {other} is no review");
-            return Err(ApiError::MethodNotAllowed(told));
+            let message = format!("a {other} is no review");
+            return Err(ApiError::MethodNotAllowed(message));
         }
     };
     body["status"] = status;
     crate::registry::subresource::answer(target, &body)
 }
 
-/// The specification in a body.
+/// Returns the specification in a body.
 ///
 /// # Errors
-/// 400 when a member is of another type.
+/// 400 if a member has another type.
 pub(super) fn spec<T: DeserializeOwned>(target: &Target, body: &Value) -> Result<T, ApiError> {
     let spec = match &body["spec"] {
         Value::Null => Value::Object(Map::new()),
@@ -68,19 +72,17 @@ pub(super) fn spec<T: DeserializeOwned>(target: &Target, body: &Value) -> Result
     })
 }
 
-fn subject_access_review(target: &Target, body: &Value) -> Result<Value, ApiError> {
+fn subject_access_review(target: &Target, body: &Value) -> Result<Attributes, ApiError> {
     let spec: SubjectAccessReviewSpec = spec(target, body)?;
-    let problems = problems_of_subject(&spec);
-    check_metadata(target, body, problems)?;
-    let paths = spec.non_resource_attributes.clone();
-    Ok(decision(&subject(spec), paths.as_ref()))
+    check_metadata(target, body, problems_of_subject(&spec))?;
+    Ok(subject_attributes(spec))
 }
 
-fn local_subject_access_review(target: &Target, body: &Value) -> Result<Value, ApiError> {
+fn local_subject_access_review(target: &Target, body: &Value) -> Result<Attributes, ApiError> {
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let spec: SubjectAccessReviewSpec = spec(target, body)?;
-    let of = |about: &ResourceAttributes| about.namespace.clone().unwrap_or_default();
-    let asked = spec.resource_attributes.as_ref().map(of);
+    let resource = spec.resource_attributes.as_ref();
+    let given = resource.map(|resource| resource.namespace.clone().unwrap_or_default());
     let mut problems = problems_of_subject(&spec);
     if spec.non_resource_attributes.is_some() {
         problems.push(StatusCause::invalid(
@@ -90,28 +92,62 @@ fn local_subject_access_review(target: &Target, body: &Value) -> Result<Value, A
         ));
     }
     check_metadata(target, body, problems)?;
-    if asked.is_some_and(|asked| asked != namespace) {
+    if given.is_some_and(|given| given != namespace) {
         return Err(ApiError::BadRequest(format!(
             "spec.resourceAttributes.namespace must match namespace: {namespace}"
         )));
     }
-    Ok(decision(&subject(spec), None))
+    Ok(subject_attributes(spec))
 }
 
-fn subject(spec: SubjectAccessReviewSpec) -> UserInfo {
-    UserInfo {
+fn subject_attributes(spec: SubjectAccessReviewSpec) -> Attributes {
+    let user = UserInfo {
         name: spec.user.unwrap_or_default(),
         uid: spec.uid.unwrap_or_default(),
         groups: spec.groups.unwrap_or_default(),
         extra: spec.extra.unwrap_or_default(),
+    };
+    let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
+    attributes(Arc::new(user), resource, path)
+}
+
+/// Returns the attributes of a review, which has either those of a resource or those of a path.
+fn attributes(
+    user: Arc<UserInfo>,
+    resource: Option<ResourceAttributes>,
+    path: Option<NonResourceAttributes>,
+) -> Attributes {
+    let Some(resource) = resource else {
+        let path = path.unwrap_or_default();
+        return Attributes {
+            user,
+            verb: path.verb.unwrap_or_default(),
+            path: path.path.unwrap_or_default(),
+            ..Attributes::default()
+        };
+    };
+    let version = resource.version.filter(|version| !version.is_empty());
+    Attributes {
+        user,
+        verb: resource.verb.unwrap_or_default(),
+        is_resource_request: true,
+        api_group: resource.group.unwrap_or_default(),
+        api_version: version.unwrap_or_else(|| "*".to_owned()),
+        resource: resource.resource.unwrap_or_default(),
+        subresource: resource.subresource.unwrap_or_default(),
+        namespace: resource.namespace.unwrap_or_default(),
+        name: resource.name.unwrap_or_default(),
+        path: String::new(),
+        field_selector: field_selector(resource.field_selector.as_ref()),
+        label_selector: label_selector(resource.label_selector.as_ref()),
     }
 }
 
 fn problems_of_subject(spec: &SubjectAccessReviewSpec) -> Vec<StatusCause> {
     let (objects, paths) = (&spec.resource_attributes, &spec.non_resource_attributes);
     let mut problems = problems_of_attributes(objects, paths);
-    let nobody = spec.user.as_deref().unwrap_or_default().is_empty();
-    if nobody && spec.groups.as_ref().is_none_or(Vec::is_empty) {
+    let has_no_user = spec.user.as_deref().unwrap_or_default().is_empty();
+    if has_no_user && spec.groups.as_ref().is_none_or(Vec::is_empty) {
         let why = "at least one of user or group must be specified";
         problems.push(StatusCause::invalid("spec.user", "", why));
     }
@@ -136,7 +172,7 @@ fn problems_of_attributes(
     vec![StatusCause::invalid(field, "", why)]
 }
 
-/// Refuses what is wrong with a review, its metadata included, which name nothing.
+/// Rejects a review with `problems`, or with metadata, which must be empty.
 fn check_metadata(
     target: &Target,
     body: &Value,
@@ -165,27 +201,16 @@ fn check_metadata(
     }
 }
 
-fn decision(user: &UserInfo, path: Option<&NonResourceAttributes>) -> Value {
-    let path = path.map(|about| about.path.as_deref().unwrap_or_default());
-    let told = authorize(user, path.map_or(Action::Objects, Action::Path));
-    json!({"allowed": told.allowed, "reason": told.reason})
-}
-
-fn rules(user: &UserInfo) -> Value {
-    let (objects, paths) = match permissions(user) {
-        Permissions::Everything => {
-            let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
-            (
-                everything,
-                json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]),
-            )
-        }
-        Permissions::Paths(paths) => (
-            json!([]),
-            json!([{"verbs": ["*"], "nonResourceURLs": paths}]),
-        ),
-    };
-    json!({"resourceRules": objects, "nonResourceRules": paths, "incomplete": false})
+async fn decide(authorizer: &dyn Authorizer, attributes: Attributes) -> Value {
+    let decision = authorizer.authorize(&attributes).await;
+    let mut status = json!({"allowed": decision.is_allowed()});
+    if decision.is_denied() {
+        status["denied"] = true.into();
+    }
+    if !decision.reason().is_empty() {
+        status["reason"] = decision.reason().into();
+    }
+    status
 }
 
 #[cfg(test)]

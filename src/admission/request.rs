@@ -110,7 +110,7 @@ impl fmt::Debug for RequestOptions<'_> {
 /// One write. Webhooks and policies get the objects in the version that the client speaks, in-process plugins
 /// get them in the stored form.
 #[derive(Debug)]
-pub struct Attributes<'a> {
+pub struct AdmissionRequest<'a> {
     /// What is done.
     pub operation: Operation,
     /// To an object of which resource.
@@ -139,7 +139,7 @@ pub struct Attributes<'a> {
     pub old_object: Cow<'a, Value>,
 }
 
-impl Attributes<'_> {
+impl AdmissionRequest<'_> {
     /// Returns what a plugin decides by whether it handles the request.
     pub fn request(&self) -> Request<'_> {
         Request {

@@ -1,0 +1,49 @@
+//! Why a bearer token is invalid.
+
+use std::fmt;
+
+/// Why a token is invalid. A TokenReview reports it; the client of a request gets a plain 401.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidToken {
+    /// No accepted key has signed it, or its issuer is not accepted.
+    #[error("invalid bearer token")]
+    Unknown,
+    /// It has expired.
+    #[error("service account token has expired")]
+    Expired,
+    /// Its validity has not begun.
+    #[error("service account token is not valid yet")]
+    NotYetValid,
+    /// It is for other audiences.
+    #[error(
+        "token audiences {} is invalid for the target audiences {}",
+        QuotedList(token),
+        QuotedList(requested)
+    )]
+    Audiences {
+        /// The audiences of the token.
+        token: Vec<String>,
+        /// The requested audiences.
+        requested: Vec<String>,
+    },
+    /// The service account or an object that the token is bound to was deleted or replaced.
+    #[error("{0}")]
+    Invalidated(String),
+}
+
+impl InvalidToken {
+    /// Returns the error of a token whose account or bound object no longer exists, with upstream's message.
+    pub(super) fn invalidated() -> Self {
+        Self::Invalidated("service account token has been invalidated".to_owned())
+    }
+}
+
+/// Formats a list of strings as Go's `%q`.
+struct QuotedList<'a>(&'a [String]);
+
+impl fmt::Display for QuotedList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted: Vec<String> = self.0.iter().map(|text| format!("{text:?}")).collect();
+        write!(f, "[{}]", quoted.join(" "))
+    }
+}
