@@ -4,7 +4,7 @@
 const UNITS: [(&str, u32); 4] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4)];
 
 /// Parses an amount; `None` if it is invalid or larger than the address space.
-pub(super) fn parse(text: &str) -> Option<usize> {
+pub(in crate::server) fn parse(text: &str) -> Option<usize> {
     let split = UNITS
         .iter()
         .find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)));

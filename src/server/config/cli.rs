@@ -8,12 +8,12 @@ use clap::builder::Styles;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::config::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
 use crate::{bench, tail};
 
 /// The parsed command line.
 #[derive(Debug)]
-pub(super) enum Invocation {
+pub(in crate::server) enum Invocation {
     /// Serve with these flags and this configuration file.
     Serve {
         /// Values given as flags.
@@ -32,7 +32,7 @@ pub(super) enum Invocation {
 }
 
 /// Returns the grammar.
-pub(super) fn command() -> Command {
+pub(in crate::server) fn command() -> Command {
     let serve = Command::new("serve")
         .about("Serve the Kubernetes API (the default when no command is given)")
         .args_override_self(true)
@@ -86,7 +86,7 @@ fn serve_args() -> Vec<Arg> {
     args
 }
 
-fn setting_arg(spec: &super::settings::Spec) -> Arg {
+fn setting_arg(spec: &crate::server::config::settings::Spec) -> Arg {
     let help = match spec.default {
         "" => spec.help.to_owned(),
         default => format!("{} [default: {default}]", spec.help),
@@ -114,8 +114,10 @@ fn setting_arg(spec: &super::settings::Spec) -> Arg {
 ///
 /// # Errors
 /// An unknown flag or command, a flag without a value, text that is not UTF-8.
-pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, ConfigError> {
-    let matches = match command().try_get_matches_from(args) {
+pub(in crate::server) fn parse(
+    args: impl Iterator<Item = OsString>,
+) -> Result<Invocation, ConfigError> {
+    let matches = match command().try_get_matches_from(help_words(args.collect())) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
         Err(error) => return Err(error_line(&error)),
@@ -136,8 +138,22 @@ pub(super) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     })
 }
 
+/// Removes `--help` after the command `help`, which clap does not accept there.
+fn help_words(mut args: Vec<OsString>) -> Vec<OsString> {
+    let words: Vec<_> = args.iter().skip(1).take(2).collect();
+    let is_help = match words.as_slice() {
+        [first, ..] if *first == "help" => true,
+        [first, second] => *first == "bench" && *second == "help",
+        _ => false,
+    };
+    if is_help {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
+    args
+}
+
 /// Returns the configuration file: the flag's, or the environment's.
-pub(super) fn config_file(
+pub(in crate::server) fn config_file(
     flag: Option<PathBuf>,
     environment: Option<OsString>,
 ) -> Option<(PathBuf, &'static str)> {
@@ -374,6 +390,15 @@ mod tests {
                 "Usage: watchet serve [OPTIONS]",
             ),
             (&["watchet", "tail", "-h"], "Usage: watchet tail [OPTIONS]"),
+            (&["watchet", "help", "--help"], "Usage: watchet [OPTIONS]"),
+            (
+                &["watchet", "help", "tail", "-h"],
+                "Usage: watchet tail [OPTIONS]",
+            ),
+            (
+                &["watchet", "bench", "help", "--help"],
+                "Usage: watchet bench",
+            ),
         ] {
             let text = printed(args);
             assert!(text.contains(usage), "{text}");

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::settings::{ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::config::settings::{ConfigError, SPECS, Setting, Settings, Source};
 
 /// The file's `apiVersion`.
-pub(super) const API_VERSION: &str = "config.watchet.dev/v1alpha1";
+pub(in crate::server) const API_VERSION: &str = "config.watchet.dev/v1alpha1";
 /// The file's `kind`.
-pub(super) const KIND: &str = "ServerConfiguration";
+pub(in crate::server) const KIND: &str = "ServerConfiguration";
 /// The maximum size of the file; a real one has a page.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The file cannot be read, is not valid YAML, or has an unknown key.
-pub(super) fn give(
+pub(in crate::server) fn give(
     settings: &mut Settings,
     path: &Path,
     named_by: &str,

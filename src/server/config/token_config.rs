@@ -1,40 +1,28 @@
 //! The settings of service account tokens: issuers, audiences, keys. The key files are read here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::config::FileSetting;
-use super::pki::{Pki, PkiError};
-use super::settings::{ConfigError, Setting, SettingValue, Settings};
-use crate::auth::TokenIssuer;
+use crate::server::config::file_setting::FileSetting;
+use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
 
 /// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TokenConfig {
+pub(in crate::server) struct TokenConfig {
     /// `--service-account-issuer`
-    issuers: Vec<String>,
+    pub(in crate::server) issuers: Vec<String>,
     /// `--api-audiences`
-    audiences: Vec<String>,
+    pub(in crate::server) audiences: Vec<String>,
     /// `--service-account-key-file`
-    key_files: Vec<FileSetting>,
+    pub(in crate::server) key_files: Vec<FileSetting>,
     /// `--service-account-signing-key-file`
-    signing_key_file: Option<FileSetting>,
+    pub(in crate::server) signing_key_file: Option<FileSetting>,
 }
 
 /// The contents of configured key files.
 #[derive(Debug)]
-pub(super) struct TokenKeys {
-    signing: Option<String>,
-    others: Vec<String>,
-}
-
-/// Why the keys cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "documented by their sources")]
-pub(super) enum TokenKeysError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Pki(#[from] PkiError),
+pub(in crate::server) struct TokenKeys {
+    pub(in crate::server) signing: Option<String>,
+    pub(in crate::server) others: Vec<String>,
 }
 
 impl TokenConfig {
@@ -42,7 +30,7 @@ impl TokenConfig {
     ///
     /// # Errors
     /// An issuer with a colon is not a URL.
-    pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+    pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let issuers = settings.get(Setting::ServiceAccountIssuer);
         let is_url = |text: &String| {
             text.parse::<http::Uri>()
@@ -75,7 +63,7 @@ impl TokenConfig {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub(super) fn read(&self) -> Result<TokenKeys, ConfigError> {
+    pub(in crate::server) fn read(&self) -> Result<TokenKeys, ConfigError> {
         let others = self.key_files.iter().map(FileSetting::read);
         Ok(TokenKeys {
             signing: self
@@ -84,39 +72,6 @@ impl TokenConfig {
                 .map(FileSetting::read)
                 .transpose()?,
             others: others.collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// Creates the issuer with these keys, or with the key of `pki` if no signing key is
-    /// configured.
-    ///
-    /// # Errors
-    /// A file has no usable key.
-    pub(super) fn issuer(
-        &self,
-        keys: TokenKeys,
-        pki: &Pki,
-        dir: &Path,
-    ) -> Result<TokenIssuer, TokenKeysError> {
-        let TokenKeys {
-            signing,
-            mut others,
-        } = keys;
-        // Tokens signed by the own key before another was configured remain valid.
-        let own = signing.is_some().then(|| pki.service_account_key.clone());
-        others.extend(own);
-        let signing = signing.unwrap_or_else(|| pki.service_account_key.clone());
-        let (issuers, audiences) = (self.issuers.clone(), self.audiences.clone());
-        let made = TokenIssuer::new(&signing, &others, issuers, audiences);
-        made.map_err(|(which, error)| {
-            let given = match which {
-                Some(index) => self.key_files.get(index),
-                None => self.signing_key_file.as_ref(),
-            };
-            match given {
-                Some(file) => file.error(error).into(),
-                None => PkiError::service_account_key(dir, error.to_string()).into(),
-            }
         })
     }
 }
@@ -132,8 +87,8 @@ fn list(given: &SettingValue) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Source;
     use super::*;
+    use crate::server::config::settings::Source;
 
     fn config(given: &[(Setting, &str)]) -> Result<TokenConfig, String> {
         let mut settings = Settings::default();

@@ -3,13 +3,13 @@
 
 use std::io::{self, Write};
 
-use super::build::Done;
+use crate::server::process::build::Done;
 
 /// Writes the announcement.
 ///
 /// # Errors
 /// A write fails.
-pub(super) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
+pub(in crate::server) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
     if let Some(dir) = &done.new_ca {
         writeln!(out, "Made a CA and certificates in {}", dir.display())?;
     }
@@ -27,7 +27,7 @@ pub(super) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
 }
 
 /// Quotes `text` as a shell word.
-pub(super) fn shell_word(text: &str) -> String {
+pub(in crate::server) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if text.chars().all(plain) {
         text.to_owned()

@@ -13,58 +13,59 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
 
-use super::config::{Config, Listen};
-use super::files::{self, DataDir, DataDirError, FileError, PRIVATE};
-use super::kubeconfig::{self, ServerTrust};
-use super::listen::{self, BindError};
-use super::open_storage::{self, OpenError};
-use super::pki::{self, PkiError};
-use super::settings::ConfigError;
-use super::tls::{self, TlsError};
-use super::token_config::{TokenKeys, TokenKeysError};
 use crate::admission::PluginConfigurations;
 use crate::auth::{AllowAuthenticated, Authenticator, Authorizer, TokenAuthenticator, TokenFile};
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::{CacherConfig, RegistryConfig};
+use crate::server::config::server_config::{Config, Listen};
+use crate::server::config::settings::ConfigError;
+use crate::server::config::token_config::TokenKeys;
+use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
+use crate::server::process::kubeconfig::{self, ServerTrust};
+use crate::server::process::open_storage::{self, OpenError};
+use crate::server::process::pki::{self, PkiError};
+use crate::server::process::token_issuer::{TokenKeysError, token_issuer};
+use crate::server::transport::listen::{self, BindError};
+use crate::server::transport::tls::{self, TlsError};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
 /// A server that is ready to be started.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) secure: SecurePort,
-    pub(super) insecure: Option<TcpListener>,
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) tokens: Arc<TokenAuthenticator>,
+pub(in crate::server) struct Server {
+    pub(in crate::server) secure: SecurePort,
+    pub(in crate::server) insecure: Option<TcpListener>,
+    pub(in crate::server) storage: Arc<dyn Storage>,
+    pub(in crate::server) tokens: Arc<TokenAuthenticator>,
     /// Decides which requests are allowed.
-    pub(super) authorizer: Arc<dyn Authorizer>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) registry: RegistryConfig,
-    pub(super) controllers: Selection,
+    pub(in crate::server) authorizer: Arc<dyn Authorizer>,
+    pub(in crate::server) metrics: Arc<Metrics>,
+    pub(in crate::server) registry: RegistryConfig,
+    pub(in crate::server) controllers: Selection,
     /// The PEM certificate with which clients verify the serving certificate.
-    pub(super) root_ca: String,
+    pub(in crate::server) root_ca: String,
     /// The CA that signs certificate signing requests.
-    pub(super) signer: Arc<CertificateAuthority>,
+    pub(in crate::server) signer: Arc<CertificateAuthority>,
     /// The CAs of the client certificates that are accepted.
-    pub(super) client_cas: Vec<CertificateDer<'static>>,
-    pub(super) shutdown_grace: Duration,
-    pub(super) done: Done,
+    pub(in crate::server) client_cas: Vec<CertificateDer<'static>>,
+    pub(in crate::server) shutdown_grace: Duration,
+    pub(in crate::server) done: Done,
     /// Locked until the process ends.
-    pub(super) data_dir: DataDir,
+    pub(in crate::server) data_dir: DataDir,
 }
 
 /// The HTTPS port with its TLS settings.
 #[derive(Debug)]
-pub(super) struct SecurePort {
-    pub(super) listener: TcpListener,
-    pub(super) tls: Arc<ServerConfig>,
-    pub(super) authenticator: Arc<Authenticator>,
+pub(in crate::server) struct SecurePort {
+    pub(in crate::server) listener: TcpListener,
+    pub(in crate::server) tls: Arc<ServerConfig>,
+    pub(in crate::server) authenticator: Arc<Authenticator>,
 }
 
 /// The results of the build, for the announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Done {
+pub(in crate::server) struct Done {
     /// The directory of a newly created CA.
     pub new_ca: Option<PathBuf>,
     /// A description of the storage.
@@ -80,7 +81,7 @@ pub(super) struct Done {
 /// Why the server could not be built.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "documented by their sources")]
-pub(super) enum BuildError {
+pub(in crate::server) enum BuildError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
@@ -103,7 +104,7 @@ pub(super) enum BuildError {
 
 impl BuildError {
     /// Returns true if the configuration is wrong.
-    pub(super) fn is_config(&self) -> bool {
+    pub(in crate::server) fn is_config(&self) -> bool {
         matches!(
             self,
             Self::Config(_)
@@ -129,7 +130,7 @@ impl Server {
     ///
     /// # Errors
     /// The first of these that fails. Configuration errors are found before a port is bound.
-    pub(super) async fn build(config: &Config) -> Result<Self, BuildError> {
+    pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
         let provider = tls::provider();
         let material = Material::load(config, &provider)?;
@@ -140,7 +141,7 @@ impl Server {
             .and_then(|name| name.into_string().ok());
         let address = config.listen.address;
         let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
-        let issuer = config.tokens.issuer(material.token_keys, &pki, &pki_dir)?;
+        let issuer = token_issuer(&config.tokens, material.token_keys, &pki, &pki_dir)?;
         let tokens = Arc::new(TokenAuthenticator::new(material.tokens, issuer));
         let mut client_cas = material.client_cas;
         client_cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?);
@@ -159,7 +160,7 @@ impl Server {
                 (given, trust)
             }
             None => (
-                tls::own_certificate(&provider, &pki.serving)?,
+                tls::own_certificate(&provider, &pki.serving.certificate, &pki.serving.key)?,
                 ServerTrust::own(&pki.ca),
             ),
         };

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::build::{BuildError, Server};
-use super::config::Config;
-use super::run::Running;
-use super::settings::{ConfigError, SPECS, Settings, Source};
+use crate::server::config::server_config::Config;
+use crate::server::config::settings::{ConfigError, SPECS, Settings, Source};
+use crate::server::process::build::{BuildError, Server};
+use crate::server::process::run::Running;
 use crate::tasks::{DrainTimeout, TaskFailed};
 
 /// A running server; must be drained.

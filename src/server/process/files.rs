@@ -12,14 +12,14 @@ const LOCK_ATTEMPTS: usize = 50;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The mode of a file that only its owner may read.
-pub(super) const PRIVATE: u32 = 0o600;
+pub(in crate::server) const PRIVATE: u32 = 0o600;
 /// The mode of a file that all users may read.
-pub(super) const PUBLIC: u32 = 0o644;
+pub(in crate::server) const PUBLIC: u32 = 0o644;
 
 /// An operation on a file or directory failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {path:?}: {source}")]
-pub(super) struct FileError {
+pub(in crate::server) struct FileError {
     doing: &'static str,
     path: PathBuf,
     source: io::Error,
@@ -38,7 +38,7 @@ impl FileError {
 
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DataDirError {
+pub(in crate::server) enum DataDirError {
     /// Another process uses it.
     #[error(
         "--data-dir {path:?} is in use by another watchet{pid}: stop it, or give this one its own \
@@ -57,7 +57,7 @@ pub(super) enum DataDirError {
 
 /// The locked data directory.
 #[derive(Debug)]
-pub(super) struct DataDir {
+pub(in crate::server) struct DataDir {
     /// The absolute path.
     pub path: PathBuf,
     /// Locked; the system releases the lock at any end of the process.
@@ -69,7 +69,7 @@ impl DataDir {
     ///
     /// # Errors
     /// It is in use, or cannot be created or written.
-    pub(super) fn lock(path: &Path) -> Result<Self, DataDirError> {
+    pub(in crate::server) fn lock(path: &Path) -> Result<Self, DataDirError> {
         make_private_dir(path)?;
         let path = std::path::absolute(path).map_err(FileError::of("cannot resolve", path))?;
         let lock_path = path.join("lock");
@@ -118,7 +118,7 @@ fn lock_with_retries(file: &File) -> Result<(), TryLockError> {
 }
 
 /// Creates a directory for its owner only, unless it exists.
-pub(super) fn make_private_dir(path: &Path) -> Result<(), FileError> {
+pub(in crate::server) fn make_private_dir(path: &Path) -> Result<(), FileError> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -128,12 +128,16 @@ pub(super) fn make_private_dir(path: &Path) -> Result<(), FileError> {
 
 /// Writes a file atomically: readers see the old or the new content. Not synced, for files that are
 /// recreated if damaged.
-pub(super) fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
+pub(in crate::server) fn write(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
     replace(path, contents, mode, false)
 }
 
 /// As [`write()`], and synced to disk.
-pub(super) fn write_synced(path: &Path, contents: &[u8], mode: u32) -> Result<(), FileError> {
+pub(in crate::server) fn write_synced(
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+) -> Result<(), FileError> {
     replace(path, contents, mode, true)
 }
 
@@ -173,7 +177,7 @@ fn replace(path: &Path, contents: &[u8], mode: u32, sync: bool) -> Result<(), Fi
 }
 
 /// Reads a file; `None` if it does not exist.
-pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>, FileError> {
+pub(in crate::server) fn read_if_exists(path: &Path) -> Result<Option<String>, FileError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

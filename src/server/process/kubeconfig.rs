@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::pki::{ADMIN_USER, Credential, subject_names};
+use crate::server::process::pki::{ADMIN_USER, Credential, subject_names};
 use crate::x509;
 
 /// The name of the cluster and of the context.
@@ -16,16 +16,16 @@ const NAME: &str = "watchet";
 
 /// How clients verify the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ServerTrust {
+pub(in crate::server) struct ServerTrust {
     /// The PEM certificate that verifies the serving certificate.
-    pub(super) certificate_authority: String,
+    pub(in crate::server) certificate_authority: String,
     /// The name to verify in the certificate, if it is not the URL's host.
-    pub(super) server_name: Option<String>,
+    pub(in crate::server) server_name: Option<String>,
 }
 
 impl ServerTrust {
     /// Creates the settings for the server's own CA, whose certificates contain every host.
-    pub(super) fn own(ca: &str) -> Self {
+    pub(in crate::server) fn own(ca: &str) -> Self {
         Self {
             certificate_authority: ca.to_owned(),
             server_name: None,
@@ -34,7 +34,7 @@ impl ServerTrust {
 
     /// Creates the settings for a configured chain: its last certificate is the CA or the closest
     /// to it. The kubeconfig is written at each start, so it follows a rotation.
-    pub(super) fn given(chain: &[CertificateDer<'_>], host: IpAddr) -> Self {
+    pub(in crate::server) fn given(chain: &[CertificateDer<'_>], host: IpAddr) -> Self {
         Self {
             certificate_authority: chain
                 .last()
@@ -58,7 +58,7 @@ fn name_instead_of(leaf: &CertificateDer<'_>, host: IpAddr) -> Option<String> {
 }
 
 /// Returns the address at which clients on this machine reach a listener.
-pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
+pub(in crate::server) fn reachable(listener: SocketAddr) -> SocketAddr {
     let ip = match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -68,7 +68,11 @@ pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the file's text.
-pub(super) fn render(server: SocketAddr, trust: &ServerTrust, admin: &Credential) -> String {
+pub(in crate::server) fn render(
+    server: SocketAddr,
+    trust: &ServerTrust,
+    admin: &Credential,
+) -> String {
     let base64 = |pem: &str| BASE64_STANDARD.encode(pem);
     let mut cluster = json!({
         "server": format!("https://{server}"),

@@ -5,10 +5,10 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::config::{LogConfig, LogFormat};
+use crate::server::config::server_config::{LogConfig, LogFormat};
 
 /// Installs the logger. A second call does nothing, so that an embedding program can use its own.
-pub(super) fn init(config: &LogConfig) {
+pub(in crate::server) fn init(config: &LogConfig) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&config.filter))
         .with_writer(std::io::stderr)

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::announce;
-use super::build::{BuildError, Server};
-use super::cli::{self, Invocation};
-use super::config::Config;
-use super::config_file;
-use super::envtest::{Program, assets, etcd, kube_apiserver};
-use super::logging;
-use super::run::Running;
-use super::settings::{CONFIG_ENV, ConfigError, Settings};
-use super::signals::{EndSignal, Signals};
+use crate::server::config::cli::{self, Invocation};
+use crate::server::config::file as config_file;
+use crate::server::config::server_config::Config;
+use crate::server::config::settings::{CONFIG_ENV, ConfigError, Settings};
+use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
+use crate::server::process::announce;
+use crate::server::process::build::{BuildError, Server};
+use crate::server::process::logging;
+use crate::server::process::run::Running;
+use crate::server::process::signals::{EndSignal, Signals};
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::{bench, tail};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::config::{DurabilityConfig, EtcdConfig, StorageConfig};
-use super::envtest::attached::Attached;
-use super::settings::ConfigError;
 use crate::metrics::Metrics;
+use crate::server::config::server_config::{DurabilityConfig, EtcdConfig, StorageConfig};
+use crate::server::config::settings::ConfigError;
+use crate::server::envtest::attached::Attached;
 use crate::storage::Storage;
 use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
 use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
@@ -28,7 +28,7 @@ const ETCD_START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why storage could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OpenError {
+pub(in crate::server) enum OpenError {
     /// A setting is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -49,7 +49,7 @@ pub(super) enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`]
-pub(super) async fn open(
+pub(in crate::server) async fn open(
     config: &StorageConfig,
     compaction_interval: Duration,
     data_dir: &Path,
@@ -121,7 +121,7 @@ async fn connect(
 }
 
 /// Returns a description of the storage for the announcement.
-pub(super) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
+pub(in crate::server) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
     match config {
         StorageConfig::Embedded { durability } => {
             let path = data_dir.display();

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::build::{Done, SecurePort, Server};
-use super::connection::{Authentication, Service, service_account_router};
-use super::files::DataDir;
-use super::listen;
 use crate::api::UserInfo;
 use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
+use crate::server::process::build::{Done, SecurePort, Server};
+use crate::server::process::files::DataDir;
+use crate::server::transport::connection::{Authentication, Service, service_account_router};
+use crate::server::transport::listen;
 use crate::storage::Storage;
 use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
 
@@ -28,7 +28,7 @@ const BOOTSTRAP_PAUSE: Duration = Duration::from_secs(1);
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(in crate::server) struct Running {
     /// The results of the build.
     pub done: Done,
     ports: Tasks,
@@ -43,12 +43,12 @@ pub(super) struct Running {
 
 impl Server {
     /// Starts the tasks. Must be called in a Tokio runtime.
-    pub(super) fn spawn(self) -> Running {
+    pub(in crate::server) fn spawn(self) -> Running {
         self.spawn_with_router().0
     }
 
     /// As [`Self::spawn`]; also returns the router of the ports, for use without a connection.
-    pub(super) fn spawn_with_router(self) -> (Running, axum::Router) {
+    pub(in crate::server) fn spawn_with_router(self) -> (Running, axum::Router) {
         let (ports, connections) = (Tasks::new(), Tasks::new());
         let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
         let storage = self.storage;
@@ -131,7 +131,7 @@ impl Server {
 
 impl Running {
     /// Waits until everything a first request may need exists. Cancel safe.
-    pub(super) async fn ready(&self) {
+    pub(in crate::server) async fn ready(&self) {
         // The sender is dropped only after that, or when the server stops.
         if self
             .bootstrapped
@@ -146,7 +146,7 @@ impl Running {
 
     /// Waits for the panic of a vital task, after which the server would silently misbehave (e.g. a
     /// stalled cache still answers reads). Tasks of single connections are not vital. Cancel safe.
-    pub(super) async fn failed(&self) -> TaskFailed {
+    pub(in crate::server) async fn failed(&self) -> TaskFailed {
         first_failure([&self.ports, &self.controllers, &self.caches, &self.storage]).await
     }
 
@@ -155,12 +155,15 @@ impl Running {
     ///
     /// # Errors
     /// The caches or the storage did not end in time; all steps were attempted.
-    pub(super) async fn drain(self) -> Result<(), DrainTimeout> {
+    pub(in crate::server) async fn drain(self) -> Result<(), DrainTimeout> {
         self.drain_within(None).await
     }
 
     /// As [`Self::drain`], with another grace period than the configured one.
-    pub(super) async fn drain_within(self, grace: Option<Duration>) -> Result<(), DrainTimeout> {
+    pub(in crate::server) async fn drain_within(
+        self,
+        grace: Option<Duration>,
+    ) -> Result<(), DrainTimeout> {
         let started = Instant::now();
         if let Err(error) = self
             .connections

@@ -6,14 +6,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Receives the signals that end the process.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(in crate::server) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 /// A signal that ends the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndSignal {
+pub(in crate::server) enum EndSignal {
     /// SIGINT
     Interrupt,
     /// SIGTERM
@@ -22,7 +22,7 @@ pub(super) enum EndSignal {
 
 impl EndSignal {
     /// Returns the exit code that a shell reports for a process killed by the signal.
-    pub(super) fn exit_code(self) -> u8 {
+    pub(in crate::server) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 128 + 2,
             Self::Terminate => 128 + 15,
@@ -44,7 +44,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system rejects a handler.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(in crate::server) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -52,7 +52,7 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel safe.
-    pub(super) async fn next(&mut self) -> EndSignal {
+    pub(in crate::server) async fn next(&mut self) -> EndSignal {
         // Both have the same meaning, so the order does not matter.
         tokio::select! {
             biased;

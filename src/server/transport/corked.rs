@@ -20,7 +20,7 @@ const CORKED_BYTES_MAX: usize = 64 << 10;
 /// Clones share the stream: one writes, the other uncorks. They belong to one task, so the lock is
 /// never contended. Both must poll with the same waker, since the stream stores only one.
 #[derive(Debug)]
-pub(super) struct Corked<S>(Arc<Mutex<Inner<S>>>);
+pub(in crate::server) struct Corked<S>(Arc<Mutex<Inner<S>>>);
 
 #[derive(Debug)]
 struct Inner<S> {
@@ -38,7 +38,7 @@ impl<S> Clone for Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(in crate::server) fn new(stream: S) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             stream,
             buffered: Vec::new(),
@@ -47,7 +47,7 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
     }
 
     /// Writes the buffer and flushes the stream.
-    pub(super) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(in crate::server) fn poll_uncork(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_uncork(cx)
     }
 }

@@ -13,7 +13,7 @@ const UNDISTURBED: Duration = Duration::from_secs(1);
 
 /// The handshakes in progress on one listener.
 #[derive(Debug)]
-pub(super) struct Handshakes {
+pub(in crate::server) struct Handshakes {
     permits: Arc<Semaphore>,
     /// Notified when a connection waits for a permit; the oldest waiting handshake is woken.
     crowded: Notify,
@@ -21,13 +21,13 @@ pub(super) struct Handshakes {
 
 /// The permit of one handshake.
 #[derive(Debug)]
-pub(super) struct HandshakePermit {
+pub(in crate::server) struct HandshakePermit {
     handshakes: Arc<Handshakes>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Handshakes {
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub(in crate::server) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             permits: Arc::new(Semaphore::new(max)),
             crowded: Notify::new(),
@@ -35,7 +35,7 @@ impl Handshakes {
     }
 
     /// Returns a permit, as soon as there is one. Only one caller at a time may wait.
-    pub(super) async fn permit(self: &Arc<Self>) -> HandshakePermit {
+    pub(in crate::server) async fn permit(self: &Arc<Self>) -> HandshakePermit {
         let permits = || Arc::clone(&self.permits);
         let permit = match permits().try_acquire_owned() {
             Ok(permit) => permit,
@@ -56,7 +56,7 @@ impl Handshakes {
 
 impl HandshakePermit {
     /// Waits until the handshake has to end for another connection.
-    pub(super) async fn is_needed(&self) {
+    pub(in crate::server) async fn is_needed(&self) {
         sleep(UNDISTURBED).await;
         self.handshakes.crowded.notified().await;
     }

@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use super::connection::{Handler, SpawningHandler};
-use super::corked::Corked;
-use super::overdue;
+use crate::server::transport::connection::{Handler, SpawningHandler};
+use crate::server::transport::corked::Corked;
+use crate::server::transport::overdue;
 use crate::tasks::{PollOnWake, Tasks};
 
 /// The maximum number of streams per connection: an informer-heavy client multiplexes hundreds of
@@ -60,7 +60,7 @@ type Connection<S> = http2::Connection<TokioIo<Corked<S>>, SpawningHandler, NewS
 
 /// Serves a connection until it ends. When the group of `tasks` is cancelled it completes the
 /// requests in progress and ends.
-pub(super) fn serve<S>(
+pub(in crate::server) fn serve<S>(
     stream: S,
     handler: Handler,
     tasks: Tasks,

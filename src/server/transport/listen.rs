@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{self, Service};
-use super::handshakes::Handshakes;
+use crate::server::transport::connection::{self, Service};
+use crate::server::transport::handshakes::Handshakes;
 use crate::tasks::Tasks;
 
 /// The backlog of accepted connections: thousands of clients reconnect at the same time after a
@@ -26,7 +26,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a port cannot be bound.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BindError {
+pub(in crate::server) enum BindError {
     /// Another process uses it.
     #[error(
         "{flag} {port}: {address} is in use by another process: stop that, or choose another port"
@@ -56,7 +56,10 @@ pub(super) enum BindError {
 ///
 /// # Errors
 /// [`BindError`]
-pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+pub(in crate::server) fn bind(
+    flag: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, BindError> {
     let listen = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -83,7 +86,7 @@ pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListene
 
 /// Accepts connections until the group of `tasks` is cancelled; each is a task of the group. `tls`
 /// is `None` on the plain port.
-pub(super) async fn accept(
+pub(in crate::server) async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,

@@ -13,7 +13,7 @@ use crate::http as http_layer;
 
 /// 403: a request that a web page may have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ForeignRequest {
+pub(in crate::server) enum ForeignRequest {
     /// Only browsers send `Origin`; any page can send requests to loopback.
     #[error("requests with an Origin, which browsers send, are not served without authentication")]
     Page,
@@ -24,7 +24,7 @@ pub(super) enum ForeignRequest {
 
 impl ForeignRequest {
     /// Returns the response.
-    pub(super) fn response<B>(self, request: &Request<B>) -> Response<Body> {
+    pub(in crate::server) fn response<B>(self, request: &Request<B>) -> Response<Body> {
         let status = Status::failure(403, "Forbidden", self.to_string());
         http_layer::error_response(request.headers(), &status)
     }
@@ -34,7 +34,7 @@ impl ForeignRequest {
 ///
 /// # Errors
 /// [`ForeignRequest`]
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), ForeignRequest> {
+pub(in crate::server) fn check<B>(request: &Request<B>) -> Result<(), ForeignRequest> {
     if request.headers().contains_key(header::ORIGIN) {
         return Err(ForeignRequest::Page);
     }

@@ -41,7 +41,7 @@ const SEND_AFTER_END_MAX: Duration = Duration::from_secs(2);
 
 /// Runs an exchange: an HTTP/1.1 connection, which has one response at a time, or an HTTP/2 stream.
 /// Returns `None` if it was aborted because a response exceeded its deadline.
-pub(super) async fn run_within_deadline<F: Future>(exchange: F) -> Option<F::Output> {
+pub(in crate::server) async fn run_within_deadline<F: Future>(exchange: F) -> Option<F::Output> {
     let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
     let mut timer = PollOnWake::new(DeadlineTimer {
         limit: limit.clone(),
@@ -114,7 +114,7 @@ impl Timer {
 }
 
 /// Applies the deadline of `response`, if it has one, to the current exchange.
-pub(super) fn limited(response: Response<Body>) -> Response<Body> {
+pub(in crate::server) fn limited(response: Response<Body>) -> Response<Body> {
     let Some(deadline) = response.extensions().get::<SendDeadline>().cloned() else {
         return response;
     };

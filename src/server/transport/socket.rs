@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 const JOINED_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
-pub(super) struct Socket(pub(super) TcpStream);
+pub(in crate::server) struct Socket(pub(in crate::server) TcpStream);
 
 impl AsyncRead for Socket {
     fn poll_read(

@@ -10,14 +10,13 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
-use super::config::{CertificateFiles, FileSetting};
-use super::pki::Credential;
-use super::settings::ConfigError;
+use crate::server::config::file_setting::{CertificateFiles, FileSetting};
+use crate::server::config::settings::ConfigError;
 use crate::x509::{ClientVerifier, ClientVerifierError};
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TlsError {
+pub(in crate::server) enum TlsError {
     /// A configured file is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -33,17 +32,18 @@ pub(super) enum TlsError {
 }
 
 /// Returns the cryptography provider of all connections.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(in crate::server) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Returns the server's own serving certificate.
-pub(super) fn own_certificate(
+/// Returns the server's own serving certificate, from PEM.
+pub(in crate::server) fn own_certificate(
     provider: &CryptoProvider,
-    credential: &Credential,
+    certificate: &str,
+    key: &str,
 ) -> Result<CertifiedKey, TlsError> {
-    let chain = CertificateDer::pem_slice_iter(credential.certificate.as_bytes());
-    let key = PrivateKeyDer::from_pem_slice(credential.key.as_bytes())?;
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
     let chain = chain.collect::<Result<Vec<_>, _>>()?;
     Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
@@ -52,7 +52,7 @@ pub(super) fn own_certificate(
 ///
 /// # Errors
 /// A file cannot be read or has no certificate or key, or the key belongs to another certificate.
-pub(super) fn given_certificate(
+pub(in crate::server) fn given_certificate(
     provider: &CryptoProvider,
     files: &CertificateFiles,
 ) -> Result<CertifiedKey, ConfigError> {
@@ -86,7 +86,7 @@ pub(super) fn given_certificate(
 ///
 /// # Errors
 /// The file cannot be read or has none.
-pub(super) fn certificates(
+pub(in crate::server) fn certificates(
     file: &FileSetting,
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let text = file.read()?;
@@ -103,7 +103,7 @@ pub(super) fn certificates(
 ///
 /// # Errors
 /// A CA is unusable.
-pub(super) fn client_verifier(
+pub(in crate::server) fn client_verifier(
     provider: &Arc<CryptoProvider>,
     cas: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
@@ -114,7 +114,7 @@ pub(super) fn client_verifier(
 ///
 /// # Errors
 /// The provider supports no TLS version that the server allows.
-pub(super) fn server_config(
+pub(in crate::server) fn server_config(
     provider: Arc<CryptoProvider>,
     certificate: CertifiedKey,
     verifier: Arc<dyn ClientCertVerifier>,

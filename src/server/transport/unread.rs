@@ -48,7 +48,7 @@ struct SharedBody {
 
 /// The rest of a request's body, once the handler has dropped it.
 #[derive(Clone, Default)]
-pub(super) struct Unread(Arc<Mutex<Option<Rest>>>);
+pub(in crate::server) struct Unread(Arc<Mutex<Option<Rest>>>);
 
 struct Rest {
     body: Incoming,
@@ -58,7 +58,7 @@ struct Rest {
 
 /// Prepares a request for the router. Also returns the handle to the rest of its body, if it has
 /// one.
-pub(super) fn share_body(request: Request<Incoming>) -> (Request<Body>, Option<Unread>) {
+pub(in crate::server) fn share_body(request: Request<Incoming>) -> (Request<Body>, Option<Unread>) {
     if http_body::Body::is_end_stream(request.body()) {
         return (request.map(|_| Body::empty()), None);
     }
@@ -118,7 +118,7 @@ impl Drop for SharedBody {
 }
 
 /// Returns true if the client sends the body only after `100 Continue`.
-pub(super) fn is_awaited<B>(request: &Request<B>) -> bool {
+pub(in crate::server) fn is_awaited<B>(request: &Request<B>) -> bool {
     let expect = request.headers().get(EXPECT);
     expect.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
@@ -137,7 +137,7 @@ impl Unread {
 
     /// Finishes an HTTP/1.1 response. If the body does not end soon, the connection is closed after
     /// the response, with delay; see [`DelayedClose`].
-    pub(super) async fn before_http1(
+    pub(in crate::server) async fn before_http1(
         self,
         mut response: Response<Body>,
         awaited: bool,
@@ -153,7 +153,7 @@ impl Unread {
 
     /// Finishes an HTTP/2 response. A task discards the remaining body after the response; then the
     /// stream is reset with NO_ERROR (RFC 9113, section 8.1).
-    pub(super) async fn before_http2(
+    pub(in crate::server) async fn before_http2(
         self,
         response: Response<Body>,
         tasks: &Tasks,
@@ -203,11 +203,11 @@ impl Drop for Remainder {
 
 /// Whether a [`DelayedClose`] delays the close.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DelaysClose(Arc<AtomicBool>);
+pub(in crate::server) struct DelaysClose(Arc<AtomicBool>);
 
 /// A connection that still reads for a short time after its writing side was closed. If it were
 /// closed while the client sends, the reset would make the client's system drop received data.
-pub(super) struct DelayedClose<S> {
+pub(in crate::server) struct DelayedClose<S> {
     io: S,
     delays_close: DelaysClose,
     /// Set when the writing side is closed: the deadline, and how many more bytes to read.
@@ -215,7 +215,7 @@ pub(super) struct DelayedClose<S> {
 }
 
 impl<S> DelayedClose<S> {
-    pub(super) fn new(io: S, delays_close: DelaysClose) -> Self {
+    pub(in crate::server) fn new(io: S, delays_close: DelaysClose) -> Self {
         Self {
             io,
             delays_close,

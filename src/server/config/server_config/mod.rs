@@ -1,26 +1,26 @@
 //! The validated configuration. Values are parsed and invalid combinations rejected; files are not
 //! opened here but where they are loaded, with the same kind of error.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
-use super::bytes;
-use super::envtest::store::Store;
-use super::settings::{ConfigError, Setting, SettingValue, Settings};
-use super::token_config::TokenConfig;
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::api::parse_go_duration;
 use crate::cacher::CacherConfig;
 use crate::controllers;
 use crate::registry::{RegistryConfig, ServiceRanges};
+use crate::server::config::bytes;
+use crate::server::config::file_setting::{CertificateFiles, FileSetting};
+use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
+use crate::server::config::token_config::TokenConfig;
+use crate::server::envtest::store::Store;
 
 /// The configuration of `watchet serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Config {
+pub(in crate::server) struct Config {
     /// `--data-dir`
     pub data_dir: PathBuf,
     /// `--write-kubeconfig`
@@ -53,7 +53,7 @@ pub(super) struct Config {
 
 /// The addresses to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listen {
+pub(in crate::server) struct Listen {
     /// `--bind-address`
     pub address: IpAddr,
     /// `--secure-port`; 0 for any free port.
@@ -62,56 +62,9 @@ pub(super) struct Listen {
     pub insecure_port: Option<u16>,
 }
 
-/// A path from a setting, with the setting's spelling for error messages.
-#[derive(Debug, Clone)]
-pub(super) struct FileSetting {
-    /// The file.
-    pub path: PathBuf,
-    /// The setting.
-    pub given: SettingValue,
-}
-
-impl PartialEq for FileSetting {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
-    }
-}
-
-impl Eq for FileSetting {}
-
-impl FileSetting {
-    pub(super) fn new(given: SettingValue) -> Self {
-        let path = PathBuf::from(&given.text);
-        Self { path, given }
-    }
-
-    /// Creates an error about the file that names the setting.
-    pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
-        ConfigError::new(self.given.error(problem))
-    }
-
-    /// Reads the file's text.
-    ///
-    /// # Errors
-    /// The file cannot be read or is not UTF-8.
-    pub(super) fn read(&self) -> Result<String, ConfigError> {
-        std::fs::read_to_string(&self.path)
-            .map_err(|error| self.error(format_args!("cannot be read: {error}")))
-    }
-}
-
-/// A certificate and its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CertificateFiles {
-    /// The chain, PEM.
-    pub certificate: FileSetting,
-    /// The private key, PEM.
-    pub key: FileSetting,
-}
-
 /// The storage of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum StorageConfig {
+pub(in crate::server) enum StorageConfig {
     /// Files in the data directory.
     Embedded {
         /// `--durability`
@@ -132,7 +85,7 @@ pub(super) enum StorageConfig {
 
 /// When the embedded store syncs writes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DurabilityConfig {
+pub(in crate::server) enum DurabilityConfig {
     /// Before they are acknowledged.
     Fsync,
     /// In the background.
@@ -143,7 +96,7 @@ pub(super) enum DurabilityConfig {
 
 /// The etcd client settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EtcdConfig {
+pub(in crate::server) struct EtcdConfig {
     /// `--etcd-servers`
     pub servers: Vec<String>,
     /// `--etcd-prefix`, with a leading and without a trailing slash.
@@ -156,7 +109,7 @@ pub(super) struct EtcdConfig {
 
 /// The log settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LogConfig {
+pub(in crate::server) struct LogConfig {
     /// A filter of `tracing_subscriber`.
     pub filter: String,
     /// `--log-format`
@@ -165,7 +118,7 @@ pub(super) struct LogConfig {
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LogFormat {
+pub(in crate::server) enum LogFormat {
     /// For people.
     Text,
     /// For programs.
@@ -177,7 +130,7 @@ impl Config {
     ///
     /// # Errors
     /// The first invalid value, in the order of the help.
-    pub(super) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+    pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
         let listen = listen(settings)?;
         let serving_certificate =
             certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::server::config_file;
-use crate::server::settings::{SPECS, Source};
+use crate::server::config::file as config_file;
+use crate::server::config::settings::{SPECS, Source};
 
 /// Checks a configuration; flags are `--name=value`, environment variables `NAME=value`, other
 /// lines are from the file.

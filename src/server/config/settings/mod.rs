@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(super) use specs::SPECS;
+pub(in crate::server) use specs::SPECS;
 
 /// A setting of `watchet serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ pub(super) use specs::SPECS;
     missing_docs,
     reason = "SPECS documents each of them, for users of --help too"
 )]
-pub(super) enum Setting {
+pub(in crate::server) enum Setting {
     BindAddress,
     SecurePort,
     InsecurePort,
@@ -52,7 +52,7 @@ pub(super) enum Setting {
 
 /// The definition of a setting.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spec {
+pub(in crate::server) struct Spec {
     /// The setting.
     pub setting: Setting,
     /// The name: the flag without `--`, from which the names in the environment and in the file are
@@ -70,12 +70,12 @@ pub(super) struct Spec {
 
 impl Spec {
     /// Returns the environment variable, as in `WATCHET_DATA_DIR`.
-    pub(super) fn env(&self) -> String {
+    pub(in crate::server) fn env(&self) -> String {
         format!("WATCHET_{}", self.name.replace('-', "_").to_uppercase())
     }
 
     /// Returns the key in the file, as in `dataDir`.
-    pub(super) fn file_key(&self) -> String {
+    pub(in crate::server) fn file_key(&self) -> String {
         let mut words = self.name.split('-');
         let first = words.next().unwrap_or_default().to_owned();
         words.fold(first, |key, word| {
@@ -87,7 +87,7 @@ impl Spec {
 
 impl Setting {
     /// Returns the row of [`SPECS`].
-    pub(super) fn spec(self) -> &'static Spec {
+    pub(in crate::server) fn spec(self) -> &'static Spec {
         SPECS
             .iter()
             .find(|spec| spec.setting == self)
@@ -97,7 +97,7 @@ impl Setting {
 
 /// The source of a value, weakest first: a later one overrides an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub(in crate::server) enum Source {
     /// The built-in default.
     Default,
     /// The configuration file at this path.
@@ -110,7 +110,7 @@ pub(super) enum Source {
 
 /// The value of a setting as text, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SettingValue {
+pub(in crate::server) struct SettingValue {
     /// The setting.
     pub setting: Setting,
     /// The value; empty if there is none.
@@ -121,7 +121,7 @@ pub(super) struct SettingValue {
 
 impl SettingValue {
     /// Returns the setting's name as spelled in the source.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::server) fn name(&self) -> String {
         let spec = self.setting.spec();
         match &self.source {
             Source::Default | Source::Flag => format!("--{}", spec.name),
@@ -131,7 +131,7 @@ impl SettingValue {
     }
 
     /// Creates an error about this value.
-    pub(super) fn error(&self, problem: impl fmt::Display) -> ConfigError {
+    pub(in crate::server) fn error(&self, problem: impl fmt::Display) -> ConfigError {
         let name = self.name();
         if self.text.is_empty() {
             ConfigError(format!("{name}: {problem}"))
@@ -144,18 +144,18 @@ impl SettingValue {
 /// An invalid configuration: one line with the key, the value and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct ConfigError(String);
+pub(in crate::server) struct ConfigError(String);
 
 impl ConfigError {
     /// Creates an error that is not about the value of a setting. Line breaks, as in parsers'
     /// messages, become spaces.
-    pub(super) fn new(message: impl fmt::Display) -> Self {
+    pub(in crate::server) fn new(message: impl fmt::Display) -> Self {
         let message = message.to_string();
         Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// Creates an error about the file at `path`.
-    pub(super) fn file(path: &Path, problem: impl fmt::Display) -> Self {
+    pub(in crate::server) fn file(path: &Path, problem: impl fmt::Display) -> Self {
         Self::new(format_args!("{}: {problem}", path.display()))
     }
 }
@@ -163,11 +163,16 @@ impl ConfigError {
 /// The values of all layers. An empty value resets a setting to its default, whatever a weaker
 /// layer has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settings(BTreeMap<Setting, SettingValue>);
+pub(in crate::server) struct Settings(BTreeMap<Setting, SettingValue>);
 
 impl Settings {
     /// Adds a value, unless a stronger layer has set one. EmbeddedServer one layer the last value counts.
-    pub(super) fn give(&mut self, setting: Setting, text: impl Into<String>, source: Source) {
+    pub(in crate::server) fn give(
+        &mut self,
+        setting: Setting,
+        text: impl Into<String>,
+        source: Source,
+    ) {
         let current = self.0.get(&setting);
         if current.is_none_or(|current| current.source <= source) {
             let text = text.into();
@@ -182,7 +187,7 @@ impl Settings {
 
     /// Adds the values of the environment; returns the variables that look like settings but are
     /// not.
-    pub(super) fn give_environment(
+    pub(in crate::server) fn give_environment(
         &mut self,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Vec<String> {
@@ -198,7 +203,7 @@ impl Settings {
     }
 
     /// Returns the value of `setting`, or its default.
-    pub(super) fn get(&self, setting: Setting) -> SettingValue {
+    pub(in crate::server) fn get(&self, setting: Setting) -> SettingValue {
         match self.0.get(&setting) {
             Some(given) if !given.text.is_empty() => given.clone(),
             _ => SettingValue {
@@ -210,13 +215,13 @@ impl Settings {
     }
 
     /// Returns the value of `setting`, if there is one.
-    pub(super) fn find(&self, setting: Setting) -> Option<SettingValue> {
+    pub(in crate::server) fn find(&self, setting: Setting) -> Option<SettingValue> {
         Some(self.get(setting)).filter(|given| !given.text.is_empty())
     }
 }
 
 /// The environment variable of `--config`, which is not a setting: the file cannot name itself.
-pub(super) const CONFIG_ENV: &str = "WATCHET_CONFIG";
+pub(in crate::server) const CONFIG_ENV: &str = "WATCHET_CONFIG";
 
 #[cfg(test)]
 mod tests;

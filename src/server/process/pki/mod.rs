@@ -14,12 +14,12 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::files::{self, FileError, PRIVATE, PUBLIC};
 use crate::api::SYSTEM_MASTERS;
+use crate::server::process::files::{self, FileError, PRIVATE, PUBLIC};
 use crate::x509::CertificateAuthority;
 
 /// The user of the admin credential, as in kubeadm.
-pub(super) const ADMIN_USER: &str = "kubernetes-admin";
+pub(in crate::server) const ADMIN_USER: &str = "kubernetes-admin";
 /// The file with the key that signs service account tokens.
 const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
 /// The lifetime of a CA, as in kubeadm. It is never renewed: clients trust its certificate itself.
@@ -40,7 +40,7 @@ const SERVING_NAMES: [&str; 6] = [
 
 /// A certificate and its private key, both PEM.
 #[derive(Clone)]
-pub(super) struct Credential {
+pub(in crate::server) struct Credential {
     /// The certificate.
     pub certificate: String,
     /// The private key.
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Credential {
 
 /// The content of the data directory's `pki`.
 #[derive(Debug)]
-pub(super) struct Pki {
+pub(in crate::server) struct Pki {
     /// The CA certificate, PEM.
     pub ca: String,
     /// The CA with its key.
@@ -72,7 +72,7 @@ pub(super) struct Pki {
 
 /// Why the certificates cannot be used or created.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PkiError {
+pub(in crate::server) enum PkiError {
     /// A file of the CA is unusable; replacing it would lock out every client.
     #[error(
         "{path:?} {problem}: restore it, or remove {} to get a new CA (clients then need the new \
@@ -105,7 +105,7 @@ pub(super) enum PkiError {
 
 impl PkiError {
     /// Creates the error about the service account key in `dir`.
-    pub(super) fn service_account_key(dir: &Path, problem: String) -> Self {
+    pub(in crate::server) fn service_account_key(dir: &Path, problem: String) -> Self {
         let path = dir.join(SERVICE_ACCOUNT_KEY);
         Self::ServiceAccountKey { path, problem }
     }
@@ -125,7 +125,7 @@ struct Purpose {
 ///
 /// # Errors
 /// The CA is damaged, or the directory cannot be written.
-pub(super) fn load_or_create(
+pub(in crate::server) fn load_or_create(
     dir: &Path,
     address: IpAddr,
     hostname: Option<&str>,
@@ -270,7 +270,10 @@ fn create_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>
 ///
 /// # Errors
 /// The certificate cannot be created.
-pub(super) fn create_self_signed(address: IpAddr, now: Timestamp) -> Result<Credential, PkiError> {
+pub(in crate::server) fn create_self_signed(
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<Credential, PkiError> {
     let (ca, _, issuer) = create_ca(now)?;
     let purpose = Purpose {
         common_name: "watchet",
@@ -387,7 +390,7 @@ fn recreation_reason(
 }
 
 /// Returns the DNS names and IP addresses of a certificate.
-pub(super) fn subject_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+pub(in crate::server) fn subject_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = certificate.subject_alternative_name() else {
         return Vec::new();
     };

@@ -25,10 +25,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::handshakes::HandshakePermit;
-use super::socket::Socket;
-use super::unread::{self, DelayedClose, DelaysClose};
-use super::{http2, local, overdue};
 use crate::api::UserInfo;
 use crate::auth::{
     AuthenticatedToken, Authenticator, PeerCertificate, ServiceAccountToken, Unauthorized,
@@ -36,6 +32,10 @@ use crate::auth::{
 };
 use crate::http as http_layer;
 use crate::registry::Registry;
+use crate::server::transport::handshakes::HandshakePermit;
+use crate::server::transport::socket::Socket;
+use crate::server::transport::unread::{self, DelayedClose, DelaysClose};
+use crate::server::transport::{http2, local, overdue};
 use crate::tasks::{PollOnWake, Tasks};
 use crate::x509;
 
@@ -54,16 +54,16 @@ const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The service of a listener.
 #[derive(Debug, Clone)]
-pub(super) struct Service {
+pub(in crate::server) struct Service {
     /// The router of authenticated requests.
-    pub(super) router: axum::Router,
+    pub(in crate::server) router: axum::Router,
     /// How requests are authenticated.
-    pub(super) authentication: Authentication,
+    pub(in crate::server) authentication: Authentication,
 }
 
 /// How requests are authenticated.
 #[derive(Debug, Clone)]
-pub(super) enum Authentication {
+pub(in crate::server) enum Authentication {
     /// By certificate or token.
     Required {
         /// Authenticates requests.
@@ -87,7 +87,7 @@ type Serving = BoxFuture<'static, hyper::Result<()>>;
 
 /// Serves one connection until it ends. When the group of `tasks` is cancelled it completes the
 /// requests in progress and ends.
-pub(super) async fn serve(
+pub(in crate::server) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
@@ -250,7 +250,7 @@ where
 
 /// Handles the requests of an HTTP/1.1 connection in the connection's task.
 #[derive(Debug, Clone)]
-pub(super) struct Handler {
+pub(in crate::server) struct Handler {
     router: Routes,
     authentication: Access,
     certificate: PeerCertificate,
@@ -270,7 +270,7 @@ type HandlerResult = Result<Response<Body>, Infallible>;
 
 /// Returns a router that validates the service account token of a request with the objects in `registry`, and
 /// passes the request on with the token's user.
-pub(super) fn service_account_router(
+pub(in crate::server) fn service_account_router(
     registry: Arc<Registry>,
     router: axum::Router,
 ) -> axum::Router {
@@ -401,13 +401,13 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 /// Handles the requests of an HTTP/2 connection, each in its own task, so that none delays others
 /// or the connection.
 #[derive(Debug, Clone)]
-pub(super) struct SpawningHandler {
+pub(in crate::server) struct SpawningHandler {
     handler: Handler,
     tasks: Tasks,
 }
 
 impl SpawningHandler {
-    pub(super) fn new(handler: Handler, tasks: Tasks) -> Self {
+    pub(in crate::server) fn new(handler: Handler, tasks: Tasks) -> Self {
         Self { handler, tasks }
     }
 }

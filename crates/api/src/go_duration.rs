@@ -18,9 +18,19 @@ const UNITS: [(&str, f64); 8] = [
 /// Parses a non-negative Go duration. Returns `None` if the text is not one or exceeds Go's maximum
 /// (about 292 years).
 pub fn parse_go_duration(text: &str) -> Option<Duration> {
-    let text = text.strip_prefix('+').unwrap_or(text);
+    let nanos = nanoseconds(text.strip_prefix('+').unwrap_or(text))?;
+    (nanos <= i64::MAX as f64).then(|| Duration::from_nanos(nanos as u64))
+}
+
+/// Returns true if `text` is a Go duration of any length; it may be negative.
+pub fn is_go_duration(text: &str) -> bool {
+    nanoseconds(text.strip_prefix(['+', '-']).unwrap_or(text)).is_some()
+}
+
+/// Returns the length of an unsigned duration.
+fn nanoseconds(text: &str) -> Option<f64> {
     if text == "0" {
-        return Some(Duration::ZERO);
+        return Some(0.0);
     }
     let mut rest = text;
     let mut nanos = 0.0;
@@ -37,8 +47,7 @@ pub fn parse_go_duration(text: &str) -> Option<Duration> {
         nanos += number * scale;
         rest = &tail[unit.len()..];
     }
-    let given = !text.is_empty() && nanos <= i64::MAX as f64;
-    given.then(|| Duration::from_nanos(nanos as u64))
+    (!text.is_empty()).then_some(nanos)
 }
 
 #[cfg(test)]
@@ -73,6 +82,16 @@ mod tests {
             ("999999999h", None),
         ] {
             assert_eq!(parse_go_duration(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn is_go_duration_accepts_signs_and_any_length() {
+        for valid in ["0", "-0", "+5s", "-1.5h", "1h30m", "10µs", "999999999h"] {
+            assert!(is_go_duration(valid), "{valid:?}");
+        }
+        for invalid in ["", "+", "-", "--5s", "5", "5d", "1s2", "s", "."] {
+            assert!(!is_go_duration(invalid), "{invalid:?}");
         }
     }
 }
