@@ -2,6 +2,7 @@
 //! that does not begin with what it is, a file that is too long, and a task or queue without an owner. They understand tokens,
 //! not Rust: names that macros build escape them.
 
+mod import_cycles;
 mod retired_words;
 
 use std::fmt::Write as _;
