@@ -55,7 +55,7 @@ fn borne(name: &str) -> BTreeSet<u32> {
 /// The tests that bear lines, by line.
 fn tests() -> BTreeMap<u32, Vec<String>> {
     let mut files = Vec::new();
-    for root in ["src", "tests"] {
+    for root in ["src", "crates", "tests"] {
         sources(
             &Path::new(env!("CARGO_MANIFEST_DIR")).join(root),
             &mut files,
