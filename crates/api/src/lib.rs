@@ -4,12 +4,13 @@
 mod audit;
 mod columns;
 mod continue_token;
+mod duration;
 mod event;
 mod field_selector;
-mod go_duration;
 mod key;
 mod label_selector;
 mod labels;
+#[cfg(feature = "k8s-openapi")]
 mod meta_selector;
 pub mod names;
 mod object;
@@ -25,9 +26,9 @@ mod warnings;
 pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
+pub use duration::parse_go_duration;
 pub use event::{EventType, WatchEvent};
 pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
-pub use go_duration::{is_go_duration, parse_go_duration};
 pub use key::{InvalidKey, ObjectKey, StorageKey};
 pub use label_selector::{InvalidLabelSelector, LabelSelector};
 pub use object::{DecodeError, Object};

@@ -18,6 +18,7 @@
 //! 3. A list is the state at exactly the revision that it returns.
 
 pub mod embedded;
+#[cfg(feature = "etcd")]
 pub mod etcd3;
 pub mod memory;
 mod metered;

@@ -1,0 +1,202 @@
+//! Tests of connections over a pipe: clients that do not read, and local access without
+//! authentication.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::{http1 as client1, http2 as client2};
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+
+use super::*;
+use crate::http::{HttpConfig, router};
+use crate::metrics::Metrics;
+use crate::registry::{CacherConfig, Registry};
+use crate::storage::memory::Memory;
+
+/// A generous time limit for operations that take milliseconds on an idle machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The request timeout of these tests.
+const LIMIT: Duration = Duration::from_secs(4);
+
+struct Fixture {
+    service: Service,
+    tasks: Tasks,
+}
+
+impl Fixture {
+    /// Creates a server that allows one read in flight, with config maps larger than all buffers.
+    async fn new() -> Self {
+        let tasks = Tasks::new();
+        let storage = Memory::new(Duration::from_secs(300)).unwrap();
+        let registry = Registry::new(storage, &tasks, CacherConfig::default(), Metrics::new());
+        registry.bootstrap().await.unwrap();
+        let config_maps = registry.resource("", "v1", "configmaps").unwrap();
+        for n in 0..4 {
+            let body =
+                json!({"metadata": {"name": format!("c{n}")}, "data": {"x": "x".repeat(1 << 20)}});
+            let options = crate::api::WriteOptions::default();
+            let created = registry.create(&config_maps, Some("default"), body, &options);
+            created.await.unwrap();
+        }
+        let config = HttpConfig {
+            reads_in_flight_max: 1,
+            request_timeout: LIMIT,
+            ..HttpConfig::default()
+        };
+        let service = Service {
+            router: router(registry, config),
+            authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+        };
+        Self { service, tasks }
+    }
+
+    /// Connects a client with minimal receive windows.
+    async fn connect(&self, protocol: Protocol) -> Client {
+        self.connect_with_window(protocol, 1).await
+    }
+
+    async fn connect_with_window(&self, protocol: Protocol, window: u32) -> Client {
+        let (ours, theirs) = tokio::io::duplex(16 << 10);
+        let handler = Handler::new(&self.service, PeerCertificate::Absent);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let io = TokioIo::new(theirs);
+        let (client, driver) = match protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = client1::handshake(io).await.unwrap();
+                (Client::Http1(sender), connection.map(drop).left_future())
+            }
+            Protocol::Http2 => {
+                let mut builder = client2::Builder::new(TokioExecutor::new());
+                let builder = builder
+                    .initial_stream_window_size(window)
+                    .initial_connection_window_size(1 << 30);
+                let (sender, connection) = builder.handshake(io).await.unwrap();
+                (Client::Http2(sender), connection.map(drop).right_future())
+            }
+        };
+        let tasks = self.tasks.clone();
+        let served = http(ours, peer, protocol, handler, tasks);
+        self.tasks.spawn("server", served);
+        let stop = self.tasks.token();
+        self.tasks
+            .spawn("client", stop.run_until_cancelled_owned(driver));
+        client
+    }
+}
+
+enum Client {
+    Http1(client1::SendRequest<Body>),
+    Http2(client2::SendRequest<Body>),
+}
+
+impl Client {
+    async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response<Incoming> {
+        let mut request = Request::builder()
+            .method(Method::GET)
+            .uri(format!("http://localhost{path}"))
+            .header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let answer = async {
+            match self {
+                Self::Http1(sender) => sender.send_request(request).await,
+                Self::Http2(sender) => sender.send_request(request).await,
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, answer)
+            .await
+            .unwrap()
+            .unwrap()
+    }
+}
+
+/// A client that did not read its response used to occupy the in-flight limit until it
+/// disconnected; with 400 streams it could block all others.
+#[tokio::test]
+async fn a_client_that_does_not_read_releases_its_permit() {
+    let untaken = async |protocol| {
+        let fixture = Fixture::new().await;
+        let mut idle = fixture.connect(protocol).await;
+        let untaken = idle.get("/api/v1/configmaps", &[]).await;
+        assert_eq!(untaken.status(), StatusCode::OK);
+
+        let list_status = async || {
+            let mut other = fixture.connect(Protocol::Http1).await;
+            other.get("/api/v1/namespaces", &[]).await.status()
+        };
+        assert_eq!(list_status().await, StatusCode::TOO_MANY_REQUESTS);
+        let freed = async {
+            while list_status().await != StatusCode::OK {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let freed = tokio::time::timeout(TEST_TIMEOUT, freed).await;
+        freed.expect("the permit is released");
+        let rest = tokio::time::timeout(TEST_TIMEOUT, untaken.into_body().collect());
+        rest.await.unwrap().expect_err("the response was aborted");
+        fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+    };
+    tokio::join!(untaken(Protocol::Http1), untaken(Protocol::Http2));
+}
+
+/// A response that is received in time is complete, and a watch may outlast the request timeout.
+#[tokio::test]
+async fn a_client_that_reads_is_not_cut_off() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect(Protocol::Http1).await;
+    for _ in 0..2 {
+        let list = client.get("/api/v1/configmaps", &[]).await;
+        let body = list.into_body().collect().await.unwrap().to_bytes();
+        assert!(body.len() > 4 << 20);
+    }
+    let seconds = LIMIT.as_secs() + 1;
+    let path = format!("/api/v1/namespaces?watch=1&timeoutSeconds={seconds}");
+    let started = tokio::time::Instant::now();
+    let watch = client.get(&path, &[]).await;
+    let body = watch.into_body().collect().await.unwrap().to_bytes();
+    assert!(started.elapsed() >= LIMIT, "the watch lasted");
+    assert!(body.starts_with(br#"{"type":"ADDED""#));
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_web_page_is_rejected_with_a_status() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect(Protocol::Http1).await;
+    let refused = client.get("/api", &[("origin", "http://evil.test")]).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    assert!(refused.headers().contains_key("audit-id"));
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (&status["kind"], &status["reason"]),
+        (&json!("Status"), &json!("Forbidden"))
+    );
+    assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
+
+/// The uncorking task used to replace the waker of the writing task: a client with wide windows,
+/// which sends nothing while it reads, received more data only after the next ping, 30 s later.
+#[tokio::test]
+async fn a_slow_silent_client_receives_without_a_pause() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.connect_with_window(Protocol::Http2, 1 << 30).await;
+    let read = async {
+        for _ in 0..5 {
+            let list = client.get("/api/v1/configmaps", &[]).await;
+            let body = list.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.len() > 4 << 20);
+        }
+    };
+    // Less than the interval of pings.
+    let read = tokio::time::timeout(TEST_TIMEOUT, read).await;
+    read.expect("data arrives without a pause");
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
