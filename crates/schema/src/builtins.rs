@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::types::{Field, ListRule, Node, NodeId, ObjectId, ObjectType, Rule, Scalar, Types};
 
-const TYPES: &str = include_str!("types.txt");
-const FACTS: &str = include_str!("facts.txt");
+pub(super) const TYPES: &str = include_str!("types.txt");
+pub(super) const FACTS: &str = include_str!("facts.txt");
 
 /// Maps the first segment of a message's name to its API group; the core group is empty.
 const GROUPS: &[(&str, &str)] = &[
@@ -41,7 +41,7 @@ impl Types {
     /// so call it once per server.
     pub fn builtins() -> Arc<Self> {
         let mut builder = Builder::default();
-        let names = TYPES.lines().map(|line| split(line).0).enumerate();
+        let names = lines(TYPES).map(|line| split(line).0).enumerate();
         builder.types.by_name = names
             .map(|(at, name)| (Cow::Borrowed(name), ObjectId(at as u32)))
             .collect();
@@ -54,8 +54,8 @@ impl Types {
                 atomic: false,
             });
         }
-        let mut facts = FACTS.lines().map(split).collect::<HashMap<_, _>>();
-        for (name, fields) in TYPES.lines().map(split) {
+        let mut facts = lines(FACTS).map(split).collect::<HashMap<_, _>>();
+        for (name, fields) in lines(TYPES).map(split) {
             let facts = Facts::read(facts.remove(name).unwrap_or_default());
             builder.add(name, fields, &facts);
         }
@@ -94,6 +94,11 @@ impl Types {
             .get(&*format!("{word}.{version}.{kind}"))
             .copied()
     }
+}
+
+/// Returns the lines of a table without its comment.
+pub(super) fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
+    table.lines().filter(|line| !line.starts_with('#'))
 }
 
 fn split(line: &'static str) -> (&'static str, &'static str) {

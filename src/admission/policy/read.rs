@@ -189,15 +189,10 @@ impl Binding {
         };
         Ok(Self {
             name: name.to_owned(),
-            policy: spec.policy_name.unwrap_or_default(),
+            policy: spec.policy_name,
             constraints: resources.map(|r| constraints(Some(r))).transpose()?,
             param: param.transpose()?,
-            actions: spec
-                .validation_actions
-                .iter()
-                .flatten()
-                .map(action)
-                .collect(),
+            actions: spec.validation_actions.iter().map(action).collect(),
         })
     }
 }

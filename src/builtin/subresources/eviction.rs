@@ -230,7 +230,8 @@ fn verdict(budget: &PodDisruptionBudget, pod: &Value) -> Verdict {
     let spec = budget.spec.as_ref();
     let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let status = budget.status.clone().unwrap_or_default();
-    let healthy = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
+    let desired = status.desired_healthy.unwrap_or_default();
+    let healthy = status.current_healthy.unwrap_or_default() >= desired && desired > 0;
     match policy == Some("AlwaysAllow") || healthy {
         true => Verdict::Unready,
         false => Verdict::Counted,
@@ -248,7 +249,8 @@ impl Decide for CountDown<'_> {
         let budget: PodDisruptionBudget = serde_json::from_value(current.value.clone())
             .map_err(|error| ApiError::Read(undecodable(&self.budget.name, &error)))?;
         check(&self.budget.name, &budget)?;
-        let left = budget.status.map_or(0, |status| status.disruptions_allowed) - 1;
+        let allowed = budget.status.and_then(|status| status.disruptions_allowed);
+        let left = allowed.unwrap_or_default() - 1;
         let now = metadata::now();
         let mut value = current.value.clone();
         value["status"]["disruptionsAllowed"] = left.into();
@@ -279,7 +281,8 @@ fn check(name: &str, budget: &PodDisruptionBudget) -> Result<(), ApiError> {
     if status.observed_generation < budget.metadata.generation {
         return Err(being_processed(name));
     }
-    if status.disruptions_allowed < 0 {
+    let allowed = status.disruptions_allowed.unwrap_or_default();
+    if allowed < 0 {
         return refused("pdb disruptions allowed is negative");
     }
     let waited_for = status.disrupted_pods.map_or(0, |pods| pods.len());
@@ -288,10 +291,11 @@ fn check(name: &str, budget: &PodDisruptionBudget) -> Result<(), ApiError> {
             "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
         );
     }
-    if status.disruptions_allowed == 0 {
-        let (wanted, present) = (status.desired_healthy, status.current_healthy);
+    if allowed == 0 {
+        let desired = status.desired_healthy.unwrap_or_default();
+        let current = status.current_healthy.unwrap_or_default();
         let why = format!(
-            "The disruption budget {name} needs {wanted} healthy pods and has {present} currently"
+            "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
         );
         return Err(not_now(why, 0));
     }

@@ -254,7 +254,7 @@ pub(super) async fn review(
     mut body: Value,
 ) -> Result<Arc<Object>, ApiError> {
     let given: TokenReviewSpec = spec(target, &body)?;
-    let token = given.token.unwrap_or_default();
+    let token = given.token;
     if token.is_empty() {
         let message = "token is required for TokenReview in authentication";
         return Err(ApiError::BadRequest(message.to_owned()));

@@ -1,6 +1,5 @@
 //! Tests of the table.
 
-use k8s_openapi::Resource as _;
 use k8s_openapi::api::*;
 
 use super::*;
@@ -45,7 +44,7 @@ macro_rules! check_all {
 }
 
 #[test]
-fn the_table_agrees_with_the_generated_types_of_v1_35() {
+fn the_table_agrees_with_the_types_of_k8s_openapi() {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
     use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
     let mut seen = Vec::new();
@@ -69,6 +68,8 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
         rbac::v1::ClusterRoleBinding, rbac::v1::ClusterRole, storage::v1::CSIDriver,
         storage::v1::CSINode, storage::v1::StorageClass, storage::v1::VolumeAttachment,
         storage::v1::VolumeAttributesClass,
+        admissionregistration::v1::MutatingAdmissionPolicy,
+        admissionregistration::v1::MutatingAdmissionPolicyBinding,
         admissionregistration::v1::MutatingWebhookConfiguration,
         admissionregistration::v1::ValidatingAdmissionPolicy,
         admissionregistration::v1::ValidatingAdmissionPolicyBinding,
@@ -78,21 +79,6 @@ fn the_table_agrees_with_the_generated_types_of_v1_35() {
         flowcontrol::v1::PriorityLevelConfiguration, resource::v1::DeviceClass,
         resource::v1::ResourceSlice,
     );
-    // Their v1 is of 1.36, and the same as v1beta1 of 1.35.
-    for (kind, plural) in [
-        (
-            admissionregistration::v1beta1::MutatingAdmissionPolicy::KIND,
-            admissionregistration::v1beta1::MutatingAdmissionPolicy::URL_PATH_SEGMENT,
-        ),
-        (
-            admissionregistration::v1beta1::MutatingAdmissionPolicyBinding::KIND,
-            admissionregistration::v1beta1::MutatingAdmissionPolicyBinding::URL_PATH_SEGMENT,
-        ),
-    ] {
-        let resource = find_version("admissionregistration.k8s.io", "v1", plural);
-        assert_eq!((&*resource.kind, resource.namespaced), (kind, false));
-        seen.push((resource.group.clone(), resource.plural.clone()));
-    }
     let mut table: Vec<_> = resources()
         .iter()
         .map(|r| (r.group.clone(), r.plural.clone()))

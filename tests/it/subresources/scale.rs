@@ -330,5 +330,5 @@ pub(super) async fn kubectl_autoscales(cluster: &Cluster) {
     let all = Api::<HorizontalPodAutoscaler>::default_namespaced(cluster.client().await);
     let all = all.list(&ListParams::default()).await;
     let behavior = all.expect("it is typed").items.remove(0).spec;
-    assert_eq!(behavior.and_then(|spec| spec.behavior), None);
+    assert_eq!(behavior.behavior, None);
 }
