@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 /// The Kubernetes version that the API conforms to.
 const KUBERNETES_MAJOR: u32 = 1;
-const KUBERNETES_MINOR: u32 = 35;
+const KUBERNETES_MINOR: u32 = 36;
 
-/// Returns `v1.35.0+watchet-0.1.0`: the Kubernetes version, which clients compare, with the
+/// Returns `v1.36.0+watchet-0.1.0`: the Kubernetes version, which clients compare, with the
 /// project's own as build metadata.
 pub(crate) fn git_version() -> String {
     let own = env!("CARGO_PKG_VERSION");
@@ -45,8 +45,8 @@ mod tests {
     fn the_version_is_semver_with_build_metadata() {
         let version = version();
         let text = version["gitVersion"].as_str().unwrap();
-        assert!(text.starts_with("v1.35.0+watchet-"), "{text}");
-        assert_eq!(version["minor"], "35");
+        assert!(text.starts_with("v1.36.0+watchet-"), "{text}");
+        assert_eq!(version["minor"], "36");
         let commit = version["gitCommit"].as_str().unwrap();
         // A build from sources without git has none.
         if std::path::Path::new(env!("CARGO_MANIFEST_DIR"))

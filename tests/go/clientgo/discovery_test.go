@@ -212,7 +212,7 @@ func openAPIV2(t *testing.T, c *cluster) {
 func version(t *testing.T, c *cluster) {
 	info, err := discovery.NewDiscoveryClientForConfigOrDie(c.config).ServerVersion()
 	must(t, err)
-	if info.Major != "1" || info.Minor != "35" || !strings.HasPrefix(info.GitVersion, "v1.35.") {
+	if info.Major != "1" || info.Minor != "36" || !strings.HasPrefix(info.GitVersion, "v1.36.") {
 		t.Errorf("version %+v", info)
 	}
 }

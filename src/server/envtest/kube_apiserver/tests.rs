@@ -105,7 +105,7 @@ fn help_and_version_are_printed() {
     let Ok(Invocation::Print(text)) = parsed(&["--version"]) else {
         panic!("--version prints");
     };
-    assert!(text.starts_with("Kubernetes v1.35.0"), "{text}");
+    assert!(text.starts_with("Kubernetes v1.36.0"), "{text}");
 }
 
 #[test]
