@@ -118,7 +118,7 @@ fn listed(resource: &Resource, list: &[(&str, &str)]) -> bool {
 pub(crate) fn name_rule(resource: &Resource) -> NameRule {
     match (&*resource.group, &*resource.plural) {
         ("", "namespaces") => NameRule::Label,
-        ("", "services") => NameRule::Label1035,
+        ("", "services") => NameRule::Label,
         ("rbac.authorization.k8s.io", _) | ("apiregistration.k8s.io", _) => NameRule::PathSegment,
         // The name of an address is the address, and a v6 one has colons; of a request it is anybody's.
         ("networking.k8s.io", "ipaddresses") | ("certificates.k8s.io", _) => NameRule::PathSegment,

@@ -152,7 +152,7 @@ fn node(object: &Value, now: Timestamp) -> Vec<Value> {
         address("InternalIP").into(),
         address("ExternalIP").into(),
         text_or(object, "status.nodeInfo.osImage", "<unknown>").into(),
-        text_or(object, "status.nodeInfo.kernelVersion", "<unknown>").into(),
+        kernel(object).into(),
         text_or(
             object,
             "status.nodeInfo.containerRuntimeVersion",
@@ -160,6 +160,15 @@ fn node(object: &Value, now: Timestamp) -> Vec<Value> {
         )
         .into(),
     ]
+}
+
+/// Returns the version of a node's kernel, with the architecture if it is known.
+fn kernel(node: &Value) -> String {
+    let version = text_or(node, "status.nodeInfo.kernelVersion", "<unknown>");
+    match text(node, "status.nodeInfo.architecture") {
+        "" => version.to_owned(),
+        architecture => format!("{version} ({architecture})"),
+    }
 }
 
 fn roles(object: &Value) -> String {

@@ -69,8 +69,11 @@ pub(super) const INGRESS_CLASSES: Printer = Printer {
             (false, "") => format!("{kind}/{of}"),
             (false, group) => format!("{kind}.{group}/{of}"),
         };
+        let default =
+            &object["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"];
+        let mark = if default == "true" { " (default)" } else { "" };
         vec![
-            name(object),
+            format!("{}{mark}", text(object, "metadata.name")).into(),
             text(object, "spec.controller").into(),
             shown.into(),
             created(object, now),

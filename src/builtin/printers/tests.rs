@@ -166,7 +166,8 @@ fn nodes_and_services() {
             "spec": {"unschedulable": true},
             "status": {"conditions": [{"type": "Ready", "status": "True"}],
                 "addresses": [{"type": "InternalIP", "address": "10.1.1.1"}],
-                "nodeInfo": {"kubeletVersion": "v1.35.0"}}}),
+                "nodeInfo": {"kubeletVersion": "v1.36.0", "kernelVersion": "6.12",
+                    "architecture": "arm64"}}}),
         ),
     );
     let wanted = [
@@ -174,10 +175,13 @@ fn nodes_and_services() {
         "Ready,SchedulingDisabled",
         "control-plane,edge,worker",
         "10m",
-        "v1.35.0",
+        "v1.36.0",
     ];
     assert_eq!(cells[..5], wanted);
-    assert_eq!(cells[5..8], ["10.1.1.1", "<none>", "<unknown>"]);
+    assert_eq!(
+        cells[5..9],
+        ["10.1.1.1", "<none>", "<unknown>", "6.12 (arm64)"]
+    );
 
     let cells = print(
         &core::SERVICES,

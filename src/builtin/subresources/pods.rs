@@ -2,7 +2,7 @@
 //! `resize`, which gives its containers other resources. A write to one takes nothing else from its body.
 //! What is wrong with the pod that comes of it, `builtin` tells.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -28,6 +28,7 @@ pub(crate) fn keep(subresource: &str, stored: &Value, pod: &mut Value) {
             for list in ["containers", "initContainers"] {
                 resize(&mut kept["spec"][list], &pod["spec"][list]);
             }
+            kept["spec"]["resources"] = pod["spec"]["resources"].take();
             let spec = kept["spec"].as_object_mut();
             // Indexing has made what there was not.
             spec.into_iter()
@@ -138,9 +139,71 @@ fn resize_problems(stored: &Value, pod: &Value) -> Vec<StatusCause> {
         for (index, (own, container)) in pairs.enumerate() {
             let field = format!("spec.{name}[{index}].resources");
             resources_problems(&field, own, container, &mut problems);
+            if name == "initContainers" && own != container && is_restarted_to_resize(container) {
+                let why = "non-sidecar init containers with a resize policy of RestartContainer \
+                           cannot be resized";
+                let field = format!("spec.{name}[{index}]");
+                problems.push(StatusCause::forbidden(&field, why));
+            }
         }
     }
+    pod_resources_problems(stored, pod, &mut problems);
     problems
+}
+
+/// Returns true for an init container that is no sidecar and would be restarted by a resize.
+fn is_restarted_to_resize(container: &Value) -> bool {
+    let policies = container["resizePolicy"].as_array().into_iter().flatten();
+    let mut policies = policies.filter(|policy| policy["restartPolicy"] == "RestartContainer");
+    container["restartPolicy"] != "Always" && policies.next().is_some()
+}
+
+/// Reports what is wrong with a change of `spec.resources`.
+fn pod_resources_problems(stored: &Value, pod: &Value, problems: &mut Vec<StatusCause>) {
+    let (old, new) = (&stored["spec"]["resources"], &pod["spec"]["resources"]);
+    if new.is_null() && !old.is_null() {
+        let why = "pod-level resources cannot be removed";
+        problems.push(StatusCause::forbidden("spec.resources", why));
+        return;
+    }
+    let mut others = [old.clone(), new.clone()];
+    for kind in ["requests", "limits"] {
+        let names = |resources: &Value| {
+            let amounts = resources[kind].as_object().into_iter();
+            amounts
+                .flat_map(Map::keys)
+                .cloned()
+                .collect::<BTreeSet<_>>()
+        };
+        if !names(old).is_subset(&names(new)) {
+            let why = format!("pod-level resource {kind} cannot be removed");
+            let field = format!("spec.resources.{kind}");
+            problems.push(StatusCause::forbidden(&field, &why));
+        }
+        for resources in &mut others {
+            remove_resized(resources, kind);
+        }
+    }
+    if others[0] != others[1] {
+        let why = "only cpu and memory resources are mutable at pod-level";
+        problems.push(StatusCause::forbidden("spec", why));
+    }
+}
+
+/// Removes the amounts that a resize may change, and what is empty without them.
+fn remove_resized(resources: &mut Value, kind: &str) {
+    let Some(members) = resources.as_object_mut() else {
+        return;
+    };
+    if let Some(amounts) = members.get_mut(kind).and_then(Value::as_object_mut) {
+        RESIZED.iter().for_each(|name| drop(amounts.remove(*name)));
+        if amounts.is_empty() {
+            members.remove(kind);
+        }
+    }
+    if members.is_empty() {
+        *resources = Value::Null;
+    }
 }
 
 /// That the containers are not those that there are, in their order.
@@ -320,9 +383,66 @@ mod tests {
         let order = "Forbidden: containers may not be renamed or reordered on resize";
         let names = ["spec.containers[0].name", "spec.containers[1].name"];
         check("resize", &two, swapped, &names.map(|name| (name, order)));
+        let init = |policy: &str, cpu: &str| {
+            pod(
+                json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                "initContainers": [{"name": "i", "restartPolicy": policy,
+                    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
+                    "resources": {"requests": {"cpu": cpu}}}]}),
+            )
+        };
+        check("resize", &init("Always", "1"), init("Always", "2"), &[]);
+        check("resize", &init("Never", "1"), init("Never", "1"), &[]);
+        let restarted = "Forbidden: non-sidecar init containers with a resize policy of \
+                         RestartContainer cannot be resized";
+        check(
+            "resize",
+            &init("Never", "1"),
+            init("Never", "2"),
+            &[("spec.initContainers[0]", restarted)],
+        );
         let mut running = stored.clone();
         running["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "c"}]});
         let node = "Forbidden: Pod running on node without support for resize";
         check("resize", &running, stored.clone(), &[("spec", node)]);
+    }
+
+    #[test]
+    fn resize_changes_cpu_and_memory_of_the_pod() {
+        let with = |resources: Value| {
+            pod(
+                json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                "resources": resources}),
+            )
+        };
+        let requests = |requests: Value| with(json!({ "requests": requests }));
+        let stored = requests(json!({"cpu": "1"}));
+        let resized = check(
+            "resize",
+            &stored,
+            requests(json!({"cpu": "2", "memory": "1Gi"})),
+            &[],
+        );
+        assert_eq!(resized, requests(json!({"cpu": "2", "memory": "1Gi"})));
+        for (body, field, problem) in [
+            (
+                with(json!(null)),
+                "spec.resources",
+                "pod-level resources cannot be removed",
+            ),
+            (
+                requests(json!({"memory": "1Gi"})),
+                "spec.resources.requests",
+                "pod-level resource requests cannot be removed",
+            ),
+            (
+                requests(json!({"cpu": "1", "hugepages-2Mi": "2Mi"})),
+                "spec",
+                "only cpu and memory resources are mutable at pod-level",
+            ),
+        ] {
+            let problem = format!("Forbidden: {problem}");
+            check("resize", &stored, body, &[(field, &problem)]);
+        }
     }
 }

@@ -130,9 +130,9 @@ async fn invalid_metadata_names_the_field() {
             .contains("RFC 1123 label")
     );
     assert!(
-        refused("services", named("9a")).await[0]
+        refused("services", named("a.b")).await[0]
             .1
-            .contains("DNS-1035")
+            .contains("RFC 1123 label")
     );
     assert!(
         refused("roles", named("a%b")).await[0]

@@ -9,7 +9,7 @@ use super::text as rules;
 use super::text::IMMUTABLE;
 use super::{cron, not_negative, one_of, pods, required_one_of, selectors, workloads};
 use crate::builtin::prepare::JOB_LABELS;
-use crate::registry::fields::{Fields, flag, is_unset, list, number, object, text};
+use crate::registry::fields::{Fields, flag, is_unset, items, list, number, object, text};
 
 const COUNTS: &[&str] = &[
     "parallelism",
@@ -254,28 +254,53 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// Where its pods run can be said of a job until it starts.
+/// Reports changes of a job's pod template. While no pod of a suspended job runs, the scheduling
+/// directives and the resources of containers may change (KEP-2926, KEP-5440).
 fn template_update(old: &Fields, old_spec: &Fields, spec: &Fields, causes: &mut Causes) {
-    let started = object(old, "status").is_some_and(|status| !is_unset(status, "startTime"));
-    let open = flag(old_spec, "suspend") && !started;
-    let fixed = |spec: &Fields| {
+    let template = |spec: &Fields| {
         let mut template = spec.get("template").cloned().unwrap_or(Value::Null);
-        if open {
-            if let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) {
-                for member in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-                    pod.remove(member);
-                }
-            }
-            if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("labels");
-                metadata.remove("annotations");
-            }
+        if is_template_mutable(old, old_spec) {
+            remove_mutable_members(&mut template);
         }
         template
     };
-    if fixed(old_spec) != fixed(spec) {
+    if template(old_spec) != template(spec) {
         let at = Path::Top("spec");
         causes.invalid(&at.member("template"), spec["template"].clone(), IMMUTABLE);
+    }
+}
+
+fn is_template_mutable(job: &Fields, spec: &Fields) -> bool {
+    let none = Fields::new();
+    let status = object(job, "status").unwrap_or(&none);
+    let is_suspended = |c: &Value| c["type"] == "Suspended" && c["status"] == "True";
+    let has_stopped =
+        is_unset(status, "startTime") || list(status, "conditions").iter().any(is_suspended);
+    flag(spec, "suspend") && has_stopped && number(status, "active").unwrap_or(0) == 0
+}
+
+/// Removes what may change while a job is suspended.
+fn remove_mutable_members(template: &mut Value) {
+    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("labels");
+        metadata.remove("annotations");
+    }
+    let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for member in ["nodeSelector", "tolerations", "schedulingGates"] {
+        pod.remove(member);
+    }
+    if let Some(affinity) = pod.get_mut("affinity").and_then(Value::as_object_mut) {
+        affinity.remove("nodeAffinity");
+        if affinity.is_empty() {
+            pod.remove("affinity");
+        }
+    }
+    for member in ["containers", "initContainers"] {
+        for container in items(pod, member) {
+            container.remove("resources");
+        }
     }
 }
 

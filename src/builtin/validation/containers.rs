@@ -89,6 +89,17 @@ pub(super) fn init_containers(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, cause
             lifecycle(container, pod, &at, causes);
             continue;
         }
+        for (index, policy) in objects(list(container, "resizePolicy")) {
+            if text(policy, "restartPolicy") == "RestartContainer" {
+                causes.invalid(
+                    &at.member("resizePolicy")
+                        .item(index)
+                        .member("restartPolicy"),
+                    "RestartContainer",
+                    "must not be set to 'RestartContainer' for non-sidecar initContainers",
+                );
+            }
+        }
         for member in ["lifecycle"].iter().chain(&PROBES) {
             if !is_unset(container, member) {
                 let why = "may not be set for init containers without restartPolicy=Always";

@@ -166,7 +166,7 @@ fn backend(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("service");
     match text(service, "name") {
         "" => causes.required(&at.member("name"), ""),
-        name => causes.invalid_each(&at.member("name"), name, rules::label_1035(name)),
+        name => causes.invalid_each(&at.member("name"), name, rules::label(name)),
     }
     let at = at.member("port");
     let port = object(service, "port");

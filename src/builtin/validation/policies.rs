@@ -120,8 +120,16 @@ pub(super) fn autoscaler(autoscaler: &Fields, causes: &mut Causes) {
         );
     }
     let max = number(spec, "maxReplicas").unwrap_or(0);
-    if max < 1 {
-        causes.invalid(&SPEC.member("maxReplicas"), max, "must be greater than 0");
+    match max {
+        0 => causes.required(
+            &SPEC.member("maxReplicas"),
+            "must be set and greater than 0",
+        ),
+        ..0 => {
+            let why = "must be greater than or equal to 1";
+            causes.invalid(&SPEC.member("maxReplicas"), max, why);
+        }
+        _ => {}
     }
     if max < min {
         let why = "must be greater than or equal to `minReplicas`";
@@ -229,6 +237,8 @@ pub(super) fn lease(lease: &Fields, causes: &mut Causes) {
 }
 
 pub(super) fn runtime_class(class: &Fields, causes: &mut Causes) {
-    let handler = text(class, "handler");
-    causes.invalid_each(&Path::Top("handler"), handler, rules::label(handler));
+    match text(class, "handler") {
+        "" => causes.required(&Path::Top("handler"), ""),
+        handler => causes.invalid_each(&Path::Top("handler"), handler, rules::label(handler)),
+    }
 }

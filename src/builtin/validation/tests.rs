@@ -206,6 +206,7 @@ fn batch() {
         "{told:?}"
     );
     assert!(told[0].ends_with("field is immutable"), "{told:?}");
+    suspended_jobs(&old);
     let cron = |schedule: &str| {
         json!({"metadata": {"name": "c"}, "spec": {
             "schedule": schedule, "jobTemplate": {"spec": job(json!({}))["spec"]},
@@ -218,6 +219,36 @@ fn batch() {
         cron("61 * * * *"),
         &["spec.schedule: Invalid value: \"61 * * * *\": end of range (61) above maximum (59): 61"],
     );
+}
+
+/// While no pod of a suspended job runs, its scheduling directives and resources may change.
+fn suspended_jobs(job: &Value) {
+    let mut change = json!({"spec": {"template": {"spec": {"nodeSelector": {"a": "b"},
+        "affinity": {"nodeAffinity": {}}}}}});
+    let mut container = job["spec"]["template"]["spec"]["containers"][0].clone();
+    container["resources"] = json!({"requests": {"cpu": "1"}});
+    change["spec"]["template"]["spec"]["containers"] = json!([container]);
+    let has_stopped = json!([{"type": "Suspended", "status": "True"}]);
+    for (suspend, status, is_allowed) in [
+        (false, json!({}), false),
+        (true, json!({}), true),
+        (true, json!({"startTime": "2026-01-01T00:00:00Z"}), false),
+        (
+            true,
+            json!({"startTime": "2026-01-01T00:00:00Z", "conditions": has_stopped}),
+            true,
+        ),
+        (true, json!({"active": 1}), false),
+    ] {
+        let mut old = job.clone();
+        old["spec"]["suspend"] = suspend.into();
+        old["status"] = status.clone();
+        let mut new = old.clone();
+        merge(&mut new, &change);
+        let mut causes = Causes::default();
+        problems_of_update(&resource("jobs"), None, &old, &new, &mut causes);
+        assert_eq!(told(causes).is_empty(), is_allowed, "{suspend} {status}");
+    }
 }
 
 #[test]
@@ -340,7 +371,7 @@ fn storage() {
         json!({"provisioner": "a"}),
         json!({"provisioner": "b", "reclaimPolicy": "Retain"}),
         &[
-            "provisioner: Forbidden: updates to provisioner are forbidden.",
+            "provisioner: Invalid value: \"b\": field is immutable",
             "reclaimPolicy: Invalid value: \"Retain\": field is immutable",
         ],
     );
@@ -407,6 +438,15 @@ fn policies() {
             "maxReplicas": 1}}),
         &["spec.maxReplicas: Invalid value: 1: must be greater than or equal to `minReplicas`"],
     );
+    check(
+        "horizontalpodautoscalers",
+        json!({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 1}}),
+        &[
+            "spec.maxReplicas: Required value: must be set and greater than 0",
+            "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+        ],
+    );
+    check("runtimeclasses", json!({}), &["handler: Required value"]);
     check_update(
         "priorityclasses",
         json!({"metadata": {"name": "p"}, "value": 1}),

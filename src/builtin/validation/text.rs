@@ -13,11 +13,6 @@ pub(super) fn label(text: &str) -> Vec<String> {
     NameRule::Label.problems(text, false)
 }
 
-/// A DNS label that begins with a letter.
-pub(super) fn label_1035(text: &str) -> Vec<String> {
-    NameRule::Label1035.problems(text, false)
-}
-
 /// A DNS subdomain.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
     NameRule::Subdomain.problems(text, false)
@@ -122,38 +117,77 @@ pub(super) fn variable(text: &str) -> Vec<String> {
     ]
 }
 
-/// Reads an address the way Go does: no leading zeros.
+/// Parses an address as Go does: without leading zeros.
 pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
-/// An address.
+/// Returns what is wrong with an address, as upstream's `IsValidIPForLegacyField` with strict
+/// validation.
 pub(super) fn ip(text: &str) -> Vec<String> {
-    match parse_ip(text) {
-        Some(_) => Vec::new(),
-        None => {
-            vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
-        }
-    }
+    let problem = match parse_ip(text) {
+        Some(address) if is_mapped(address) => "must not be an IPv4-mapped IPv6 address",
+        Some(_) => return Vec::new(),
+        None if parse_ip(&without_leading_zeros(text)).is_some() => "must not have leading 0s",
+        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+    };
+    vec![problem.to_owned()]
 }
 
-/// Reads the addresses that share a prefix.
-pub(super) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
+}
+
+/// Removes the leading zeros of the octets of an IPv4 address.
+fn without_leading_zeros(text: &str) -> String {
+    let octets = text.split('.').map(|octet| {
+        let significant = octet.trim_start_matches('0');
+        match significant.is_empty() && !octet.is_empty() {
+            true => "0",
+            false => significant,
+        }
+    });
+    octets.collect::<Vec<_>>().join(".")
+}
+
+/// Parses an address with the length of its prefix. Either may have leading zeros.
+fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
-    let address = parse_ip(address)?;
+    let address = parse_ip(address).or_else(|| parse_ip(&without_leading_zeros(address)))?;
     let bits_max = if address.is_ipv4() { 32 } else { 128 };
-    let plain = bits.len() <= 3 && bits.bytes().all(|b| b.is_ascii_digit());
-    let bits: u8 = bits.parse().ok().filter(|_| plain)?;
+    let is_number = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
+    let bits: u8 = bits.parse().ok().filter(|_| is_number)?;
     (bits <= bits_max).then_some((address, bits))
 }
 
-/// Addresses that share a prefix.
+/// Returns what is wrong with a CIDR, as upstream's `IsValidCIDRForLegacyField` with strict
+/// validation.
 pub(super) fn cidr(text: &str) -> Vec<String> {
-    match parse_cidr(text) {
-        Some(_) => Vec::new(),
-        None => {
-            vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+    let problem = match parse_cidr(text) {
+        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        Some((_, bits)) if has_leading_zeros(text, bits) => {
+            "must not have leading 0s in IP or prefix length"
         }
+        Some((address, _)) if is_mapped(address) => "must not have an IPv4-mapped IPv6 address",
+        Some((address, bits)) if has_host_bits(address, bits) => {
+            "must not have bits set beyond the prefix length"
+        }
+        Some(_) => return Vec::new(),
+    };
+    vec![problem.to_owned()]
+}
+
+fn has_leading_zeros(cidr: &str, bits: u8) -> bool {
+    let (address, length) = cidr.split_once('/').unwrap_or((cidr, ""));
+    parse_ip(address).is_none() || length != bits.to_string()
+}
+
+/// Returns true if a bit after the first `bits` is set.
+fn has_host_bits(address: IpAddr, bits: u8) -> bool {
+    let bits = u32::from(bits);
+    match address {
+        IpAddr::V4(address) => address.to_bits().checked_shl(bits).unwrap_or(0) != 0,
+        IpAddr::V6(address) => address.to_bits().checked_shl(bits).unwrap_or(0) != 0,
     }
 }
 
@@ -226,8 +260,8 @@ mod tests {
         );
         check(
             cidr,
-            &["10.0.0.0/8", "::/0"],
-            &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "/8"],
+            &["10.0.0.0/8", "::/0", "10.0.0.1/32", "2001:db8::/64"],
+            &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "/8", "10.0.0.0/"],
         );
         check(
             endpoint_ip,
@@ -239,6 +273,35 @@ mod tests {
             &["acme.io/foo"],
             &["foo", "/foo", "acme.io/", "A/b"],
         );
+        for (address, problem) in [
+            ("010.0.0.1", "must not have leading 0s"),
+            ("::ffff:10.0.0.1", "must not be an IPv4-mapped IPv6 address"),
+            (
+                "x",
+                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            ),
+        ] {
+            assert_eq!(ip(address), [problem], "{address}");
+        }
+        let zeros = "must not have leading 0s in IP or prefix length";
+        for (range, problem) in [
+            ("010.0.0.0/8", zeros),
+            ("10.0.0.0/08", zeros),
+            (
+                "::ffff:10.0.0.0/120",
+                "must not have an IPv4-mapped IPv6 address",
+            ),
+            (
+                "10.0.0.1/8",
+                "must not have bits set beyond the prefix length",
+            ),
+            (
+                "2001:db8::1/64",
+                "must not have bits set beyond the prefix length",
+            ),
+        ] {
+            assert_eq!(cidr(range), [problem], "{range}");
+        }
         assert_eq!(port(0), ["must be between 1 and 65535, inclusive"]);
         assert_eq!(port(65535), [""; 0]);
     }

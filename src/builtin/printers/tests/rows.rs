@@ -162,6 +162,14 @@ fn what_connects() {
     check(group, "ingressclasses", class, "x|c/d|K/n|10m");
     let class = json!({"spec": {"parameters": {"kind": "K", "apiGroup": "g", "name": "n"}}});
     check(group, "ingressclasses", class, "x||K.g/n|10m");
+    let default = json!({"metadata": {"annotations": {
+        "ingressclass.kubernetes.io/is-default-class": "true"}}, "spec": {"controller": "c/d"}});
+    check(
+        group,
+        "ingressclasses",
+        default,
+        "x (default)|c/d|<none>|10m",
+    );
     let endpoints = json!({"subsets": [{"addresses": [{"ip": "1.1.1.1"}, {"ip": "::1"}],
         "ports": [{"port": 80}, {"port": 81}]}]});
     let expected = "x|1.1.1.1:80,[::1]:80,1.1.1.1:81 + 1 more...|10m";
