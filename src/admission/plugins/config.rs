@@ -47,10 +47,11 @@ const fn on_without_effect(name: &'static str, why: &'static str) -> Known {
     }
 }
 
+const UNSERVED_POD_GROUPS: &str = "pod groups are not served";
 const UNAUTHORIZED: &str = "every authenticated user may do everything";
 
-/// Every plugin of kube-apiserver 1.35, in the order in which they run.
-const KNOWN: [Known; 37] = [
+/// Every plugin of kube-apiserver 1.36, in the order in which they run.
+const KNOWN: [Known; 41] = [
     off("AlwaysAdmit", Support::NoEffect("it admits everything")),
     off("NamespaceAutoProvision", Support::None),
     on("NamespaceLifecycle"),
@@ -71,6 +72,7 @@ const KNOWN: [Known; 37] = [
     off("ExtendedResourceToleration", Support::None),
     on("DefaultStorageClass"),
     on("StorageObjectInUseProtection"),
+    on_without_effect("PodGroupProtection", UNSERVED_POD_GROUPS),
     off("OwnerReferencesPermissionEnforcement", Support::Full),
     on("PersistentVolumeClaimResize"),
     on("RuntimeClass"),
@@ -84,10 +86,13 @@ const KNOWN: [Known; 37] = [
     on("DefaultIngressClass"),
     off("DenyServiceExternalIPs", Support::None),
     on("PodTopologyLabels"),
+    on_without_effect("PodGroupWorkloadExists", UNSERVED_POD_GROUPS),
     on_without_effect(
         "NodeDeclaredFeatureValidator",
-        "declared features of nodes are not served",
+        "updates of pods are not compared with the declared features of nodes",
     ),
+    on_without_effect("JobValidation", "workloads are not served"),
+    on("PodResizeValidator"),
     on("MutatingAdmissionPolicy"),
     on("MutatingAdmissionWebhook"),
     on("ValidatingAdmissionPolicy"),

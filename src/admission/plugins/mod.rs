@@ -22,6 +22,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
 mod owner_references;
+mod pod_resize;
 mod pod_security;
 mod priority;
 mod resource_quota;
@@ -170,6 +171,7 @@ impl AdmissionChain {
                 Box::new(certificates::CertificateSubjectRestriction),
                 Box::new(default_classes::INGRESS),
                 Box::new(topology_labels::PodTopologyLabels),
+                Box::new(pod_resize::PodResizeValidator),
             ]),
             last: only_enabled(vec![Box::new(resource_quota::ResourceQuota::new(
                 configurations.limited_resources.clone(),

@@ -71,6 +71,31 @@ impl Bound {
     }
 }
 
+/// Returns what a pod requests or is limited to in all: the amounts of the pod, or else those of its containers, and
+/// the overhead.
+pub(super) fn total_of_pod(
+    spec: &Value,
+    bound: Bound,
+    of_container: impl Fn(&Value) -> ResourceList,
+) -> ResourceList {
+    let mut total = sum_of_containers(spec, of_container);
+    let mut of_pod = bound.of(spec);
+    of_pod.retain(|name, _| is_pod_level(name));
+    total.extend(of_pod);
+    let mut overhead = parse(&spec["overhead"]);
+    if bound == Bound::Limits {
+        // What is not limited is not limited by the overhead, either.
+        overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
+    }
+    add(&mut total, &overhead);
+    total
+}
+
+/// Returns true if a pod can have an amount of its own of this resource.
+pub(super) fn is_pod_level(name: &str) -> bool {
+    ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-")
+}
+
 /// Returns the sum over a pod's containers. `of_container` says what one of them counts for.
 ///
 /// Containers that initialize the pod run one after the other, before the others: the largest of them counts, if

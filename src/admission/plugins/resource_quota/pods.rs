@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::super::resources::{Bound, ResourceList, add, parse, raise, sum_of_containers};
+use super::super::resources::{Bound, ResourceList, is_pod_level, parse, raise, total_of_pod};
 use super::scope::Scope;
 use crate::schema::Quantity;
 
@@ -106,22 +106,9 @@ fn by_limit(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
 /// Returns what a pod requests or is limited to in all, whichever is more of what its spec asks for and what its
 /// containers run with while they are being resized.
 fn total(pod: &Value, bound: Bound) -> ResourceList {
-    let spec = &pod["spec"];
-    let mut total = sum_of_containers(spec, |container| effective(pod, container, bound));
-    let mut of_pod = bound.of(spec);
-    of_pod.retain(|name, _| is_pod_level(name));
-    total.extend(of_pod);
-    let mut overhead = parse(&spec["overhead"]);
-    if bound == Bound::Limits {
-        // What is not limited is not limited by the overhead, either.
-        overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
-    }
-    add(&mut total, &overhead);
-    total
-}
-
-fn is_pod_level(name: &str) -> bool {
-    ["cpu", "memory"].contains(&name) || name.starts_with(HUGE_PAGES)
+    total_of_pod(&pod["spec"], bound, |container| {
+        effective(pod, container, bound)
+    })
 }
 
 fn effective(pod: &Value, container: &Value, bound: Bound) -> ResourceList {
