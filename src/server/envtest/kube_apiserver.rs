@@ -1,4 +1,4 @@
-//! This program called as `kube-apiserver`: converts the flags of kube-apiserver 1.35 to a server
+//! This program called as `kube-apiserver`: converts the flags of kube-apiserver 1.36 to a server
 //! configuration. Flags without a counterpart are accepted and logged; unsupported flags whose
 //! effect matters are rejected.
 
@@ -20,7 +20,7 @@ use crate::controllers;
 use crate::http;
 
 const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes API for tests and accepts the \
-     flags of kube-apiserver 1.35.\nMade for controller-runtime's envtest; see `watchet envtest-assets`.";
+     flags of kube-apiserver 1.36.\nMade for controller-runtime's envtest; see `watchet envtest-assets`.";
 
 /// The default of --cert-dir, where a missing serving certificate is created.
 const DEFAULT_CERT_DIR: &str = "/var/run/kubernetes";

@@ -1,4 +1,4 @@
-//! The flags of kube-apiserver 1.35: names, types, and the help of those with an effect.
+//! The flags of kube-apiserver 1.36: names, types, and the help of those with an effect.
 
 use super::super::super::settings::SPECS;
 use super::super::command_line::{Flag, Kind};
@@ -288,6 +288,7 @@ const LISTS: &[&str] = &[
     "runtime-config",
     "strict-transport-security-directives",
     "tls-cipher-suites",
+    "tls-curve-preferences",
     "tls-sni-cert-key",
     "watch-cache-sizes",
 ];
