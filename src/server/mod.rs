@@ -17,40 +17,13 @@
 //! key, the value and the remedy, and no port was bound. 128 + n: a second signal n aborted the
 //! drain.
 
-// In reading order: settings, parts of the server, serving.
-mod bytes;
-mod cli;
+// In reading order.
 mod config;
-mod config_file;
-mod settings;
+mod transport;
 
-mod announce;
-mod build;
-mod files;
-mod kubeconfig;
-mod open_etcd;
-mod open_storage;
-mod overdue;
-mod pki;
-mod tls;
-mod token_config;
+mod process;
 
 mod envtest;
 
-mod connection;
-mod corked;
-mod handshakes;
-mod http2;
-mod listen;
-mod local;
-mod logging;
-mod run;
-mod signals;
-mod socket;
-mod unread;
-
-mod main;
-mod within;
-
-pub use main::main;
-pub(crate) use within::{EmbeddedServer, EmbeddedServerError};
+pub(crate) use process::embedded_server::{EmbeddedServer, EmbeddedServerError};
+pub use process::main::main;

@@ -113,13 +113,16 @@ pub struct EnabledPlugins {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlugins {
     /// No plugin has this name.
-    #[error("plugin {name:?} is unknown: choose among {}", EnabledPlugins::known().join(", "))]
+    #[error("plugin {name:?} is unknown: choose among {}", EnabledPlugins::supported().join(", "))]
     Unknown {
         /// The name.
         name: String,
     },
     /// The plugin exists upstream only.
-    #[error("plugin {name:?} is not supported")]
+    #[error(
+        "plugin {name:?} is not supported: choose among {}",
+        EnabledPlugins::supported().join(", ")
+    )]
     Unsupported {
         /// The name.
         name: &'static str,
@@ -198,6 +201,12 @@ impl EnabledPlugins {
     pub(super) fn is_supported(name: &str) -> bool {
         let mut known = KNOWN.iter();
         known.any(|known| known.name == name && known.support != Support::None)
+    }
+
+    /// Returns the names of the plugins that may be enabled, in the order in which they run.
+    pub fn supported() -> Vec<&'static str> {
+        let supported = KNOWN.iter().filter(|known| known.support != Support::None);
+        supported.map(|known| known.name).collect()
     }
 
     /// Returns the names of all plugins, in the order in which they run.
@@ -289,13 +298,14 @@ mod tests {
             error.to_string()
         };
         for text in [refused("Foo", ""), refused("", "Priority,Foo")] {
-            let expected = r#"plugin "Foo" is unknown: choose among AlwaysAdmit, NamespaceAuto"#;
+            let expected =
+                r#"plugin "Foo" is unknown: choose among AlwaysAdmit, NamespaceLifecycle"#;
             assert!(text.starts_with(expected), "{text}");
         }
-        assert_eq!(
-            refused("EventRateLimit", ""),
-            r#"plugin "EventRateLimit" is not supported"#
-        );
+        let text = refused("EventRateLimit", "");
+        let expected = r#"plugin "EventRateLimit" is not supported: choose among AlwaysAdmit, "#;
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(text.matches("EventRateLimit").count(), 1, "{text}");
         assert_eq!(
             refused("Priority,PodSecurity", "PodSecurity,Priority"),
             "[PodSecurity Priority] in enable-admission-plugins and disable-admission-plugins \

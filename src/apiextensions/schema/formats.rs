@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::api::is_go_duration;
+
 /// Whether `text` is of `format`; true for a format that nobody checks.
 pub(super) fn is(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.parse::<jiff::Timestamp>().is_ok(),
         "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
-        "duration" => is_duration(text),
+        "duration" => is_go_duration(text),
         "byte" => STANDARD.decode(text).is_ok(),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
@@ -29,30 +31,6 @@ pub(super) fn is(format: &str, text: &str) -> bool {
         "hexcolor" => is_hex_color(text),
         _ => true,
     }
-}
-
-/// `1h30m`, `-1.5s`, as Go writes it.
-fn is_duration(text: &str) -> bool {
-    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if text == "0" {
-        return true;
-    }
-    let mut rest = text;
-    while !rest.is_empty() {
-        let number = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        if rest[..number].parse::<f64>().is_err() {
-            return false;
-        }
-        let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        let unit = units
-            .into_iter()
-            .find(|unit| rest[number..].starts_with(unit));
-        let Some(unit) = unit else { return false };
-        rest = &rest[number + unit.len()..];
-    }
-    !text.is_empty()
 }
 
 fn is_cidr(text: &str) -> bool {

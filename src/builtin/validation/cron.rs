@@ -1,4 +1,6 @@
-//! Schedules of cron jobs: whether one can be read. When it is due is nobody's business here.
+//! Validation of the schedules of cron jobs.
+
+use crate::api::is_go_duration;
 
 /// The fields of a schedule: their least and greatest values, and names for some.
 const FIELDS: [(i64, i64, &[&str]); 5] = [
@@ -50,7 +52,7 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
 
 fn named(schedule: &str) -> Result<(), String> {
     if let Some(every) = schedule.strip_prefix("@every ") {
-        return match duration(every) {
+        return match is_go_duration(every) {
             true => Ok(()),
             false => Err(format!(
                 "failed to parse duration {schedule}: time: invalid duration {every:?}"
@@ -61,34 +63,6 @@ fn named(schedule: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("unrecognized descriptor: {schedule}")),
     }
-}
-
-/// `1h30m`, `10s`, `1.5h`: as Go writes durations.
-pub(super) fn duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, unit) = rest.split_at(digits);
-        if number.parse::<f64>().is_err() {
-            return false;
-        }
-        let units = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        // The longest that fits: `m` is no beginning of `ms`.
-        let unit_of = units
-            .iter()
-            .filter(|u| unit.starts_with(**u))
-            .max_by_key(|u| u.len());
-        let Some(found) = unit_of else {
-            return false;
-        };
-        rest = &unit[found.len()..];
-    }
-    !text.is_empty() && text != "+" && text != "-"
 }
 
 /// One part of a field: `*`, `5`, `1-5`, `*/10`, `mon-fri/2`.
@@ -184,15 +158,5 @@ mod tests {
             assert_eq!(check(bad), Err(why.to_owned()), "{bad}");
         }
         assert!(check("x * * * *").is_err() && check("@every 5").is_err());
-    }
-
-    #[test]
-    fn durations() {
-        for good in ["0", "10s", "1h30m", "1.5h", "-2ms", "300ms"] {
-            assert!(duration(good), "{good}");
-        }
-        for bad in ["", "5", "s", "1x", "-", "1h2", "1.2.3s"] {
-            assert!(!duration(bad), "{bad}");
-        }
     }
 }

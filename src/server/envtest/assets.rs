@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use super::super::announce::shell_word;
-use super::super::settings::ConfigError;
 use super::{ETCD, KUBE_APISERVER};
+use crate::server::config::settings::ConfigError;
+use crate::server::process::announce::shell_word;
 
 const KUBECTL: &str = "kubectl";
 
@@ -16,7 +16,7 @@ const KUBECTL: &str = "kubectl";
 /// links are replaced.
 ///
 /// # Errors
-/// The directory cannot be created, or has a file with one of the names that is not a link.
+/// The directory cannot be created, or has a file or directory with one of the names.
 pub(in crate::server) fn make(directory: Option<PathBuf>) -> Result<(), ConfigError> {
     let directory = directory.map_or_else(default_directory, Ok)?;
     let directory =
@@ -66,9 +66,15 @@ fn link(target: &Path, at: &Path) -> Result<(), ConfigError> {
     let failed = |error: io::Error| ConfigError::file(at, error);
     match fs::symlink_metadata(at) {
         Ok(found) if !found.file_type().is_symlink() => {
+            let kind = match found.is_dir() {
+                true => "a directory",
+                false => "a file",
+            };
             return Err(ConfigError::file(
                 at,
-                "is not a link and is not replaced: give another directory",
+                format_args!(
+                    "is {kind} that this command did not create: remove it, or give another directory"
+                ),
             ));
         }
         Ok(_) if fs::read_link(at).map_err(failed)? == target => return Ok(()),
@@ -115,7 +121,10 @@ mod tests {
         let file = dir.path().join("kube-apiserver");
         executable(&file);
         let error = link(Path::new("/bin/a"), &file).unwrap_err().to_string();
-        assert!(error.contains("kube-apiserver: is not a link"), "{error}");
+        assert!(
+            error.contains("kube-apiserver: is a file that this command did not create"),
+            "{error}"
+        );
     }
 
     #[test]

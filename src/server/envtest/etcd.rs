@@ -17,15 +17,15 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::super::build::BuildError;
-use super::super::config::{LogConfig, LogFormat};
-use super::super::connection::{Authentication, Service};
-use super::super::files::DataDir;
-use super::super::listen;
-use super::super::settings::ConfigError;
 use super::command_line::{self, CommandLine};
 use super::store::{self, Store};
 use crate::api::UserInfo;
+use crate::server::config::server_config::{LogConfig, LogFormat};
+use crate::server::config::settings::ConfigError;
+use crate::server::process::build::BuildError;
+use crate::server::process::files::DataDir;
+use crate::server::transport::connection::{Authentication, Service};
+use crate::server::transport::listen;
 use crate::tasks::{DrainTimeout, Tasks};
 
 const ABOUT: &str = "watchet, called as etcd: owns the data directory of watchet called as kube-apiserver, \

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::super::config::{Config, StorageConfig};
-use super::super::files::{self, PRIVATE, PUBLIC};
-use super::super::pki;
-use super::super::settings::{ConfigError, SPECS, Setting, Settings, Source};
 use super::command_line::{self, CommandLine};
 use super::store;
 use crate::controllers;
 use crate::http;
+use crate::server::config::server_config::{Config, StorageConfig};
+use crate::server::config::settings::{ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::process::files::{self, PRIVATE, PUBLIC};
+use crate::server::process::pki;
 
 const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes API for tests and accepts the \
      flags of kube-apiserver 1.36.\nMade for controller-runtime's envtest; see `watchet envtest-assets`.";

@@ -112,8 +112,8 @@ impl PluginConfigurations {
 
     fn add(&mut self, entry: Entry, directory: &Path) -> Result<(), String> {
         if !EnabledPlugins::known().contains(&&*entry.name) {
-            let known = EnabledPlugins::known().join(", ");
-            return Err(format!("is no admission plugin: choose among {known}"));
+            let supported = EnabledPlugins::supported().join(", ");
+            return Err(format!("is no admission plugin: choose among {supported}"));
         }
         if !EnabledPlugins::is_supported(&entry.name) {
             return Err("is not part of this server: remove the entry".to_owned());

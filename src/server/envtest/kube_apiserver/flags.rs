@@ -1,7 +1,7 @@
 //! The flags of kube-apiserver 1.36: names, types, and the help of those with an effect.
 
-use super::super::super::settings::SPECS;
 use super::super::command_line::{Flag, Kind};
+use crate::server::config::settings::SPECS;
 
 /// Flags with an effect. A flag with the name of a setting sets it.
 const SERVED: &[Flag] = &[

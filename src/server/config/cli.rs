@@ -1,0 +1,420 @@
+//! The command line: clap's grammar built from the table of settings, and clap's errors as one
+//! line. `config` validates the values.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::Styles;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::server::config::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
+use crate::{bench, tail};
+
+/// The parsed command line.
+#[derive(Debug)]
+pub(in crate::server) enum Invocation {
+    /// Serve with these flags and this configuration file.
+    Serve {
+        /// Values given as flags.
+        settings: Settings,
+        /// `--config`
+        config_file: Option<PathBuf>,
+    },
+    /// Run `bench` with these arguments.
+    Bench(ArgMatches),
+    /// Run `tail` with these arguments.
+    Tail(ArgMatches),
+    /// Create the assets of envtest, in this directory if given.
+    EnvtestAssets(Option<PathBuf>),
+    /// Print this text and exit.
+    Print(String),
+}
+
+/// Returns the grammar.
+pub(in crate::server) fn command() -> Command {
+    let serve = Command::new("serve")
+        .about("Serve the Kubernetes API (the default when no command is given)")
+        .args_override_self(true)
+        .args(serve_args());
+    Command::new("watchet")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A Kubernetes-compatible API server built around a watch cache")
+        .after_help(
+            "Every option can also be given as an environment variable (--data-dir as \
+             WATCHET_DATA_DIR) or in the file of --config (as dataDir). Options win over the \
+             environment, the environment over the file.\n\n\
+             Run `watchet` and follow what it prints:\n  \
+             export KUBECONFIG=$PWD/.watchet/kubeconfig\n  kubectl get namespaces",
+        )
+        .styles(Styles::plain())
+        .max_term_width(100)
+        .args_conflicts_with_subcommands(true)
+        .args_override_self(true)
+        .args(serve_args())
+        .subcommand(serve)
+        .subcommand(bench::command())
+        .subcommand(tail::command())
+        .subcommand(envtest_assets())
+}
+
+fn envtest_assets() -> Command {
+    Command::new("envtest-assets")
+        .about("Create the kube-apiserver, etcd and kubectl that controller-runtime's envtest runs")
+        .after_help(
+            "Makes a directory of links to this program, which runs as kube-apiserver and as etcd when \
+             it is called so, and to the kubectl of PATH. Use it in a shell as\n\n  \
+             eval \"$(watchet envtest-assets)\"\n  go test ./...",
+        )
+        .arg(
+            Arg::new("directory")
+                .value_name("DIR")
+                .help("Directory to create [default: watchet/envtest in $XDG_CACHE_HOME or ~/.cache]")
+                .value_parser(value_parser!(PathBuf)),
+        )
+}
+
+fn serve_args() -> Vec<Arg> {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .help("YAML file with any of these options; see config/watchet.yaml")
+        .value_parser(value_parser!(PathBuf))
+        .help_heading("Process");
+    let mut args: Vec<Arg> = SPECS.iter().map(setting_arg).collect();
+    args.push(config);
+    args
+}
+
+fn setting_arg(spec: &crate::server::config::settings::Spec) -> Arg {
+    let help = match spec.default {
+        "" => spec.help.to_owned(),
+        default => format!("{} [default: {default}]", spec.help),
+    };
+    let arg = Arg::new(spec.name)
+        .long(spec.name)
+        .value_name(spec.value_name)
+        .help(help)
+        .allow_hyphen_values(true)
+        .help_heading(spec.heading);
+    match spec.setting {
+        Setting::LogLevel => arg.short('v').alias("v"),
+        // As upstream: a repeated flag adds to the list.
+        Setting::EtcdServers
+        | Setting::ServiceAccountIssuer
+        | Setting::ServiceAccountKeyFile
+        | Setting::ApiAudiences
+        | Setting::EnableAdmissionPlugins
+        | Setting::DisableAdmissionPlugins => arg.action(ArgAction::Append),
+        _ => arg,
+    }
+}
+
+/// Parses arguments, the program's name first.
+///
+/// # Errors
+/// An unknown flag or command, a flag without a value, text that is not UTF-8.
+pub(in crate::server) fn parse(
+    args: impl Iterator<Item = OsString>,
+) -> Result<Invocation, ConfigError> {
+    let matches = match command().try_get_matches_from(help_words(args.collect())) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.to_string())),
+        Err(error) => return Err(error_line(&error)),
+    };
+    let matches = match matches.subcommand() {
+        Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
+        Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
+        Some(("envtest-assets", matches)) => {
+            let directory = matches.get_one::<PathBuf>("directory").cloned();
+            return Ok(Invocation::EnvtestAssets(directory));
+        }
+        Some((_, matches)) => matches,
+        None => &matches,
+    };
+    Ok(Invocation::Serve {
+        settings: flags(matches),
+        config_file: matches.get_one::<PathBuf>("config").cloned(),
+    })
+}
+
+/// Removes `--help` after the command `help`, which clap does not accept there.
+fn help_words(mut args: Vec<OsString>) -> Vec<OsString> {
+    let words: Vec<_> = args.iter().skip(1).take(2).collect();
+    let is_help = match words.as_slice() {
+        [first, ..] if *first == "help" => true,
+        [first, second] => *first == "bench" && *second == "help",
+        _ => false,
+    };
+    if is_help {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
+    args
+}
+
+/// Returns the configuration file: the flag's, or the environment's.
+pub(in crate::server) fn config_file(
+    flag: Option<PathBuf>,
+    environment: Option<OsString>,
+) -> Option<(PathBuf, &'static str)> {
+    let from_environment = || {
+        let path = environment.filter(|path| !path.is_empty())?;
+        Some((PathBuf::from(path), CONFIG_ENV))
+    };
+    flag.map(|path| (path, "--config"))
+        .or_else(from_environment)
+}
+
+fn flags(matches: &ArgMatches) -> Settings {
+    let mut settings = Settings::default();
+    for spec in &SPECS {
+        if let Some(values) = matches.get_many::<String>(spec.name) {
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            settings.give(spec.setting, values.join(","), Source::Flag);
+        }
+    }
+    settings
+}
+
+/// Returns the command that was not understood, if it has a help text: the start of its usage.
+fn command_of(error: &clap::Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let words = usage
+        .split_whitespace()
+        .skip_while(|word| *word != "watchet");
+    let words = words.take_while(|word| word.starts_with(char::is_alphabetic));
+    let words: Vec<&str> = words.collect();
+    match words.as_slice() {
+        [] => "watchet".to_owned(),
+        words => words.join(" "),
+    }
+}
+
+/// Returns clap's error as one line.
+fn error_line(error: &clap::Error) -> ConfigError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let argument = context(ContextKind::InvalidArg)
+        .or_else(|| context(ContextKind::InvalidSubcommand))
+        .unwrap_or_default();
+    let meant = context(ContextKind::SuggestedArg)
+        .or_else(|| context(ContextKind::SuggestedSubcommand))
+        .map_or_else(
+            || format!("see `{} --help`", command_of(error)),
+            |name| format!("did you mean {name:?}?"),
+        );
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            ConfigError::new(format_args!("unknown flag {argument:?}: {meant}"))
+        }
+        ErrorKind::UnknownArgument => ConfigError::new(format_args!(
+            "{argument:?} is an unexpected argument: {meant}"
+        )),
+        ErrorKind::InvalidSubcommand => {
+            ConfigError::new(format_args!("unknown command {argument:?}: {meant}"))
+        }
+        ErrorKind::InvalidValue if !value.is_empty() => {
+            let valid = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(valid)) => valid.join(", "),
+                _ => String::new(),
+            };
+            ConfigError::new(format_args!("{argument}: {value:?} is not one of {valid}"))
+        }
+        ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::TooFewValues => {
+            ConfigError::new(format_args!("{argument}: a value is missing; {meant}"))
+        }
+        ErrorKind::InvalidUtf8 => {
+            ConfigError::new("an argument is not UTF-8: spell flags and values in UTF-8")
+        }
+        ErrorKind::MissingRequiredArgument => {
+            ConfigError::new(format_args!("{argument} is missing; {meant}"))
+        }
+        ErrorKind::ArgumentConflict if !argument.starts_with('-') => {
+            ConfigError::new(format_args!(
+                "command {argument:?}: give flags after it, as in `watchet serve --storage memory`"
+            ))
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            ConfigError::new(first.trim_start_matches("error: "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(args: &[&str], expected: Result<(Setting, &str), &str>) {
+        let args = std::iter::once("watchet").chain(args.iter().copied());
+        let result = parse(args.map(OsString::from));
+        match (result, expected) {
+            (Ok(Invocation::Serve { settings, .. }), Ok((setting, text))) => {
+                assert_eq!(settings.get(setting).text, text);
+            }
+            (Err(error), Err(text)) => assert_eq!(error.to_string(), text),
+            (other, expected) => panic!("{other:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn the_grammar_is_valid() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default_command() {
+        for prefix in [&[][..], &["serve"][..]] {
+            let with = |args: &[&'static str]| [prefix, args].concat();
+            check(&with(&[]), Ok((Setting::Storage, "embedded")));
+            check(
+                &with(&["--storage", "memory"]),
+                Ok((Setting::Storage, "memory")),
+            );
+            check(&with(&["--storage=etcd"]), Ok((Setting::Storage, "etcd")));
+            check(&with(&["-v4"]), Ok((Setting::LogLevel, "4")));
+            check(&with(&["--v=2"]), Ok((Setting::LogLevel, "2")));
+            check(
+                &with(&["--secure-port=-1"]),
+                Ok((Setting::SecurePort, "-1")),
+            );
+            check(
+                &with(&["--storage", "etcd", "--storage", "memory"]),
+                Ok((Setting::Storage, "memory")),
+            );
+            check(
+                &with(&["--etcd-servers=a,b", "--etcd-servers", "c"]),
+                Ok((Setting::EtcdServers, "a,b,c")),
+            );
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        check(
+            &["--etcd-server=x"],
+            Err(r#"unknown flag "--etcd-server": did you mean "--etcd-servers"?"#),
+        );
+        check(
+            &["--qwerty"],
+            Err(r#"unknown flag "--qwerty": see `watchet --help`"#),
+        );
+        check(
+            &["sevre"],
+            Err(r#"unknown command "sevre": did you mean "serve"?"#),
+        );
+        check(
+            &["serve", "now"],
+            Err(r#""now" is an unexpected argument: see `watchet serve --help`"#),
+        );
+        check(
+            &["--data-dir"],
+            Err("--data-dir <DIR>: a value is missing; see `watchet --help`"),
+        );
+        check(
+            &["--storage", "memory", "serve"],
+            Err(r#"command "serve": give flags after it, as in `watchet serve --storage memory`"#),
+        );
+        check(
+            &["bench", "fill"],
+            Err("<RESOURCE> is missing; see `watchet bench fill --help`"),
+        );
+        check(
+            &["bench", "fill", "secrets"],
+            Err(r#"<RESOURCE>: "secrets" is not one of configmaps, pods"#),
+        );
+        check(
+            &["bench", "watch", "--json", "--print", "load"],
+            Err("the argument '--json' cannot be used with '--print <KEY>'"),
+        );
+        check(
+            &["bench", "watch", "--watcher=1"],
+            Err(r#"unknown flag "--watcher": did you mean "--watchers"?"#),
+        );
+        check(
+            &["tail", "pods", "-A", "-n", "x"],
+            Err("the argument '--all-namespaces' cannot be used with '--namespace <NAMESPACE>'"),
+        );
+        check(
+            &["tail", "pods", "-o", "xml"],
+            Err(r#"--output <FORM>: "xml" is not one of wide, json"#),
+        );
+        check(
+            &["tail"],
+            Err("<RESOURCE> is missing; see `watchet tail --help`"),
+        );
+        check(
+            &["bench"],
+            Err("'watchet bench' requires a subcommand but one was not provided"),
+        );
+    }
+
+    #[test]
+    fn bench_takes_its_own_arguments() {
+        let args = ["watchet", "bench", "watch", "--watchers", "3"].map(OsString::from);
+        let Ok(Invocation::Bench(matches)) = parse(args.into_iter()) else {
+            panic!("bench is a command");
+        };
+        assert_eq!(matches.subcommand_name(), Some("watch"));
+    }
+
+    #[test]
+    fn help_and_version_are_printed() {
+        let printed = |args: &[&str]| {
+            let args = args.iter().map(OsString::from);
+            let Ok(Invocation::Print(text)) = parse(args) else {
+                panic!("nothing to print");
+            };
+            text
+        };
+        let version = printed(&["watchet", "--version"]);
+        assert_eq!(
+            version,
+            concat!("watchet ", env!("CARGO_PKG_VERSION"), "\n")
+        );
+        for (args, usage) in [
+            (
+                &["watchet", "--help"][..],
+                "Usage: watchet [OPTIONS]\n       watchet <COMMAND>\n",
+            ),
+            (
+                &["watchet", "serve", "-h"],
+                "Usage: watchet serve [OPTIONS]",
+            ),
+            (&["watchet", "tail", "-h"], "Usage: watchet tail [OPTIONS]"),
+            (&["watchet", "help", "--help"], "Usage: watchet [OPTIONS]"),
+            (
+                &["watchet", "help", "tail", "-h"],
+                "Usage: watchet tail [OPTIONS]",
+            ),
+            (
+                &["watchet", "bench", "help", "--help"],
+                "Usage: watchet bench",
+            ),
+        ] {
+            let text = printed(args);
+            assert!(text.contains(usage), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_config_flag_overrides_the_environment() {
+        let env = || Some(OsString::from("env.yaml"));
+        let named = |flag: Option<&str>, env| config_file(flag.map(PathBuf::from), env);
+        assert_eq!(
+            named(Some("f.yaml"), env()),
+            Some(("f.yaml".into(), "--config"))
+        );
+        assert_eq!(named(None, env()), Some(("env.yaml".into(), CONFIG_ENV)));
+        assert_eq!(named(None, Some(OsString::new())), None);
+        assert_eq!(named(None, None), None);
+    }
+}

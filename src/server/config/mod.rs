@@ -1,0 +1,12 @@
+//! The configuration of `watchet serve`: command line, environment and file, and their validation.
+
+// In reading order: raw settings, their sources, the validated configuration.
+pub(super) mod settings;
+
+pub(super) mod cli;
+pub(super) mod file;
+
+mod bytes;
+pub(super) mod file_setting;
+pub(super) mod server_config;
+pub(super) mod token_config;

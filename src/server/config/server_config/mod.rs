@@ -1,0 +1,414 @@
+//! The validated configuration. Values are parsed and invalid combinations rejected; files are not
+//! opened here but where they are loaded, with the same kind of error.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::admission::{EnabledPlugins, PluginConfigurations};
+use crate::api::parse_go_duration;
+use crate::cacher::CacherConfig;
+use crate::controllers;
+use crate::registry::{RegistryConfig, ServiceRanges};
+use crate::server::config::bytes;
+use crate::server::config::file_setting::{CertificateFiles, FileSetting};
+use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
+use crate::server::config::token_config::TokenConfig;
+use crate::server::envtest::store::Store;
+
+/// The configuration of `watchet serve`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct Config {
+    /// `--data-dir`
+    pub data_dir: PathBuf,
+    /// `--write-kubeconfig`
+    pub kubeconfig: PathBuf,
+    /// The addresses to listen on.
+    pub listen: Listen,
+    /// The serving certificate, if not signed by the server's own CA.
+    pub serving_certificate: Option<CertificateFiles>,
+    /// `--client-ca-file`
+    pub client_ca_file: Option<FileSetting>,
+    /// `--token-auth-file`
+    pub token_auth_file: Option<FileSetting>,
+    /// The settings of service account tokens.
+    pub tokens: TokenConfig,
+    /// The storage of objects.
+    pub storage: StorageConfig,
+    /// `--etcd-compaction-interval`; zero never compacts.
+    pub compaction_interval: Duration,
+    /// The watch caches, the service ranges and the admission plugins.
+    pub registry: RegistryConfig,
+    /// `--admission-control-config-file`
+    pub admission_config_file: Option<FileSetting>,
+    /// `--controllers`
+    pub controllers: controllers::Selection,
+    /// `--shutdown-grace-period`
+    pub shutdown_grace: Duration,
+    /// The log settings.
+    pub log: LogConfig,
+}
+
+/// The addresses to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct Listen {
+    /// `--bind-address`
+    pub address: IpAddr,
+    /// `--secure-port`; 0 for any free port.
+    pub secure_port: u16,
+    /// `--insecure-port`; 0 for any free port, `None` if disabled.
+    pub insecure_port: Option<u16>,
+}
+
+/// The storage of objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) enum StorageConfig {
+    /// Files in the data directory.
+    Embedded {
+        /// `--durability`
+        durability: DurabilityConfig,
+    },
+    /// In the data directory, which is inside of that of a process of this program called as etcd.
+    Attached {
+        /// `--etcd-servers`
+        servers: Vec<String>,
+        /// What the process offers.
+        store: Store,
+    },
+    /// In memory.
+    Memory,
+    /// In etcd.
+    Etcd(Box<EtcdConfig>),
+}
+
+/// When the embedded store syncs writes to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum DurabilityConfig {
+    /// Before they are acknowledged.
+    Fsync,
+    /// In the background.
+    Interval,
+    /// At exit.
+    None,
+}
+
+/// The etcd client settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct EtcdConfig {
+    /// `--etcd-servers`
+    pub servers: Vec<String>,
+    /// `--etcd-prefix`, with a leading and without a trailing slash.
+    pub prefix: String,
+    /// `--etcd-cafile`
+    pub ca: Option<FileSetting>,
+    /// `--etcd-certfile` and `--etcd-keyfile`
+    pub identity: Option<CertificateFiles>,
+}
+
+/// The log settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct LogConfig {
+    /// A filter of `tracing_subscriber`.
+    pub filter: String,
+    /// `--log-format`
+    pub format: LogFormat,
+}
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Config {
+    /// Validates `settings`.
+    ///
+    /// # Errors
+    /// The first invalid value, in the order of the help.
+    pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let listen = listen(settings)?;
+        let serving_certificate =
+            certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;
+        let file = |setting| settings.find(setting).map(FileSetting::new);
+        let data_dir = PathBuf::from(settings.get(Setting::DataDir).text);
+        let kubeconfig = settings
+            .find(Setting::WriteKubeconfig)
+            .map_or_else(|| data_dir.join("kubeconfig"), |given| given.text.into());
+        if kubeconfig.is_dir() {
+            let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
+            return Err(settings.get(Setting::WriteKubeconfig).error(problem));
+        }
+        Ok(Self {
+            data_dir,
+            kubeconfig,
+            listen,
+            serving_certificate,
+            client_ca_file: file(Setting::ClientCaFile),
+            token_auth_file: file(Setting::TokenAuthFile),
+            tokens: TokenConfig::check(settings)?,
+            storage: storage(settings)?,
+            compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
+            registry: RegistryConfig {
+                caches: watch_cache(settings)?,
+                service_ranges: service_ranges(settings)?,
+                plugins: plugins(settings)?,
+                plugin_configurations: PluginConfigurations::default(),
+            },
+            admission_config_file: file(Setting::AdmissionControlConfigFile),
+            controllers: controllers(settings)?,
+            shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
+            log: log(settings)?,
+        })
+    }
+}
+
+fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
+    let given = settings.get(Setting::BindAddress);
+    let address: IpAddr = given.text.parse().map_err(|_| {
+        given.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
+    })?;
+    let secure = settings.get(Setting::SecurePort);
+    let secure_port = port(
+        &secure,
+        "must be a port number, 0 to 65535 (0 takes a free one)",
+    )?;
+    let insecure = settings.get(Setting::InsecurePort);
+    let insecure_port = match insecure.text.as_str() {
+        "auto" => Some(0),
+        _ => Some(port(
+            &insecure,
+            "must be a port number, 1 to 65535, 0 for off or `auto`",
+        )?)
+        .filter(|port| *port != 0),
+    };
+    if insecure_port.is_some() && !address.is_loopback() {
+        return Err(insecure.error(format_args!(
+            "serves without authentication, so it is refused unless --bind-address is a loopback \
+             address, and that is {address}: remove one of the two"
+        )));
+    }
+    if insecure_port == Some(secure_port) && secure_port != 0 {
+        return Err(insecure.error("is the HTTPS port too (--secure-port): choose another"));
+    }
+    Ok(Listen {
+        address,
+        secure_port,
+        insecure_port,
+    })
+}
+
+fn port(given: &SettingValue, problem: &str) -> Result<u16, ConfigError> {
+    given.text.parse().map_err(|_| given.error(problem))
+}
+
+fn certificate_files(
+    settings: &Settings,
+    certificate: Setting,
+    key: Setting,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let needs = |given: &SettingValue, other: Setting| {
+        given.error(format_args!("needs --{} too", other.spec().name))
+    };
+    match (settings.find(certificate), settings.find(key)) {
+        (Some(certificate), Some(key)) => Ok(Some(CertificateFiles {
+            certificate: FileSetting::new(certificate),
+            key: FileSetting::new(key),
+        })),
+        (None, None) => Ok(None),
+        (Some(given), None) => Err(needs(&given, key)),
+        (None, Some(given)) => Err(needs(&given, certificate)),
+    }
+}
+
+fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
+    let kind = settings.get(Setting::Storage);
+    let given = settings.get(Setting::Durability);
+    let durability = match given.text.as_str() {
+        "fsync" => DurabilityConfig::Fsync,
+        "interval" => DurabilityConfig::Interval,
+        "none" => DurabilityConfig::None,
+        _ => return Err(given.error("must be fsync, interval or none")),
+    };
+    // Validated for any storage, so that mistakes are found early.
+    let etcd = etcd(settings)?;
+    match kind.text.as_str() {
+        "embedded" => {
+            refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Embedded { durability })
+        }
+        "memory" => refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Memory),
+        "etcd" if etcd.servers.is_empty() => {
+            Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
+        }
+        "etcd" => Ok(StorageConfig::Etcd(Box::new(etcd))),
+        _ => Err(kind.error("must be embedded, memory or etcd")),
+    }
+}
+
+/// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
+/// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
+fn refuse_etcd_settings(settings: &Settings, kind: &SettingValue) -> Result<(), ConfigError> {
+    let only_etcd = [
+        Setting::EtcdServers,
+        Setting::EtcdCafile,
+        Setting::EtcdCertfile,
+        Setting::EtcdKeyfile,
+    ];
+    match only_etcd
+        .into_iter()
+        .filter_map(|setting| settings.find(setting))
+        .find(|given| given.source >= kind.source)
+    {
+        Some(given) => Err(given.error(format_args!(
+            "is for --storage etcd, but storage is {}: add `--storage etcd` or remove it",
+            kind.text
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
+    let given = settings.get(Setting::EtcdServers);
+    let servers: Vec<String> = given
+        .text
+        .split(',')
+        .map(|server| server.trim().to_owned())
+        .filter(|server| !server.is_empty())
+        .collect();
+    if let Some(wrong) = servers.iter().find(|server| !is_endpoint(server)) {
+        return Err(given.error(format_args!(
+            "{wrong:?} is not an endpoint: write http://HOST:PORT or https://HOST:PORT"
+        )));
+    }
+    let ca = settings.find(Setting::EtcdCafile).map(FileSetting::new);
+    let identity = certificate_files(settings, Setting::EtcdCertfile, Setting::EtcdKeyfile)?;
+    let plain = servers.iter().find(|server| server.starts_with("http://"));
+    if let (Some(server), Some(file)) = (
+        plain,
+        ca.as_ref()
+            .or(identity.as_ref().map(|files| &files.certificate)),
+    ) {
+        return Err(file.error(format_args!(
+            "is for TLS, but --etcd-servers has {server:?}: write https:// or remove the file"
+        )));
+    }
+    Ok(EtcdConfig {
+        servers,
+        prefix: etcd_prefix(&settings.get(Setting::EtcdPrefix))?,
+        ca,
+        identity,
+    })
+}
+
+/// Returns true for a URL, or `host:port`, whose scheme the TLS files then imply.
+fn is_endpoint(server: &str) -> bool {
+    let url = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    let Ok(uri) = url.parse::<http::Uri>() else {
+        return false;
+    };
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let bare = uri.path() == "/" && uri.query().is_none();
+    scheme && bare && uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some()
+}
+
+/// Normalizes the prefix: as upstream, a leading slash is optional and a trailing one is ignored.
+fn etcd_prefix(given: &SettingValue) -> Result<String, ConfigError> {
+    let path = given.text.trim_matches('/');
+    let sound = path
+        .split('/')
+        .all(|segment| !matches!(segment, "" | "." | ".."));
+    if !sound {
+        return Err(given.error("must be a path such as /registry, without empty or dot segments"));
+    }
+    Ok(format!("/{path}"))
+}
+
+/// The minimum memory for history: a few objects of the maximum size.
+const HISTORY_BYTES_MIN: usize = 16 << 20;
+
+fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
+    let defaults = CacherConfig::default();
+    let given = settings.get(Setting::WatchHistoryWindow);
+    let history_window = parsed_duration(&given)?;
+    if history_window.is_zero() {
+        return Err(given.error("must be longer than 0"));
+    }
+    let given = settings.get(Setting::WatchHistoryBytesMax);
+    let history_bytes_max = bytes::parse(&given.text)
+        .filter(|bytes| *bytes >= HISTORY_BYTES_MIN)
+        .ok_or_else(|| given.error("must be an amount such as 256Mi or 1Gi, at least 16Mi"))?;
+    let interval = parsed_duration(&settings.get(Setting::WatchCacheConsistencyCheckInterval))?;
+    Ok(CacherConfig {
+        history_window,
+        history_bytes_max,
+        consistency_check_period: Some(interval).filter(|interval| !interval.is_zero()),
+        ..defaults
+    })
+}
+
+fn service_ranges(settings: &Settings) -> Result<ServiceRanges, ConfigError> {
+    let given = settings.get(Setting::ServiceClusterIpRange);
+    ServiceRanges::parse(&given.text).map_err(|error| given.error(error))
+}
+
+fn plugins(settings: &Settings) -> Result<EnabledPlugins, ConfigError> {
+    let enable = settings.get(Setting::EnableAdmissionPlugins);
+    let disable = settings.get(Setting::DisableAdmissionPlugins);
+    // Each flag separately first, so that an error names the flag with the wrong name.
+    EnabledPlugins::parse(&enable.text, "").map_err(|error| enable.error(error))?;
+    EnabledPlugins::parse(&enable.text, &disable.text).map_err(|error| disable.error(error))
+}
+
+fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigError> {
+    let given = settings.get(Setting::Controllers);
+    controllers::Selection::parse(&given.text).map_err(|error| given.error(error))
+}
+
+fn parsed_duration(given: &SettingValue) -> Result<Duration, ConfigError> {
+    parse_go_duration(&given.text)
+        .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
+}
+
+fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
+    let given = settings.get(Setting::LogLevel);
+    let filter = log_filter(&given.text).ok_or_else(|| {
+        given.error(
+            "must be error, warn, info, debug, trace, a number, or a filter such as \
+             info,watchet::cacher=debug",
+        )
+    })?;
+    let given = settings.get(Setting::LogFormat);
+    let format = match given.text.as_str() {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        _ => return Err(given.error("must be text or json")),
+    };
+    Ok(LogConfig { filter, format })
+}
+
+/// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter.
+fn log_filter(text: &str) -> Option<String> {
+    // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
+    let level = match text.parse::<u32>() {
+        Ok(0..=3) => "info",
+        Ok(4..=5) => "debug",
+        Ok(_) => "trace",
+        Err(_) => text,
+    };
+    match level {
+        "error" => Some("error".to_owned()),
+        "warn" | "info" | "debug" | "trace" => Some(format!("warn,watchet={level}")),
+        _ if text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Tests of the validated configuration: error messages, and that the documented default file
+//! equals the built-in defaults.
+
+use std::path::Path;
+
+use super::*;
+use crate::server::config::file as config_file;
+use crate::server::config::settings::{SPECS, Source};
+
+/// Checks a configuration; flags are `--name=value`, environment variables `NAME=value`, other
+/// lines are from the file.
+fn check(lines: &[&str]) -> Result<Config, String> {
+    let mut settings = Settings::default();
+    for line in lines {
+        let (setting, text, source) = parse(line);
+        settings.give(setting, text, source);
+    }
+    Config::check(&settings).map_err(|error| error.to_string())
+}
+
+fn parse(line: &str) -> (Setting, &str, Source) {
+    let (key, text) = line.split_once('=').unwrap();
+    SPECS
+        .iter()
+        .find_map(|spec| {
+            let source = if key == format!("--{}", spec.name) {
+                Source::Flag
+            } else if key == spec.env() {
+                Source::Environment
+            } else if key == spec.file_key() {
+                Source::File("w.yaml".into())
+            } else {
+                return None;
+            };
+            Some((spec.setting, text, source))
+        })
+        .unwrap_or_else(|| panic!("{key} is not a setting"))
+}
+
+#[test]
+fn the_documented_default_file_is_the_built_in_default() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/watchet.yaml");
+    let mut settings = Settings::default();
+    config_file::give(&mut settings, &path, "--config").unwrap();
+    let built_in = Settings::default();
+    let text = std::fs::read_to_string(&path).unwrap();
+    for spec in &SPECS {
+        let given = settings.get(spec.setting);
+        assert_eq!(given.text, spec.default, "{}", spec.name);
+        let live = given.source != Source::Default;
+        assert_eq!(live, !spec.default.is_empty(), "{} in the file", spec.name);
+        let line = format!("{}{}:", if live { "\n" } else { "\n# " }, spec.file_key());
+        assert!(text.contains(&line), "the file documents {line:?}");
+    }
+    assert_eq!(Config::check(&settings), Config::check(&built_in));
+}
+
+#[test]
+fn defaults() {
+    let config = check(&[]).unwrap();
+    assert_eq!(config.kubeconfig, Path::new("./.watchet/kubeconfig"));
+    assert_eq!(
+        config.listen,
+        Listen {
+            address: "127.0.0.1".parse().unwrap(),
+            secure_port: 6443,
+            insecure_port: None,
+        }
+    );
+    let durability = DurabilityConfig::Fsync;
+    assert_eq!(config.storage, StorageConfig::Embedded { durability });
+    assert_eq!(config.registry, RegistryConfig::default());
+}
+
+#[test]
+fn controllers_are_selected_by_name() {
+    let chosen = |lines: &[&str]| check(lines).map(|config| config.controllers);
+    let all = controllers::Selection::default();
+    assert_eq!(chosen(&[]), Ok(all.clone()));
+    assert_eq!(chosen(&["controllers=*"]), Ok(all));
+    let none = Ok(controllers::Selection::none());
+    assert_eq!(chosen(&["--controllers=-namespace"]), none);
+    let wrong = chosen(&["WATCHET_CONTROLLERS=*,-cloud"]).unwrap_err();
+    let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is not a controller: choose among "#;
+    assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+#[test]
+fn admission_plugins_are_selected_by_name() {
+    let chosen = |lines: &[&str]| check(lines).map(|config| config.registry.plugins);
+    let expected = EnabledPlugins::default().without("ServiceAccount");
+    let lines = [
+        "enableAdmissionPlugins=Priority",
+        "--disable-admission-plugins=ServiceAccount",
+    ];
+    assert_eq!(chosen(&lines), Ok(expected));
+    for (line, expected) in [
+        (
+            "--enable-admission-plugins=Foo",
+            r#"--enable-admission-plugins "Foo": plugin "Foo" is unknown: choose among "#,
+        ),
+        (
+            "--disable-admission-plugins=Foo",
+            r#"--disable-admission-plugins "Foo": plugin "Foo" is unknown: choose among "#,
+        ),
+        (
+            "WATCHET_DISABLE_ADMISSION_PLUGINS=Priority",
+            r#"WATCHET_DISABLE_ADMISSION_PLUGINS "Priority": [Priority] in enable-admission-plugins "#,
+        ),
+    ] {
+        let wrong = chosen(&["enableAdmissionPlugins=Priority", line]).unwrap_err();
+        assert!(wrong.starts_with(expected), "{wrong}");
+    }
+}
+
+#[test]
+fn valid_values() {
+    let config = check(&[
+        "--data-dir=/d",
+        "--bind-address=::1",
+        "--insecure-port=auto",
+        "WATCHET_STORAGE=etcd",
+        "etcdServers=http://a:1, b:2",
+        "--etcd-prefix=x/y/",
+        "--etcd-compaction-interval=0",
+        "--watch-history-window=250ms",
+        "watchHistoryBytesMax=1Gi",
+        "WATCHET_WATCH_CACHE_CONSISTENCY_CHECK_INTERVAL=5m",
+        "--log-level=4",
+        "--log-format=json",
+        "--shutdown-grace-period=1m30s",
+    ])
+    .unwrap();
+    assert_eq!(config.kubeconfig, Path::new("/d/kubeconfig"));
+    assert_eq!(config.listen.insecure_port, Some(0));
+    assert_eq!(config.shutdown_grace, Duration::from_secs(90));
+    assert_eq!(config.log.filter, "warn,watchet=debug");
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.compaction_interval, Duration::ZERO);
+    let watch_cache = CacherConfig {
+        history_window: Duration::from_millis(250),
+        history_bytes_max: 1 << 30,
+        consistency_check_period: Some(Duration::from_secs(300)),
+        ..CacherConfig::default()
+    };
+    assert_eq!(config.registry.caches, watch_cache);
+    let StorageConfig::Etcd(etcd) = config.storage else {
+        panic!("{config:?}");
+    };
+    assert_eq!(etcd.servers, ["http://a:1", "b:2"]);
+    assert_eq!(etcd.prefix, "/x/y");
+    for filter in ["warn", "3", "info,watchet::cacher=debug", "watchet=trace"] {
+        assert!(
+            check(&[&format!("--log-level={filter}")]).is_ok(),
+            "{filter}"
+        );
+    }
+}
+
+#[test]
+fn a_stronger_layer_may_override_etcd() {
+    let file = ["storage=etcd", "etcdServers=http://a:1"];
+    let config = check(&[file[0], file[1], "--storage=memory"]).unwrap();
+    assert_eq!(config.storage, StorageConfig::Memory);
+    let config = check(&[file[1], "WATCHET_STORAGE=embedded"]);
+    assert!(config.is_ok(), "{config:?}");
+}
+
+#[test]
+fn errors_name_the_key_and_the_remedy() {
+    for (lines, expected) in [
+        (
+            &["--bind-address=localhost"][..],
+            r#"--bind-address "localhost": must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port"#,
+        ),
+        (
+            &["WATCHET_BIND_ADDRESS=127.0.0.1:80"],
+            r#"WATCHET_BIND_ADDRESS "127.0.0.1:80": must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port"#,
+        ),
+        (
+            &["securePort=65536"],
+            r#"securePort in w.yaml "65536": must be a port number, 0 to 65535 (0 takes a free one)"#,
+        ),
+        (
+            &["--secure-port=-1"],
+            r#"--secure-port "-1": must be a port number, 0 to 65535 (0 takes a free one)"#,
+        ),
+        (
+            &["--insecure-port=http"],
+            r#"--insecure-port "http": must be a port number, 1 to 65535, 0 for off or `auto`"#,
+        ),
+        (
+            &["--insecure-port=8080", "--bind-address=0.0.0.0"],
+            r#"--insecure-port "8080": serves without authentication, so it is refused unless --bind-address is a loopback address, and that is 0.0.0.0: remove one of the two"#,
+        ),
+        (
+            &["--insecure-port=6443"],
+            r#"--insecure-port "6443": is the HTTPS port too (--secure-port): choose another"#,
+        ),
+        (
+            &["--tls-cert-file=c"],
+            r#"--tls-cert-file "c": needs --tls-private-key-file too"#,
+        ),
+        (
+            &["WATCHET_TLS_PRIVATE_KEY_FILE=k"],
+            r#"WATCHET_TLS_PRIVATE_KEY_FILE "k": needs --tls-cert-file too"#,
+        ),
+        (
+            &["--write-kubeconfig=/tmp"],
+            r#"--write-kubeconfig "/tmp": /tmp is a directory: give a file"#,
+        ),
+        (
+            &["storage=redis"],
+            r#"storage in w.yaml "redis": must be embedded, memory or etcd"#,
+        ),
+        (
+            &["--durability=always"],
+            r#"--durability "always": must be fsync, interval or none"#,
+        ),
+        (
+            &["--storage=etcd"],
+            r#"--storage "etcd": needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"#,
+        ),
+        (
+            &["--etcd-servers=http://a:1"],
+            r#"--etcd-servers "http://a:1": is for --storage etcd, but storage is embedded: add `--storage etcd` or remove it"#,
+        ),
+        (
+            &["--storage=memory", "--etcd-cafile=ca"],
+            r#"--etcd-cafile "ca": is for --storage etcd, but storage is memory: add `--storage etcd` or remove it"#,
+        ),
+        (
+            &["--storage=etcd", "--etcd-servers=http://a:1,b"],
+            r#"--etcd-servers "http://a:1,b": "b" is not an endpoint: write http://HOST:PORT or https://HOST:PORT"#,
+        ),
+        (
+            &["--storage=etcd", "--etcd-servers=http://a"],
+            r#"--etcd-servers "http://a": "http://a" is not an endpoint: write http://HOST:PORT or https://HOST:PORT"#,
+        ),
+        (
+            &[
+                "--storage=etcd",
+                "--etcd-servers=http://a:1",
+                "--etcd-cafile=ca",
+            ],
+            r#"--etcd-cafile "ca": is for TLS, but --etcd-servers has "http://a:1": write https:// or remove the file"#,
+        ),
+        (
+            &["--etcd-certfile=c"],
+            r#"--etcd-certfile "c": needs --etcd-keyfile too"#,
+        ),
+        (
+            &["--etcd-prefix=/a//b"],
+            r#"--etcd-prefix "/a//b": must be a path such as /registry, without empty or dot segments"#,
+        ),
+        (
+            &["--etcd-prefix=/"],
+            r#"--etcd-prefix "/": must be a path such as /registry, without empty or dot segments"#,
+        ),
+        (
+            &["--etcd-compaction-interval=5"],
+            r#"--etcd-compaction-interval "5": must be a duration such as 30s, 5m0s or 1h30m"#,
+        ),
+        (
+            &["--watch-history-window=0s"],
+            r#"--watch-history-window "0s": must be longer than 0"#,
+        ),
+        (
+            &["--watch-history-window=-1s"],
+            r#"--watch-history-window "-1s": must be a duration such as 30s, 5m0s or 1h30m"#,
+        ),
+        (
+            &["watchHistoryBytesMax=256MB"],
+            r#"watchHistoryBytesMax in w.yaml "256MB": must be an amount such as 256Mi or 1Gi, at least 16Mi"#,
+        ),
+        (
+            &["--watch-history-bytes-max=1Mi"],
+            r#"--watch-history-bytes-max "1Mi": must be an amount such as 256Mi or 1Gi, at least 16Mi"#,
+        ),
+        (
+            &["--watch-cache-consistency-check-interval=never"],
+            r#"--watch-cache-consistency-check-interval "never": must be a duration such as 30s, 5m0s or 1h30m"#,
+        ),
+        (
+            &["WATCHET_SHUTDOWN_GRACE_PERIOD=soon"],
+            r#"WATCHET_SHUTDOWN_GRACE_PERIOD "soon": must be a duration such as 30s, 5m0s or 1h30m"#,
+        ),
+        (
+            &["--log-level=loud"],
+            r#"--log-level "loud": must be error, warn, info, debug, trace, a number, or a filter such as info,watchet::cacher=debug"#,
+        ),
+        (
+            &["--log-format=xml"],
+            r#"--log-format "xml": must be text or json"#,
+        ),
+    ] {
+        assert_eq!(check(lines).unwrap_err(), expected, "{lines:?}");
+    }
+}

@@ -1,0 +1,123 @@
+//! The settings of service account tokens: issuers, audiences, keys. The key files are read here.
+
+use std::path::PathBuf;
+
+use crate::server::config::file_setting::FileSetting;
+use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
+
+/// The settings of service account tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct TokenConfig {
+    /// `--service-account-issuer`
+    pub(in crate::server) issuers: Vec<String>,
+    /// `--api-audiences`
+    pub(in crate::server) audiences: Vec<String>,
+    /// `--service-account-key-file`
+    pub(in crate::server) key_files: Vec<FileSetting>,
+    /// `--service-account-signing-key-file`
+    pub(in crate::server) signing_key_file: Option<FileSetting>,
+}
+
+/// The contents of configured key files.
+#[derive(Debug)]
+pub(in crate::server) struct TokenKeys {
+    pub(in crate::server) signing: Option<String>,
+    pub(in crate::server) others: Vec<String>,
+}
+
+impl TokenConfig {
+    /// Validates `settings`.
+    ///
+    /// # Errors
+    /// An issuer with a colon is not a URL.
+    pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
+        let issuers = settings.get(Setting::ServiceAccountIssuer);
+        let is_url = |text: &String| {
+            text.parse::<http::Uri>()
+                .is_ok_and(|uri| uri.scheme().is_some())
+        };
+        if let Some(wrong) = list(&issuers)
+            .iter()
+            .find(|one| one.contains(':') && !is_url(one))
+        {
+            return Err(issuers.error(format_args!(
+                "{wrong:?} contains a ':' but is no URL: write e.g. \
+                 https://kubernetes.default.svc.cluster.local"
+            )));
+        }
+        let key_files = settings.get(Setting::ServiceAccountKeyFile);
+        let file = |path: String| FileSetting {
+            path: PathBuf::from(path),
+            given: key_files.clone(),
+        };
+        let signing = settings.find(Setting::ServiceAccountSigningKeyFile);
+        Ok(Self {
+            issuers: list(&issuers),
+            audiences: list(&settings.get(Setting::ApiAudiences)),
+            key_files: list(&key_files).into_iter().map(file).collect(),
+            signing_key_file: signing.map(FileSetting::new),
+        })
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(in crate::server) fn read(&self) -> Result<TokenKeys, ConfigError> {
+        let others = self.key_files.iter().map(FileSetting::read);
+        Ok(TokenKeys {
+            signing: self
+                .signing_key_file
+                .as_ref()
+                .map(FileSetting::read)
+                .transpose()?,
+            others: others.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Splits a comma-separated list.
+fn list(given: &SettingValue) -> Vec<String> {
+    let members = given.text.split(',').map(str::trim);
+    members
+        .filter(|one| !one.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::config::settings::Source;
+
+    fn config(given: &[(Setting, &str)]) -> Result<TokenConfig, String> {
+        let mut settings = Settings::default();
+        for (setting, text) in given {
+            settings.give(*setting, *text, Source::Flag);
+        }
+        TokenConfig::check(&settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_are_comma_separated() {
+        let config = config(&[
+            (Setting::ServiceAccountIssuer, "https://a, b"),
+            (Setting::ServiceAccountKeyFile, "/x.pem,/y.pem"),
+        ])
+        .unwrap();
+        assert_eq!(config.issuers, ["https://a", "b"]);
+        assert_eq!(config.audiences, [""; 0]);
+        assert_eq!(config.key_files.len(), 2);
+        let error = config.read().unwrap_err().to_string();
+        assert!(error.contains("--service-account-key-file") && error.contains("cannot be read"));
+    }
+
+    #[test]
+    fn an_issuer_with_a_colon_is_a_url() {
+        let error = config(&[(Setting::ServiceAccountIssuer, "me:you")]).unwrap_err();
+        assert!(
+            error.contains("\"me:you\" contains a ':' but is no URL"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! Builds a server: everything that can fail before the first connection is accepted, ordered so
+//! that configuration errors are found first. The result holds the bound ports; `run` starts its
+//! tasks.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::net::TcpListener;
+
+use crate::admission::PluginConfigurations;
+use crate::auth::{AllowAuthenticated, Authenticator, Authorizer, TokenAuthenticator, TokenFile};
+use crate::controllers::Selection;
+use crate::metrics::Metrics;
+use crate::registry::{CacherConfig, RegistryConfig};
+use crate::server::config::server_config::{Config, Listen};
+use crate::server::config::settings::ConfigError;
+use crate::server::config::token_config::TokenKeys;
+use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
+use crate::server::process::kubeconfig::{self, ServerTrust};
+use crate::server::process::open_storage::{self, OpenError};
+use crate::server::process::pki::{self, PkiError};
+use crate::server::process::token_issuer::{TokenKeysError, token_issuer};
+use crate::server::transport::listen::{self, BindError};
+use crate::server::transport::tls::{self, TlsError};
+use crate::storage::Storage;
+use crate::x509::CertificateAuthority;
+
+/// A server that is ready to be started.
+#[derive(Debug)]
+pub(in crate::server) struct Server {
+    pub(in crate::server) secure: SecurePort,
+    pub(in crate::server) insecure: Option<TcpListener>,
+    pub(in crate::server) storage: Arc<dyn Storage>,
+    pub(in crate::server) tokens: Arc<TokenAuthenticator>,
+    /// Decides which requests are allowed.
+    pub(in crate::server) authorizer: Arc<dyn Authorizer>,
+    pub(in crate::server) metrics: Arc<Metrics>,
+    pub(in crate::server) registry: RegistryConfig,
+    pub(in crate::server) controllers: Selection,
+    /// The PEM certificate with which clients verify the serving certificate.
+    pub(in crate::server) root_ca: String,
+    /// The CA that signs certificate signing requests.
+    pub(in crate::server) signer: Arc<CertificateAuthority>,
+    /// The CAs of the client certificates that are accepted.
+    pub(in crate::server) client_cas: Vec<CertificateDer<'static>>,
+    pub(in crate::server) shutdown_grace: Duration,
+    pub(in crate::server) done: Done,
+    /// Locked until the process ends.
+    pub(in crate::server) data_dir: DataDir,
+}
+
+/// The HTTPS port with its TLS settings.
+#[derive(Debug)]
+pub(in crate::server) struct SecurePort {
+    pub(in crate::server) listener: TcpListener,
+    pub(in crate::server) tls: Arc<ServerConfig>,
+    pub(in crate::server) authenticator: Arc<Authenticator>,
+}
+
+/// The results of the build, for the announcement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct Done {
+    /// The directory of a newly created CA.
+    pub new_ca: Option<PathBuf>,
+    /// A description of the storage.
+    pub storage: String,
+    /// The absolute path of the kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The address of HTTPS.
+    pub secure: SocketAddr,
+    /// The address of plain HTTP.
+    pub insecure: Option<SocketAddr>,
+}
+
+/// Why the server could not be built.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "documented by their sources")]
+pub(in crate::server) enum BuildError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    TokenKeys(#[from] TokenKeysError),
+    #[error(transparent)]
+    Storage(#[from] OpenError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("cannot read a bound port: {0}")]
+    Port(std::io::Error),
+}
+
+impl BuildError {
+    /// Returns true if the configuration is wrong.
+    pub(in crate::server) fn is_config(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(_)
+                | Self::Tls(TlsError::Config(_))
+                | Self::TokenKeys(TokenKeysError::Config(_))
+                | Self::Storage(OpenError::Config(_))
+        )
+    }
+}
+
+/// The content of the configured files.
+struct Material {
+    serving: Option<rustls::sign::CertifiedKey>,
+    client_cas: Vec<CertificateDer<'static>>,
+    tokens: Option<TokenFile>,
+    token_keys: TokenKeys,
+    plugin_configurations: PluginConfigurations,
+}
+
+impl Server {
+    /// Builds a server with `config`: reads its files, locks the data directory, creates
+    /// certificates, opens the storage, binds the ports, writes the kubeconfig.
+    ///
+    /// # Errors
+    /// The first of these that fails. Configuration errors are found before a port is bound.
+    pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
+        warn_of_short_history(&config.registry.caches);
+        let provider = tls::provider();
+        let material = Material::load(config, &provider)?;
+        let data_dir = DataDir::lock(&config.data_dir)?;
+        let pki_dir = data_dir.path.join("pki");
+        let hostname = hostname::get()
+            .ok()
+            .and_then(|name| name.into_string().ok());
+        let address = config.listen.address;
+        let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
+        let issuer = token_issuer(&config.tokens, material.token_keys, &pki, &pki_dir)?;
+        let tokens = Arc::new(TokenAuthenticator::new(material.tokens, issuer));
+        let mut client_cas = material.client_cas;
+        client_cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?);
+        let authenticator = authenticator(&provider, client_cas.clone(), tokens.clone())?;
+        let metrics = Metrics::new();
+        let interval = config.compaction_interval;
+        let storage =
+            open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
+
+        let (secure, insecure) = bind(&config.listen)?;
+        let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);
+        let url = kubeconfig::reachable(local(&secure)?);
+        let (certificate, trust) = match material.serving {
+            Some(given) => {
+                let trust = ServerTrust::given(&given.cert, url.ip());
+                (given, trust)
+            }
+            None => (
+                tls::own_certificate(&provider, &pki.serving.certificate, &pki.serving.key)?,
+                ServerTrust::own(&pki.ca),
+            ),
+        };
+        let tls = tls::server_config(provider, certificate, authenticator.verifier())?;
+        let kubeconfig =
+            std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
+        let text = kubeconfig::render(url, &trust, &pki.admin);
+        files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
+        let done = Done {
+            new_ca: pki
+                .created
+                .iter()
+                .any(|path| path.ends_with("ca.crt"))
+                .then_some(pki_dir),
+            storage: open_storage::describe(&config.storage, &data_dir.path),
+            kubeconfig,
+            secure: url,
+            insecure: insecure.as_ref().map(&local).transpose()?,
+        };
+        Ok(Self {
+            secure: SecurePort {
+                listener: secure,
+                tls: Arc::new(tls),
+                authenticator: Arc::new(authenticator),
+            },
+            insecure,
+            storage,
+            tokens,
+            authorizer: Arc::new(AllowAuthenticated),
+            metrics,
+            registry: RegistryConfig {
+                plugin_configurations: material.plugin_configurations,
+                ..config.registry.clone()
+            },
+            controllers: config.controllers.clone(),
+            root_ca: trust.certificate_authority,
+            signer: Arc::new(pki.signer),
+            client_cas,
+            shutdown_grace: config.shutdown_grace,
+            done,
+            data_dir,
+        })
+    }
+}
+
+impl Material {
+    fn load(
+        config: &Config,
+        provider: &Arc<rustls::crypto::CryptoProvider>,
+    ) -> Result<Self, ConfigError> {
+        let serving = config.serving_certificate.as_ref();
+        let serving = serving
+            .map(|files| tls::given_certificate(provider, files))
+            .transpose()?;
+        let client_cas = match &config.client_ca_file {
+            Some(file) => {
+                let cas = tls::certificates(file)?;
+                // Checked separately, so that the error names this file.
+                tls::client_verifier(provider, cas.clone())
+                    .map_err(|error| file.error(format_args!("has no usable CA ({error})")))?;
+                cas
+            }
+            None => Vec::new(),
+        };
+        let tokens = match &config.token_auth_file {
+            Some(file) => {
+                let parsed = TokenFile::parse(&file.read()?);
+                Some(parsed.map_err(|error| file.error(error))?)
+            }
+            None => None,
+        };
+        let plugin_configurations = match &config.admission_config_file {
+            Some(file) => {
+                let loaded = PluginConfigurations::load(&file.path);
+                loaded.map_err(|error| file.error(error))?
+            }
+            None => PluginConfigurations::default(),
+        };
+        Ok(Self {
+            serving,
+            client_cas,
+            tokens,
+            token_keys: config.tokens.read()?,
+            plugin_configurations,
+        })
+    }
+}
+
+fn authenticator(
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+    cas: Vec<CertificateDer<'static>>,
+    tokens: Arc<TokenAuthenticator>,
+) -> Result<Authenticator, TlsError> {
+    Ok(Authenticator::new(
+        tls::client_verifier(provider, cas)?,
+        tokens,
+    ))
+}
+
+/// Warns if a client that resumes from its last bookmark is likely to get a 410.
+fn warn_of_short_history(caches: &CacherConfig) {
+    let (window, bookmarks) = (caches.history_window, caches.bookmark_period);
+    if window < bookmarks {
+        tracing::warn!(
+            ?window,
+            ?bookmarks,
+            "the watch history window is shorter than the time between two bookmarks: \
+             an idle watch may be unable to resume"
+        );
+    }
+}
+
+fn bind(listen: &Listen) -> Result<(TcpListener, Option<TcpListener>), BindError> {
+    let at = |port| SocketAddr::new(listen.address, port);
+    let secure = listen::bind("--secure-port", at(listen.secure_port))?;
+    let insecure = listen
+        .insecure_port
+        .map(|port| listen::bind("--insecure-port", at(port)))
+        .transpose()?;
+    Ok((secure, insecure))
+}

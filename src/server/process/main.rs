@@ -1,0 +1,241 @@
+//! The program: from arguments to the exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::server::config::cli::{self, Invocation};
+use crate::server::config::file as config_file;
+use crate::server::config::server_config::Config;
+use crate::server::config::settings::{CONFIG_ENV, ConfigError, Settings};
+use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
+use crate::server::process::announce;
+use crate::server::process::build::{BuildError, Server};
+use crate::server::process::logging;
+use crate::server::process::run::Running;
+use crate::server::process::signals::{EndSignal, Signals};
+use crate::tasks::{DrainTimeout, TaskFailed};
+use crate::{bench, tail};
+
+/// How long blocked threads (e.g. on a disk that hangs) may delay the exit.
+const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
+
+/// Why the process exits with a code other than 0.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error("cannot print: {0}")]
+    Print(io::Error),
+    #[error("the shutdown did not complete in time: {0}")]
+    Drain(#[from] DrainTimeout),
+    #[error("{0}: this is a bug; the process exits because it cannot safely continue")]
+    Task(#[from] TaskFailed),
+    #[error("a second {0}: exiting without waiting")]
+    SecondSignal(EndSignal),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) => 2,
+            Self::Build(error) if error.is_config() => 2,
+            Self::SecondSignal(signal) => signal.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// Runs the program with these arguments (its name first) and the environment of the process.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.collect();
+    let program = Program::called(args.first().map_or(OsStr::new(""), OsString::as_os_str));
+    let args = args.into_iter();
+    let result = match program {
+        Program::Watchet => run(args),
+        Program::KubeApiserver => run_kube_apiserver(args),
+        Program::Etcd => run_etcd(args),
+    };
+    result.unwrap_or_else(|failure| {
+        // If stderr is closed, the exit code still reports the failure.
+        let _written = writeln!(io::stderr(), "{}: {failure}", program.name());
+        ExitCode::from(failure.exit_code())
+    })
+}
+
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    let printed = io::stdout().write_all(text.as_bytes());
+    printed.map_err(Failure::Print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the program as `kube-apiserver`, without settings from the environment or an announcement.
+fn run_kube_apiserver(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let started = Instant::now();
+    let mut server = match kube_apiserver::parse(args)? {
+        kube_apiserver::Invocation::Print(text) => return print(&text),
+        kube_apiserver::Invocation::Serve(server) => server,
+    };
+    logging::init(&server.config.log);
+    server.log_ignored();
+    server.locate_store()?;
+    block_on(serve(&server.config, |running| log_ready(running, started)))
+}
+
+/// Runs the program as `etcd`.
+fn run_etcd(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let etcd = match etcd::parse(args)? {
+        etcd::Invocation::Print(text) => return print(&text),
+        etcd::Invocation::Serve(etcd) => etcd,
+    };
+    logging::init(&etcd.log);
+    block_on(async {
+        let mut signals = Signals::listen().map_err(Failure::Start)?;
+        let running = etcd.start()?;
+        let signal = signals.next().await;
+        tracing::info!(%signal, "draining");
+        Ok(running.drain().await?)
+    })
+}
+
+/// Runs `future` to completion on a new runtime.
+fn block_on(future: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("watchet")
+        .build()
+        .map_err(Failure::Start)?;
+    let result = runtime.block_on(future);
+    runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let started = Instant::now();
+    let (mut settings, flag) = match cli::parse(args)? {
+        Invocation::Print(text) => return print(&text),
+        Invocation::EnvtestAssets(directory) => {
+            assets::make(directory)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Invocation::Bench(matches) => return Ok(bench::main(&matches)),
+        Invocation::Tail(matches) => return Ok(tail::main(&matches)),
+        Invocation::Serve {
+            settings,
+            config_file,
+        } => (settings, config_file),
+    };
+    let unknown = complete(&mut settings, flag)?;
+    let config = Config::check(&settings)?;
+    logging::init(&config.log);
+    for variable in unknown {
+        tracing::warn!(
+            variable,
+            "unknown setting in an environment variable, ignored"
+        );
+    }
+    block_on(serve(&config, |running| announce(running, started)))
+}
+
+/// Adds the layers below the flags. Returns environment variables that look like settings but are
+/// not.
+fn complete(
+    settings: &mut Settings,
+    flag: Option<std::path::PathBuf>,
+) -> Result<Vec<String>, ConfigError> {
+    // A variable that is not UTF-8 is an error only if it is a setting.
+    let text = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok()?;
+        Some(match value.into_string() {
+            Ok(value) => Ok((name, value)),
+            Err(_) if name.starts_with("WATCHET_") && name != CONFIG_ENV => Err(ConfigError::new(
+                format_args!("{name}: is not UTF-8: spell values in UTF-8"),
+            )),
+            Err(_) => return None,
+        })
+    };
+    let variables = std::env::vars_os()
+        .filter_map(text)
+        .collect::<Result<Vec<_>, _>>()?;
+    let unknown = settings.give_environment(variables.into_iter());
+    if let Some((path, named_by)) = cli::config_file(flag, std::env::var_os(CONFIG_ENV)) {
+        config_file::give(settings, &path, named_by)?;
+    }
+    Ok(unknown)
+}
+
+/// Builds a server, serves until a signal or a failure, and drains. Calls `when_ready` once
+/// requests are served.
+async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
+    for (plugin, why) in config.registry.plugins.without_effect() {
+        tracing::warn!(plugin, why, "an enabled admission plugin has no effect");
+    }
+    let mut signals = Signals::listen().map_err(Failure::Start)?;
+    // A signal comes first, so that it aborts the build.
+    let server = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            tracing::info!(%signal, "exiting before the server was ready");
+            return Ok(());
+        }
+        built = Server::build(config) => built?,
+    };
+    let running = server.spawn();
+    // A reason to end comes first here too.
+    let early = tokio::select! {
+        biased;
+        end = reason_to_end(&mut signals, &running) => Some(end),
+        () = running.ready() => None,
+    };
+    let end = match early {
+        Some(end) => end,
+        None => {
+            when_ready(&running);
+            reason_to_end(&mut signals, &running).await
+        }
+    };
+    let grace = config.shutdown_grace;
+    match &end {
+        Ok(signal) => tracing::info!(%signal, ?grace, "draining"),
+        Err(failed) => tracing::error!(%failed, ?grace, "draining"),
+    }
+    // A second signal comes first: it aborts the drain.
+    tokio::select! {
+        biased;
+        signal = signals.next() => Err(Failure::SecondSignal(signal)),
+        drained = running.drain() => {
+            end?;
+            Ok(drained?)
+        }
+    }
+}
+
+/// Waits for a signal, or for the failure of a vital task.
+async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSignal, TaskFailed> {
+    // A signal comes first, so that the exit code is the signal's.
+    tokio::select! {
+        biased;
+        signal = signals.next() => Ok(signal),
+        failed = running.failed() => Err(failed),
+    }
+}
+
+/// Prints the announcement. A closed stdout does not stop the server.
+fn announce(running: &Running, started: Instant) {
+    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
+        tracing::warn!(%error, "cannot print the announcement");
+    }
+    log_ready(running, started);
+}
+
+fn log_ready(running: &Running, started: Instant) {
+    let elapsed_ms = started.elapsed().as_millis();
+    tracing::info!(elapsed_ms, address = %running.done.secure, "ready");
+}

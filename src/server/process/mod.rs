@@ -1,0 +1,18 @@
+//! The server process: builds the server, runs it, and drains it.
+
+// In reading order: the files of the server, build, run, the program.
+pub(super) mod files;
+pub(super) mod kubeconfig;
+pub(super) mod pki;
+mod token_issuer;
+
+pub(super) mod build;
+mod open_etcd;
+mod open_storage;
+mod run;
+
+pub(super) mod announce;
+pub(super) mod embedded_server;
+mod logging;
+pub(super) mod main;
+mod signals;

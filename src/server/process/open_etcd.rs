@@ -1,0 +1,74 @@
+//! Connects to the configured etcd, unless this build is without the feature `etcd`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::open_storage::OpenError;
+use crate::metrics::Metrics;
+use crate::server::config::server_config::EtcdConfig;
+use crate::server::config::settings::ConfigError;
+use crate::storage::Storage;
+
+/// The time limit for the first response of etcd: if everything is started at the same time, etcd
+/// may still elect its leader.
+#[cfg(feature = "etcd")]
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// The pause between attempts.
+#[cfg(feature = "etcd")]
+const START_PAUSE: Duration = Duration::from_secs(1);
+
+/// Returns the storage in the etcd of `config`, once it responds.
+///
+/// # Errors
+/// [`OpenError::Config`], or [`OpenError::Unreachable`] if it does not respond for half a minute.
+#[cfg(feature = "etcd")]
+pub(super) async fn open(
+    config: &EtcdConfig,
+    compaction_interval: Duration,
+    metrics: &Metrics,
+) -> Result<Arc<dyn Storage>, OpenError> {
+    use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
+    use tokio::time::Instant;
+
+    let identity = config.identity.as_ref();
+    let etcd = Etcd3Config {
+        endpoints: config.servers.clone(),
+        prefix: config.prefix.clone(),
+        ca_file: config.ca.as_ref().map(|file| file.path.clone()),
+        cert_file: identity.map(|files| files.certificate.path.clone()),
+        key_file: identity.map(|files| files.key.path.clone()),
+        compaction_interval,
+        lease_keys: metrics.lease_keys(),
+    };
+    let deadline = Instant::now() + START_MAX;
+    loop {
+        let error = match Etcd3::connect(etcd.clone()).await {
+            Ok(storage) => return Ok(storage),
+            Err(error @ ConnectError::Unreachable { .. }) => error,
+            Err(error) => return Err(ConfigError::new(error).into()),
+        };
+        if Instant::now() + START_PAUSE >= deadline {
+            return Err(OpenError::Unreachable {
+                servers: config.servers.join(","),
+                error: error.to_string(),
+            });
+        }
+        tracing::warn!(%error, "etcd does not respond yet");
+        tokio::time::sleep(START_PAUSE).await;
+    }
+}
+
+/// Returns an error that says that this build has no support for etcd.
+#[cfg(not(feature = "etcd"))]
+pub(super) async fn open(
+    config: &EtcdConfig,
+    _compaction_interval: Duration,
+    _metrics: &Metrics,
+) -> Result<Arc<dyn Storage>, OpenError> {
+    let servers = config.servers.join(",");
+    Err(ConfigError::new(format!(
+        "--etcd-servers {servers:?}: this build has no support for etcd; build it with the feature `etcd`, which is on by default"
+    ))
+    .into())
+}

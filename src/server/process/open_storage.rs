@@ -1,0 +1,104 @@
+//! Opens the configured storage, and distinguishes configuration errors from other failures.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::metrics::Metrics;
+use crate::server::config::server_config::{DurabilityConfig, StorageConfig};
+use crate::server::config::settings::ConfigError;
+use crate::server::envtest::attached::Attached;
+use crate::storage::Storage;
+use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
+use crate::storage::memory::Memory;
+
+/// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
+/// store may lose: one second, as usual for such settings.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why storage could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::server) enum OpenError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The embedded store is damaged, or its files cannot be used.
+    #[error(transparent)]
+    Embedded(#[from] embedded::OpenError),
+    /// etcd does not respond.
+    #[cfg(feature = "etcd")]
+    #[error("--etcd-servers {servers:?}: {error}; start etcd there or give another address")]
+    Unreachable {
+        /// As configured.
+        servers: String,
+        /// The error of the last attempt.
+        error: String,
+    },
+}
+
+/// Opens the storage of `config`; `data_dir` is for the embedded store, `metrics` for leases.
+///
+/// # Errors
+/// [`OpenError`]
+pub(in crate::server) async fn open(
+    config: &StorageConfig,
+    compaction_interval: Duration,
+    data_dir: &Path,
+    metrics: &Metrics,
+) -> Result<Arc<dyn Storage>, OpenError> {
+    match config {
+        StorageConfig::Embedded { durability } => {
+            let durability = match durability {
+                DurabilityConfig::Fsync => Durability::Fsync,
+                DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
+                DurabilityConfig::None => Durability::None,
+            };
+            Ok(open_embedded(durability, compaction_interval, data_dir)?)
+        }
+        StorageConfig::Attached { servers, store } => {
+            let storage = open_embedded(store.durability(), compaction_interval, data_dir)?;
+            Ok(Attached::new(storage, servers, store))
+        }
+        StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
+        StorageConfig::Etcd(etcd) => {
+            super::open_etcd::open(etcd, compaction_interval, metrics).await
+        }
+    }
+}
+
+fn open_embedded(
+    durability: Durability,
+    compaction_interval: Duration,
+    data_dir: &Path,
+) -> Result<Arc<Embedded>, embedded::OpenError> {
+    let config = EmbeddedConfig {
+        durability,
+        compaction_interval,
+    };
+    let directory = data_dir.join("store");
+    // Opening verifies the file, which blocks for some time if it is large.
+    tokio::task::block_in_place(|| Embedded::open(&directory, config))
+}
+
+/// Returns a description of the storage for the announcement.
+pub(in crate::server) fn describe(config: &StorageConfig, data_dir: &Path) -> String {
+    match config {
+        StorageConfig::Embedded { durability } => {
+            let path = data_dir.display();
+            match durability {
+                DurabilityConfig::Fsync => format!("the embedded store in {path}"),
+                DurabilityConfig::Interval | DurabilityConfig::None => format!(
+                    "the embedded store in {path}, where a crash may lose the last writes \
+                     (--durability)"
+                ),
+            }
+        }
+        StorageConfig::Attached { store, .. } => {
+            format!("the store of etcd in {}", store.data_dir.display())
+        }
+        StorageConfig::Memory => "memory: they are lost when this process ends".to_owned(),
+        StorageConfig::Etcd(etcd) => {
+            format!("etcd at {} under {}", etcd.servers.join(","), etcd.prefix)
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Starts and drains a server: its tasks end in reverse order of dependency: connections,
+//! controllers, caches, storage.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::api::UserInfo;
+use crate::controllers;
+use crate::http::{self, HealthCheck, HttpConfig};
+use crate::registry::Registry;
+use crate::server::process::build::{Done, SecurePort, Server};
+use crate::server::process::files::DataDir;
+use crate::server::transport::connection::{Authentication, Service, service_account_router};
+use crate::server::transport::listen;
+use crate::storage::Storage;
+use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
+
+/// The time limit for the caches to end, and for the storage to flush, in addition to the grace
+/// period: without the flush, interval durability would lose acknowledged writes.
+const FLUSH_MAX: Duration = Duration::from_secs(10);
+
+/// The pause before a failed bootstrap is retried.
+const BOOTSTRAP_PAUSE: Duration = Duration::from_secs(1);
+
+/// A running server.
+#[derive(Debug)]
+pub(in crate::server) struct Running {
+    /// The results of the build.
+    pub done: Done,
+    ports: Tasks,
+    connections: Tasks,
+    controllers: Tasks,
+    caches: Tasks,
+    storage: Tasks,
+    bootstrapped: tokio::sync::watch::Receiver<bool>,
+    shutdown_grace: Duration,
+    _data_dir: DataDir,
+}
+
+impl Server {
+    /// Starts the tasks. Must be called in a Tokio runtime.
+    pub(in crate::server) fn spawn(self) -> Running {
+        self.spawn_with_router().0
+    }
+
+    /// As [`Self::spawn`]; also returns the router of the ports, for use without a connection.
+    pub(in crate::server) fn spawn_with_router(self) -> (Running, axum::Router) {
+        let (ports, connections) = (Tasks::new(), Tasks::new());
+        let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
+        let storage = self.storage;
+        let maintained = Arc::clone(&storage);
+        let until = storage_tasks.token();
+        storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
+
+        let registry = Registry::with_config(
+            Arc::clone(&storage),
+            &caches,
+            Arc::clone(&self.metrics),
+            self.registry,
+            self.authorizer,
+        );
+        let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
+        let bootstrap = bootstrap(
+            Arc::clone(&registry),
+            bootstrapped,
+            // The address it listens on, not the one at which it is reached from here.
+            self.secure
+                .listener
+                .local_addr()
+                .unwrap_or(self.done.secure),
+            self.controllers.has(controllers::TOKEN_TRACKING),
+            caches.token(),
+        );
+        caches.spawn("bootstrap", bootstrap);
+
+        let controllers = Tasks::new();
+        let launcher = controllers::Launcher {
+            registry: &registry,
+            tasks: &controllers,
+            selection: &self.controllers,
+            metrics: &self.metrics,
+            root_ca: &self.root_ca,
+            signer: &self.signer,
+            client_cas: &self.client_cas,
+        };
+        launcher.start_all();
+
+        let config = HttpConfig {
+            connections: connections.clone(),
+            checks: vec![
+                storage_check(storage),
+                bootstrap_check(bootstrap_seen.clone()),
+            ],
+            ..HttpConfig::new(self.tokens, self.metrics)
+        };
+        let router = http::router(Arc::clone(&registry), config);
+        let service_accounts = service_account_router(registry, router.clone());
+        spawn_secure(
+            self.secure,
+            router.clone(),
+            service_accounts,
+            &ports,
+            &connections,
+        );
+        if let Some(listener) = self.insecure {
+            let service = Service {
+                router: router.clone(),
+                authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+            };
+            let accept = listen::accept(listener, None, Arc::new(service), connections.clone());
+            ports.spawn("accept http", accept);
+        }
+        let running = Running {
+            done: self.done,
+            ports,
+            connections,
+            controllers,
+            caches,
+            storage: storage_tasks,
+            bootstrapped: bootstrap_seen,
+            shutdown_grace: self.shutdown_grace,
+            _data_dir: self.data_dir,
+        };
+        (running, router)
+    }
+}
+
+impl Running {
+    /// Waits until everything a first request may need exists. Cancel safe.
+    pub(in crate::server) async fn ready(&self) {
+        // The sender is dropped only after that, or when the server stops.
+        if self
+            .bootstrapped
+            .clone()
+            .wait_for(|done| *done)
+            .await
+            .is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for the panic of a vital task, after which the server would silently misbehave (e.g. a
+    /// stalled cache still answers reads). Tasks of single connections are not vital. Cancel safe.
+    pub(in crate::server) async fn failed(&self) -> TaskFailed {
+        first_failure([&self.ports, &self.controllers, &self.caches, &self.storage]).await
+    }
+
+    /// Stops accepting, ends watches, lets requests complete, then ends the controllers and the
+    /// caches and flushes the storage. Requests that exceed the grace period are aborted.
+    ///
+    /// # Errors
+    /// The caches or the storage did not end in time; all steps were attempted.
+    pub(in crate::server) async fn drain(self) -> Result<(), DrainTimeout> {
+        self.drain_within(None).await
+    }
+
+    /// As [`Self::drain`], with another grace period than the configured one.
+    pub(in crate::server) async fn drain_within(
+        self,
+        grace: Option<Duration>,
+    ) -> Result<(), DrainTimeout> {
+        let started = Instant::now();
+        if let Err(error) = self
+            .connections
+            .drain(grace.unwrap_or(self.shutdown_grace))
+            .await
+        {
+            tracing::warn!(%error, "connections aborted");
+        }
+        let ports = self.ports.drain(FLUSH_MAX).await;
+        let controllers = self.controllers.drain(FLUSH_MAX).await;
+        let caches = self.caches.drain(FLUSH_MAX).await;
+        let storage = self.storage.drain(FLUSH_MAX).await;
+        let elapsed_ms = started.elapsed().as_millis();
+        tracing::info!(elapsed_ms, "drained");
+        ports.and(controllers).and(caches).and(storage)
+    }
+}
+
+/// Waits for the first panic in any group. Cancel safe.
+async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
+    let failures = groups.map(|group| Box::pin(group.failed()));
+    futures_util::future::select_all(failures).await.0
+}
+
+fn spawn_secure(
+    port: SecurePort,
+    router: axum::Router,
+    service_accounts: axum::Router,
+    ports: &Tasks,
+    connections: &Tasks,
+) {
+    let service = Service {
+        router,
+        authentication: Authentication::Required {
+            authenticator: port.authenticator,
+            service_accounts,
+        },
+    };
+    let tls = Some(TlsAcceptor::from(port.tls));
+    let accept = listen::accept(port.listener, tls, Arc::new(service), connections.clone());
+    ports.spawn("accept https", accept);
+}
+
+/// Creates the system namespaces, with retries: etcd may have no leader when the server starts.
+async fn bootstrap(
+    registry: Arc<Registry>,
+    bootstrapped: tokio::sync::watch::Sender<bool>,
+    secure: SocketAddr,
+    tracks_tokens: bool,
+    stop: tokio_util::sync::CancellationToken,
+) {
+    let attempts = async {
+        while let Err(error) = registry.bootstrap().await {
+            tracing::warn!(%error, "cannot create the system namespaces, retrying");
+            tokio::time::sleep(BOOTSTRAP_PAUSE).await;
+        }
+        bootstrapped.send_replace(true);
+        // No request waits for these.
+        if tracks_tokens {
+            registry.start_token_tracking().await;
+        }
+        registry.publish(secure).await;
+        registry.keep_published(secure).await;
+    };
+    // Stopping comes first: the namespaces are no longer needed.
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = attempts => {}
+    }
+}
+
+fn bootstrap_check(bootstrapped: tokio::sync::watch::Receiver<bool>) -> HealthCheck {
+    HealthCheck::new(
+        "poststarthook/start-system-namespaces-controller",
+        move || {
+            let done = *bootstrapped.borrow();
+            async move {
+                match done {
+                    true => Ok(()),
+                    false => Err("the system namespaces do not exist yet".to_owned()),
+                }
+            }
+        },
+    )
+}
+
+/// Returns the storage check, with upstream's name `etcd`, whatever the storage is.
+fn storage_check(storage: Arc<dyn Storage>) -> HealthCheck {
+    HealthCheck::new("etcd", move || {
+        let storage = Arc::clone(&storage);
+        async move {
+            let answer = storage.current_revision().await;
+            answer.map(drop).map_err(|error| error.to_string())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_in_any_vital_group_is_reported() {
+        for panics in 0..4 {
+            let groups = [Tasks::new(), Tasks::new(), Tasks::new(), Tasks::new()];
+            let group = groups.each_ref();
+            let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
+            assert!(quiet.is_err(), "{quiet:?}");
+            drop(group[panics].spawn("vital", async { panic!("a bug") }));
+            assert_eq!(first_failure(group).await.message, "a bug");
+        }
+    }
+}

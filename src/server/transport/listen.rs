@@ -1,0 +1,162 @@
+//! Binds the ports and accepts connections; `connection` serves them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::server::transport::connection::{self, Service};
+use crate::server::transport::handshakes::Handshakes;
+use crate::tasks::Tasks;
+
+/// The backlog of accepted connections: thousands of clients reconnect at the same time after a
+/// restart. The system's limit may be lower.
+const BACKLOG: u32 = 4096;
+
+/// The maximum number of concurrent handshakes, which cost memory before authentication. Further
+/// connections wait in the backlog.
+const HANDSHAKES_MAX: usize = 2048;
+
+/// The pause after a failed accept, probably for lack of file descriptors, so that some can be
+/// closed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a port cannot be bound.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::server) enum BindError {
+    /// Another process uses it.
+    #[error(
+        "{flag} {port}: {address} is in use by another process: stop that, or choose another port"
+    )]
+    InUse {
+        /// The flag that sets the port.
+        flag: &'static str,
+        /// The port.
+        port: u16,
+        /// The address with the port.
+        address: SocketAddr,
+    },
+    /// Another reason, e.g. the address is not local, or the port is privileged.
+    #[error("--bind-address {ip} with {flag} {port}: cannot listen: {source}", ip = address.ip(),
+        port = address.port())]
+    Failed {
+        /// The flag that sets the port.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Binds `address`; `flag` is the flag that sets the port.
+///
+/// # Errors
+/// [`BindError`]
+pub(in crate::server) fn bind(
+    flag: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, BindError> {
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // So that a restart need not wait for the TIME_WAIT of old connections.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse {
+            flag,
+            port: address.port(),
+            address,
+        },
+        _ => BindError::Failed {
+            flag,
+            address,
+            source,
+        },
+    })
+}
+
+/// Accepts connections until the group of `tasks` is cancelled; each is a task of the group. `tls`
+/// is `None` on the plain port.
+pub(in crate::server) async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    tasks: Tasks,
+) {
+    let stop = tasks.token();
+    let handshakes = Handshakes::new(HANDSHAKES_MAX);
+    loop {
+        let next = async {
+            let accepted = listener.accept().await;
+            // Without TLS there is no handshake that would cost anything.
+            let permit = match (&accepted, &tls) {
+                (Ok(_), Some(_)) => Some(handshakes.permit().await),
+                _ => None,
+            };
+            (accepted, permit)
+        };
+        // Stopping comes first: a flood of connections must not prevent it.
+        let (accepted, permit) = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                prepare(&stream);
+                let connection = connection::serve(
+                    stream,
+                    peer,
+                    tls.clone(),
+                    Arc::clone(&service),
+                    permit,
+                    tasks.clone(),
+                );
+                tasks.spawn("connection", connection);
+            }
+            // The client has disconnected already.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Disables Nagle's algorithm: events are small and must not be delayed.
+fn prepare(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let first = bind("--secure-port", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = first.local_addr().unwrap();
+        let error = bind("--secure-port", address).unwrap_err().to_string();
+        let expected = format!("--secure-port {}: {address} is in use", address.port());
+        assert!(error.starts_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_address_is_named() {
+        let error = bind("--secure-port", "192.0.2.1:0".parse().unwrap()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("--bind-address 192.0.2.1"), "{error}");
+    }
+}

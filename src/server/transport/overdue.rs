@@ -1,0 +1,135 @@
+//! Aborts responses that the client does not read. Such a client occupies an in-flight permit and
+//! memory, and its body cannot time out by itself because it is not polled. So the exchange around
+//! it is aborted at the response's [`SendDeadline`].
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Response;
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::http::{GuardedBody, SendDeadline};
+use crate::tasks::{PollOnWake, WakeFlag};
+
+tokio::task_local! {
+    /// The limit of the exchange that the current task runs.
+    static LIMIT: Limit;
+}
+
+/// The deadline of the current response of an exchange, if it has one.
+#[derive(Debug, Clone)]
+struct Limit(Arc<Mutex<Option<SendDeadline>>>, WakeFlag);
+
+impl Limit {
+    /// Sets the limit. Only the exchange's own task calls this, and polls the limit afterwards, so
+    /// no wake-up is needed.
+    fn set(&self, limit: Option<SendDeadline>) {
+        *self.0.lock() = limit;
+        self.1.mark();
+    }
+}
+
+/// How long after the end of a watch at shutdown its client may take to receive the rest: clients
+/// that read do so immediately, and others must not delay the shutdown.
+const SEND_AFTER_END_MAX: Duration = Duration::from_secs(2);
+
+/// Runs an exchange: an HTTP/1.1 connection, which has one response at a time, or an HTTP/2 stream.
+/// Returns `None` if it was aborted because a response exceeded its deadline.
+pub(in crate::server) async fn run_within_deadline<F: Future>(exchange: F) -> Option<F::Output> {
+    let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
+    let mut timer = PollOnWake::new(DeadlineTimer {
+        limit: limit.clone(),
+        current: None,
+    });
+    let limit = Limit(limit, timer.wake_flag());
+    let mut exchange = pin!(LIMIT.scope(limit, exchange));
+    poll_fn(|cx| {
+        // The exchange comes first: a response that completes now is in time.
+        match exchange.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => timer.poll(cx).map(|()| None),
+        }
+    })
+    .await
+}
+
+/// Completes when the current limit has passed.
+struct DeadlineTimer {
+    limit: Arc<Mutex<Option<SendDeadline>>>,
+    current: Option<Timer>,
+}
+
+/// The timer of one response.
+struct Timer {
+    /// The deadline that this timer is for.
+    deadline: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// The end of a watch, while it is open.
+    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Future for DeadlineTimer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.limit.lock().clone();
+        let Some(limit) = limit else {
+            self.current = None;
+            return Poll::Pending;
+        };
+        // A response may directly follow another one.
+        let current = match self.current.take() {
+            Some(current) if current.deadline == limit.deadline => current,
+            _ => Timer::new(limit),
+        };
+        self.current.insert(current).poll(cx)
+    }
+}
+
+impl Timer {
+    fn new(limit: SendDeadline) -> Self {
+        Self {
+            deadline: limit.deadline,
+            timer: Box::pin(tokio::time::sleep_until(limit.deadline)),
+            end: limit.end.map(|end| Box::pin(end.cancelled_owned())),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let end = self.end.as_mut();
+        if end.is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            self.end = None;
+            let soon = Instant::now() + SEND_AFTER_END_MAX;
+            let deadline = self.timer.deadline().min(soon);
+            self.timer.as_mut().reset(deadline);
+        }
+        self.timer.as_mut().poll(cx)
+    }
+}
+
+/// Applies the deadline of `response`, if it has one, to the current exchange.
+pub(in crate::server) fn limited(response: Response<Body>) -> Response<Body> {
+    let Some(deadline) = response.extensions().get::<SendDeadline>().cloned() else {
+        return response;
+    };
+    let Ok(limit) = LIMIT.try_with(Clone::clone) else {
+        return response;
+    };
+    limit.set(Some(deadline));
+    response.map(|body| GuardedBody::wrap(body, ClearOnDrop(limit)))
+}
+
+/// Clears the limit when the body that holds this has been sent or dropped.
+struct ClearOnDrop(Limit);
+
+impl Drop for ClearOnDrop {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
