@@ -8,7 +8,7 @@ use super::Causes;
 use super::path::Path;
 use super::text as rules;
 use super::text::NOT_NEGATIVE;
-use super::{one_of, required_one_of, resources, security};
+use super::{required_one_of, resources, restart_rules, security};
 use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 
 pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -52,15 +52,7 @@ pub(super) fn containers(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &m
             causes.duplicate(&at.member("name"), text(container, "name"));
         }
         lifecycle(container, pod, &at, causes);
-        if !is_unset(container, "restartPolicy") {
-            one_of(
-                container,
-                "restartPolicy",
-                &["Always", "OnFailure", "Never"],
-                &at,
-                causes,
-            );
-        }
+        restart_rules::check(container, &at, causes);
         host_ports(container, &mut ports, &at, causes);
     }
 }
@@ -73,13 +65,7 @@ pub(super) fn init_containers(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, cause
     for (index, container) in objects(list(spec, "initContainers")) {
         let at = at.item(index);
         common(container, pod, &at, causes);
-        one_of(
-            container,
-            "restartPolicy",
-            &["Always", "OnFailure", "Never"],
-            &at,
-            causes,
-        );
+        restart_rules::check(container, &at, causes);
         let name = text(container, "name");
         if !name.is_empty() && !names.insert(name) {
             causes.duplicate(&at.member("name"), name);

@@ -16,6 +16,7 @@ mod pods;
 mod policies;
 mod quotas;
 mod resources;
+mod restart_rules;
 mod scheduling;
 mod security;
 mod selectors;

@@ -59,6 +59,40 @@ fn pods() {
 }
 
 #[test]
+fn restart_rules() {
+    let with = |more: Value| {
+        let mut container = container();
+        merge(&mut container, &more);
+        pod(json!({ "containers": [container] }))
+    };
+    let rule = json!({"action": "RestartAllContainers",
+        "exitCodes": {"operator": "In", "values": [42]}});
+    check(
+        "pods",
+        with(json!({"restartPolicy": "Never", "restartPolicyRules": [rule]})),
+        &[],
+    );
+    check(
+        "pods",
+        with(
+            json!({"restartPolicyRules": [rule, {"action": "Stop", "exitCodes":
+            {"operator": "Is", "values": vec![0; 256]}}, {"action": "Restart"}]}),
+        ),
+        &[
+            "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when \
+             restart rules are used",
+            "spec.containers[0].restartPolicyRules[1].action: Unsupported value: \"Stop\": \
+             supported values: \"Restart\", \"RestartAllContainers\"",
+            "spec.containers[0].restartPolicyRules[1].exitCodes.operator: Unsupported value: \
+             \"Is\": supported values: \"In\", \"NotIn\"",
+            "spec.containers[0].restartPolicyRules[1].exitCodes.values: Too many: 256: must have at \
+             most 255 items",
+            "spec.containers[0].restartPolicyRules[2].exitCodes: Required value: must be specified",
+        ],
+    );
+}
+
+#[test]
 fn volumes_and_scheduling() {
     check(
         "pods",
