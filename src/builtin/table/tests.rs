@@ -88,6 +88,29 @@ fn the_table_agrees_with_the_types_of_k8s_openapi() {
     assert_eq!(table, seen, "every row is checked, once");
 }
 
+/// A kind that a newer Kubernetes version adds to the type tables needs a row.
+#[test]
+fn kinds_of_the_type_tables_are_served() {
+    let types = crate::schema::Types::builtins();
+    let of_other_paths = [
+        ("authentication.k8s.io/v1", "TokenRequest"),
+        ("autoscaling/v1", "Scale"),
+        ("policy/v1", "Eviction"),
+        ("v1", "ComponentStatus"),
+    ];
+    let mut unserved: Vec<(String, &str)> = types
+        .kinds()
+        .map(|(api_version, kind, _)| (api_version, kind))
+        .filter(|(api_version, kind)| {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            !is_kind(group, version, kind)
+        })
+        .collect();
+    unserved.sort_unstable();
+    let unserved: Vec<(&str, &str)> = unserved.iter().map(|(v, kind)| (&**v, *kind)).collect();
+    assert_eq!(unserved, of_other_paths);
+}
+
 /// §1.2: the keys of a store that Kubernetes has used.
 #[test]
 fn storage_prefixes_are_kubernetes_own() {
