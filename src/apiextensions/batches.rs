@@ -16,9 +16,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::converted::{Awaited, Claim, Form};
-use super::versions::{ConversionError, Versions};
-use super::{Resource, is_in_version};
+use super::versions::Versions;
 use crate::api::{ColumnSet, EventType, Object};
+use crate::registry::Resource;
+use crate::registry::conversion::{ConversionError, is_in_version};
 use crate::registry::guaranteed_update::{encode, parse};
 
 /// How much goes into one review, in bytes of what is stored, or one object more: some hundred objects of the
@@ -50,6 +51,7 @@ impl Presented {
 
 impl Versions {
     /// Objects of a cache, each about to be told as an event of its type, as clients of `resource` see them.
+    /// `ordinal` is the number of its version.
     /// Cancel safe: the batch under way is made all the same, for the next who asks.
     ///
     /// # Errors
@@ -57,11 +59,12 @@ impl Versions {
     pub(crate) async fn present(
         self: &Arc<Self>,
         resource: &Resource,
+        ordinal: u32,
         objects: Vec<Told>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
-        let Some(custom) = resource.custom.as_ref().filter(|_| self.ask_a_webhook()) else {
+        if !self.ask_a_webhook() {
             return Ok(objects.into_iter().map(|(_, object)| object).collect());
-        };
+        }
         let mut presented = Vec::with_capacity(objects.len());
         let mut waiting = Vec::new();
         let (mut claims, mut bytes) = (Vec::new(), 0);
@@ -71,7 +74,7 @@ impl Versions {
                 continue;
             }
             let (awaited, claim) = self.converted.ask(Form {
-                version: custom.ordinal,
+                version: ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
                 deleted: event_type == EventType::Deleted,

@@ -12,6 +12,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::Definitions;
 use super::conditions;
 use super::conditions::{ESTABLISHED, TERMINATING};
 use super::definition::Definition;
@@ -80,18 +81,19 @@ impl Cleanup {
 
 /// Has a definition's objects deleted, and then itself, in a task of its own: its objects may be such that
 /// nobody can read, or delete, which is not the other definitions' business.
-pub(super) fn start(registry: &Arc<Registry>, name: &str) {
-    if !registry.definitions.cleanup.begin(name) {
+pub(super) fn start(registry: &Arc<Registry>, definitions: &Arc<Definitions>, name: &str) {
+    if !definitions.cleanup.begin(name) {
         return;
     }
     let (registry, name) = (registry.clone(), name.to_owned());
+    let state = definitions.clone();
     let token = registry.tasks.token();
     registry
         .tasks
         .clone()
         .spawn("custom-resource-cleanup", async move {
             // What is left when the server stops is found again at the next start.
-            let cleaning = clean_up(&registry, &name);
+            let cleaning = clean_up(&registry, &state, &name);
             token.run_until_cancelled(cleaning).await;
         });
 }
@@ -118,8 +120,8 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str) {
 }
 
 /// Passes over a definition, until there is nothing more to do about it.
-async fn clean_up(registry: &Registry, name: &str) {
-    let cleanup = &registry.definitions.cleanup;
+async fn clean_up(registry: &Registry, definitions: &Definitions, name: &str) {
+    let cleanup = &definitions.cleanup;
     let mut wait = RETRY_MIN;
     loop {
         let turn = cleanup.passes.acquire().await;
@@ -209,7 +211,7 @@ fn is_served(registry: &Registry, definition: &Current) -> bool {
     let prefix = read.map(|definition| definition.storage_prefix());
     let served = prefix.ok().and_then(|prefix| registry.resource_at(&prefix));
     // A definition that wanted the names of a built-in resource defines none of its objects.
-    served.is_some_and(|resource| resource.custom.is_some())
+    served.is_some_and(|resource| !resource.is_builtin())
 }
 
 async fn say(

@@ -6,7 +6,8 @@ use serde_json::{Number, Value, json};
 
 use super::definition::{Column, Version};
 use super::json_path::JsonPath;
-use crate::builtin::printers::{NAME, TableColumn, age};
+use crate::registry::age;
+use crate::registry::table_columns::{NAME, TableColumn};
 
 /// How a custom resource is shown.
 #[derive(Debug, Clone)]

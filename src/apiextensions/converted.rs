@@ -20,8 +20,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::versions::{ConversionError, REVIEW_TIMEOUT};
+use super::versions::REVIEW_TIMEOUT;
 use crate::api::{Object, ObjectKey, ResourceVersion};
+use crate::registry::conversion::ConversionError;
 
 /// How much of the objects of all definitions is kept in other versions than they are stored in: some twenty
 /// thousand of the usual size.
@@ -74,13 +75,13 @@ impl Awaited {
 
 /// The forms of all definitions that are kept or under way.
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<Forms>);
+pub(super) struct Pool(Mutex<Forms>);
 
 /// Those of one definition, as it is at one time.
 #[derive(Debug)]
 pub(super) struct Converted {
-    shelf: Arc<Shelf>,
-    /// Nobody else on the shelf has this number.
+    pool: Arc<Pool>,
+    /// Nobody else on the pool has this number.
     own: u64,
 }
 
@@ -110,19 +111,19 @@ struct Ready {
 }
 
 impl Converted {
-    /// None yet, of another definition than all others on the shelf.
-    pub(super) fn new(shelf: &Arc<Shelf>) -> Self {
-        let mut forms = shelf.0.lock();
+    /// None yet, of another definition than all others on the pool.
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        let mut forms = pool.0.lock();
         forms.definitions += 1;
         Self {
             own: forms.definitions,
-            shelf: shelf.clone(),
+            pool: pool.clone(),
         }
     }
 
     /// What comes of `form`, with the duty to make it if nobody else does.
     pub(super) fn ask(&self, form: Form) -> (Awaited, Option<Claim>) {
-        let mut forms = self.shelf.0.lock();
+        let mut forms = self.pool.0.lock();
         if let Some(awaited) = forms.find(&(self.own, form.clone())) {
             return (awaited, None);
         }
@@ -139,7 +140,7 @@ impl Converted {
     /// Tells what was made.
     pub(super) fn settle(&self, claim: Claim, made: Made) {
         let form = (self.own, claim.form);
-        let mut forms = self.shelf.0.lock();
+        let mut forms = self.pool.0.lock();
         match &made {
             Ok(object) => forms.keep(form, object.memory() + ENTRY_BYTES),
             Err(_) => forms.forget(&form),
@@ -152,7 +153,7 @@ impl Converted {
 
 impl Drop for Converted {
     fn drop(&mut self) {
-        let mut forms = self.shelf.0.lock();
+        let mut forms = self.pool.0.lock();
         let own = forms.all.keys().filter(|(of, _)| *of == self.own);
         let own: Vec<_> = own.cloned().collect();
         own.iter().for_each(|form| forms.forget(form));
@@ -276,27 +277,27 @@ mod tests {
     async fn what_is_old_is_made_anew() {
         let converted = converted();
         make(&converted, "a", 10);
-        let bytes = converted.shelf.0.lock().bytes;
+        let bytes = converted.pool.0.lock().bytes;
         tokio::time::advance(AGE_MAX - Duration::from_millis(1)).await;
         let (kept, none) = converted.ask(form("a", 1));
         assert!(none.is_none(), "it is used, which makes it no younger");
         tokio::time::advance(Duration::from_millis(1)).await;
         let (_, claim) = converted.ask(form("a", 1));
         let claim = claim.expect("it is too old");
-        assert_eq!(converted.shelf.0.lock().bytes, 0);
+        assert_eq!(converted.pool.0.lock().bytes, 0);
         let newer = object(&form("a", 1), 10);
         converted.settle(claim, Ok(newer.clone()));
         let (now, none) = converted.ask(form("a", 1));
         assert!(none.is_none());
         assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
         assert!(!Arc::ptr_eq(&kept.object().await.unwrap(), &newer));
-        assert_eq!(converted.shelf.0.lock().bytes, bytes);
+        assert_eq!(converted.pool.0.lock().bytes, bytes);
     }
 
     #[test]
     fn what_was_not_used_for_long_is_forgotten_whoever_made_it() {
-        let shelf = Arc::default();
-        let (one, other) = (Converted::new(&shelf), Converted::new(&shelf));
+        let pool = Arc::default();
+        let (one, other) = (Converted::new(&pool), Converted::new(&pool));
         make(&one, "a", BYTES_MAX / 3);
         make(&other, "a", BYTES_MAX / 3);
         assert!(one.ask(form("a", 1)).1.is_none());
@@ -304,23 +305,23 @@ mod tests {
         assert!(one.ask(form("a", 1)).1.is_none());
         assert!(other.ask(form("b", 1)).1.is_none());
         assert!(other.ask(form("a", 1)).1.is_some());
-        let forms = shelf.0.lock();
+        let forms = pool.0.lock();
         assert!(forms.bytes <= BYTES_MAX);
         assert_eq!(forms.by_use.len(), 2);
     }
 
     #[test]
     fn what_was_made_by_an_old_definition_goes_with_it() {
-        let shelf = Arc::default();
-        let (old, other) = (Converted::new(&shelf), Converted::new(&shelf));
+        let pool = Arc::default();
+        let (old, other) = (Converted::new(&pool), Converted::new(&pool));
         make(&old, "a", 10);
         make(&other, "a", 10);
         let (_under_way, _claim) = old.ask(form("b", 1));
         drop(old);
         let left = |forms: &Forms| (forms.all.len(), forms.by_use.len());
-        assert_eq!(left(&shelf.0.lock()), (1, 1));
+        assert_eq!(left(&pool.0.lock()), (1, 1));
         drop(other);
-        assert_eq!(left(&shelf.0.lock()), (0, 0));
-        assert_eq!(shelf.0.lock().bytes, 0);
+        assert_eq!(left(&pool.0.lock()), (0, 0));
+        assert_eq!(pool.0.lock().bytes, 0);
     }
 }

@@ -109,16 +109,16 @@ pub(super) struct Subresources {
 /// Where a version's objects keep what the subresource `scale` shows: JSONPaths like `.spec.replicas`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Scale {
+pub(crate) struct Scale {
     /// How many replicas are wanted.
     #[serde(default, deserialize_with = "or_default")]
-    pub spec_replicas_path: String,
+    pub(super) spec_replicas_path: String,
     /// How many there are.
     #[serde(default, deserialize_with = "or_default")]
-    pub status_replicas_path: String,
+    pub(super) status_replicas_path: String,
     /// Which pods they are, as the text of a label selector.
     #[serde(default)]
-    pub label_selector_path: Option<String>,
+    pub(super) label_selector_path: Option<String>,
 }
 
 /// A column of Tables.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::conditions;
 use super::conditions::{NAMES_ACCEPTED, Taken, Verdict};
 use super::definition::{Definition, Names};
-use super::{Custom, Versions, checks, cleanup, resources};
+use super::{Custom, Definitions, Versions, checks, cleanup, resources};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::guaranteed_update::{Change, Place};
@@ -38,6 +38,7 @@ struct Known {
 /// The definitions, by name.
 #[derive(Debug, Default)]
 struct Following {
+    state: Arc<Definitions>,
     known: BTreeMap<String, Known>,
     /// Groups in which something has changed since they were judged.
     touched: BTreeSet<String>,
@@ -57,18 +58,21 @@ struct WithStatus {
 }
 
 /// Follows, until the registry's tasks are cancelled.
-pub(super) async fn follow(registry: Arc<Registry>) {
+pub(super) async fn follow(registry: Arc<Registry>, state: Arc<Definitions>) {
     let token = registry.tasks.token();
     tokio::select! {
         // Stopping comes first: everything here is worked out again at the next start.
         biased;
         () = token.cancelled() => {}
-        () = run(&registry) => {}
+        () = run(&registry, state) => {}
     }
 }
 
-async fn run(registry: &Arc<Registry>) {
-    let mut following = Following::default();
+async fn run(registry: &Arc<Registry>, state: Arc<Definitions>) {
+    let mut following = Following {
+        state,
+        ..Following::default()
+    };
     loop {
         match watch(registry).await {
             Ok(watcher) => following.heed_all(registry, watcher).await,
@@ -119,7 +123,7 @@ impl Following {
             }
             self.judge(registry).await;
             self.publish(registry).await;
-            registry.definitions.served.send_replace(Some(self.seen));
+            self.state.served.send_replace(Some(self.seen));
             self.tell(registry).await;
         }
     }
@@ -217,7 +221,7 @@ impl Following {
                 let others = accepted.iter().filter(|(other, _)| **other != name);
                 others.for_each(|(_, names)| taken.add(names));
                 let known = self.known.get_mut(&name).expect("it is of the group");
-                known.judge(&taken, registry).await;
+                known.judge(&taken, registry, &self.state).await;
                 if known.is_untold() {
                     self.untold.insert(name.clone());
                 }
@@ -231,8 +235,8 @@ impl Following {
     async fn publish(&mut self, registry: &Arc<Registry>) {
         let all = self.known.values().flat_map(|k| k.resources.clone());
         let now: Vec<Arc<Resource>> = all.collect();
-        registry.serve_custom(resources::ordered(now.clone()));
-        let replaced = self.replace(now.iter().filter_map(|r| r.custom.clone()).collect());
+        registry.serve_defined(resources::ordered(now.clone()));
+        let replaced = self.replace(now.iter().filter_map(|r| Custom::of(r)).collect());
         let ends = replaced.iter().map(|custom| custom.writes.end());
         futures_util::future::join_all(ends).await;
         let terminating = self
@@ -240,7 +244,7 @@ impl Following {
             .iter()
             .filter(|(_, k)| k.definition.is_terminating());
         for (name, _) in terminating {
-            cleanup::start(registry, name);
+            cleanup::start(registry, &self.state, name);
         }
     }
 
@@ -279,17 +283,19 @@ impl Following {
 /// with its structure. Expressions and patterns are compiled, which can take a while.
 async fn make(
     registry: &Registry,
+    state: &Definitions,
     definition: Definition,
     names: Names,
     versions: Option<Arc<Versions>>,
 ) -> Option<(Vec<Arc<Resource>>, Arc<Versions>, Option<String>)> {
     let (client, tasks) = (registry.webhooks.clone(), registry.tasks.clone());
-    let shelf = registry.definitions.converted.clone();
+    let pool = state.converted.clone();
     let types = registry.types().clone();
+    let body_strategy = definitions(registry).strategy.clone();
     let make = move || {
-        let new = || resources::versions(&definition, &names, &types, &client, &tasks, &shelf);
+        let new = || resources::versions(&definition, &names, &types, &client, &tasks, &pool);
         let versions = versions.unwrap_or_else(|| Arc::new(new()));
-        let all = resources::resources(&definition, &versions, &names);
+        let all = resources::resources(&definition, &versions, &names, &body_strategy);
         (all, versions, checks::violations(&definition))
     };
     let made = registry
@@ -310,7 +316,7 @@ impl Known {
             .clone()
     }
 
-    async fn judge(&mut self, taken: &Taken, registry: &Registry) {
+    async fn judge(&mut self, taken: &Taken, registry: &Registry, state: &Definitions) {
         let mut verdict = conditions::judge(&self.definition, taken);
         let before = self.verdict.take();
         verdict.violations = before.as_ref().and_then(|before| before.violations.clone());
@@ -324,7 +330,7 @@ impl Known {
             return;
         }
         let versions = self.versions.take().filter(|v| v.are_called(&names));
-        let made = make(registry, self.definition.clone(), names, versions).await;
+        let made = make(registry, state, self.definition.clone(), names, versions).await;
         let Some((resources, versions, violations)) = made else {
             return;
         };

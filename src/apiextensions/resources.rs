@@ -5,14 +5,15 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::columns::Printer;
-use super::converted::Shelf;
+use super::converted::Pool;
 use super::definition::{Definition, Names, Version};
 use super::schema::Compiler;
-use super::write_barrier::Writes;
+use super::write_barrier::WriteBarrier;
 use super::{Custom, Resource, Versions};
 use crate::admission::client::WebhookClient;
 use crate::api::{ColumnSet, FieldColumn};
 use crate::registry::Subresource;
+use crate::registry::strategy::Strategy;
 use crate::schema::{KindType, Types};
 use crate::tasks::Tasks;
 
@@ -34,6 +35,7 @@ pub(super) fn resources(
     definition: &Definition,
     versions: &Arc<Versions>,
     names: &Names,
+    body_strategy: &Arc<dyn Strategy>,
 ) -> Vec<Arc<Resource>> {
     let spec = &definition.spec;
     let stored = definition.storage_version().map(|version| &version.name);
@@ -43,7 +45,7 @@ pub(super) fn resources(
         if version.served || stores {
             let custom = Custom {
                 stores,
-                ..custom(definition, versions, names, version, ordinal)
+                ..custom(definition, versions, names, version, ordinal, body_strategy)
             };
             all.push(Arc::new(resource(definition, names, version, custom)));
         }
@@ -58,7 +60,7 @@ pub(super) fn versions(
     builtins: &Types,
     client: &WebhookClient,
     tasks: &Tasks,
-    shelf: &Arc<Shelf>,
+    pool: &Arc<Pool>,
 ) -> Versions {
     let all = definition.spec.versions.iter();
     let kinds = all.clone().map(|version| {
@@ -76,7 +78,7 @@ pub(super) fn versions(
         (version.name.clone(), Arc::new(schema))
     });
     let types = (schemas.collect(), kinds);
-    Versions::new(definition, names, types, client, tasks, shelf)
+    Versions::new(definition, names, types, client, tasks, pool)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {
@@ -102,7 +104,7 @@ fn resource(definition: &Definition, names: &Names, version: &Version, custom: C
         storage_prefix: definition.storage_prefix(),
         columns: Arc::new(columns(&spec.versions, version)),
         triggers: Vec::new(),
-        custom: Some(Arc::new(custom)),
+        strategy: Arc::new(custom),
     }
 }
 
@@ -112,6 +114,7 @@ fn custom(
     names: &Names,
     version: &Version,
     ordinal: u32,
+    body_strategy: &Arc<dyn Strategy>,
 ) -> Custom {
     let group = &definition.spec.group;
     let (name, kind) = (&version.name, &names.kind);
@@ -136,7 +139,9 @@ fn custom(
         kind: of_version.expect("each version has a type").clone(),
         structure: versions.schema(name).cloned().unwrap_or_default(),
         schema: Arc::new(schema),
-        writes: Writes::default(),
+        writes: WriteBarrier::default(),
+        rules: Custom::rules(),
+        body_strategy: body_strategy.clone(),
     }
 }
 
@@ -231,9 +236,19 @@ pub(super) fn names_of(builtins: &[Arc<Resource>], group: &str) -> Vec<Names> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Weak;
-
     use super::*;
+    use crate::admission::client::ServiceResolver;
+    use crate::registry::strategy::Plain;
+
+    #[derive(Debug)]
+    struct NoServices;
+
+    #[async_trait::async_trait]
+    impl ServiceResolver for NoServices {
+        async fn resolve(&self, _: &str, name: &str, _: u16) -> Result<(String, u16), String> {
+            Err(format!("service {name:?} not found"))
+        }
+    }
 
     #[test]
     fn versions_in_the_order_of_kubernetes() {
@@ -285,7 +300,7 @@ mod tests {
         }))
         .unwrap();
         let (tasks, names) = (Tasks::new(), &definition.spec.names);
-        let nobody = Arc::new(crate::builtin::webhook_endpoints::Services(Weak::new()));
+        let nobody = Arc::new(NoServices);
         let client = WebhookClient::new(&tasks, nobody);
         let versions = Arc::new(versions(
             &definition,
@@ -295,7 +310,7 @@ mod tests {
             &tasks,
             &Arc::default(),
         ));
-        let all = resources(&definition, &versions, names);
+        let all = resources(&definition, &versions, names, &(Arc::new(Plain) as _));
         let [v1, v2] = all.as_slice() else {
             panic!("{all:?}");
         };

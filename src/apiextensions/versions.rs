@@ -17,42 +17,18 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::converted::{Converted, Shelf};
+use super::converted::{Converted, Pool};
 use super::definition::{Definition, Names};
 use super::review::Review;
 use super::schema::Schema;
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
-use crate::cacher::{ReadError, StoredTransform};
-use crate::registry::ApiError;
+use crate::cacher::StoredTransform;
+use crate::registry::conversion::ConversionError;
 use crate::schema::KindType;
 use crate::tasks::Tasks;
 
 /// How long a webhook may take for one review; upstream's number.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// An object cannot be had in another version; in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConversionError(pub(crate) String);
-
-impl ConversionError {
-    /// Nobody converts any more.
-    pub(super) fn shutting_down() -> Self {
-        Self("the server is shutting down".to_owned())
-    }
-}
-
-impl From<ConversionError> for ReadError {
-    fn from(error: ConversionError) -> Self {
-        Self::Unconvertible(error.to_string())
-    }
-}
-
-impl From<ConversionError> for ApiError {
-    fn from(error: ConversionError) -> Self {
-        Self::Read(error.into())
-    }
-}
 
 /// The versions of a definition, as it has them at one time.
 #[derive(Debug)]
@@ -82,14 +58,14 @@ struct Webhook {
 
 impl Versions {
     /// Those of `definition`, which has these names, schemas and types. Webhooks are called by `client`, in tasks of
-    /// `tasks`; what they make is kept on `shelf`.
+    /// `tasks`; what they make is kept on `pool`.
     pub(super) fn new(
         definition: &Definition,
         names: &Names,
         (schemas, kinds): (BTreeMap<String, Arc<Schema>>, BTreeMap<String, KindType>),
         client: &WebhookClient,
         tasks: &Tasks,
-        shelf: &Arc<Shelf>,
+        pool: &Arc<Pool>,
     ) -> Self {
         let spec = &definition.spec;
         let stored = definition.storage_version();
@@ -109,7 +85,7 @@ impl Versions {
             kinds,
             webhook,
             tasks: tasks.clone(),
-            converted: Converted::new(shelf),
+            converted: Converted::new(pool),
             outdated: CancellationToken::new(),
         }
     }

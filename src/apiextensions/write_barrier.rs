@@ -31,23 +31,19 @@ use crate::registry::ApiError;
 
 /// The writes by one state of a definition.
 #[derive(Debug, Default)]
-pub(super) struct Writes(TaskTracker);
+pub(super) struct WriteBarrier(TaskTracker);
 
-/// One write that is going into storage. Nobody waits for it any longer when this is dropped.
-#[derive(Debug)]
-pub(crate) struct UnderWay(#[expect(dead_code, reason = "it is held")] TaskTrackerToken);
-
-impl Writes {
+impl WriteBarrier {
     /// Lets a write that was decided by this state go into storage, if the state is still that of the
     /// definition.
     ///
     /// # Errors
     /// [`ApiError::NotServed`]: what is to be done has to be decided by a newer one.
-    pub(super) fn begin(&self) -> Result<UnderWay, ApiError> {
+    pub(super) fn begin(&self) -> Result<TaskTrackerToken, ApiError> {
         // Counted first: either whoever ends this state sees the count, or it is seen here that it has ended.
         let token = self.0.token();
         match self.0.is_closed() {
-            false => Ok(UnderWay(token)),
+            false => Ok(token),
             true => Err(ApiError::NotServed),
         }
     }
@@ -69,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_begun_is_waited_for_and_nobody_else_begins() {
-        let writes = Writes::default();
+        let writes = WriteBarrier::default();
         let (one, other) = (writes.begin().unwrap(), writes.begin().unwrap());
         drop(other);
         let mut end = pin!(writes.end());

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::Resource;
 use crate::schema::{KindType, Types};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -55,11 +54,6 @@ const CURRENT: &[(&str, &str, &str)] = &[
 
 /// The older version.
 pub(crate) const VERSION: &str = "autoscaling/v1";
-
-/// Whether objects of `resource` look different in storage.
-pub(crate) fn is_converted(resource: &Resource) -> bool {
-    resource.is("autoscaling", "horizontalpodautoscalers") && resource.version == "v1"
-}
 
 /// The stored form of a v1 object. What an annotation says that v2 could not hold says nothing, as upstream:
 /// clients could not read it.

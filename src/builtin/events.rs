@@ -3,8 +3,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::registry::Resource;
-
 /// The newer group's member, and the core group's.
 const MEMBERS: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
@@ -18,11 +16,6 @@ const MEMBERS: &[(&str, &str)] = &[
 
 /// The newer group and its version.
 pub(crate) const VERSION: &str = "events.k8s.io/v1";
-
-/// Whether objects of `resource` look different in storage.
-pub(crate) fn is_converted(resource: &Resource) -> bool {
-    resource.is("events.k8s.io", "events")
-}
 
 /// The core group's form of an event of the newer group.
 pub(crate) fn to_core(event: Value) -> Value {

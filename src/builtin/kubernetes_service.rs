@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::api::WriteOptions;
 use crate::registry::guaranteed_update::Place;
 use crate::registry::{ApiError, Registry, Resource, Target, create, update};
+use crate::services::ServiceRanges;
 
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
@@ -32,39 +33,60 @@ enum Existing {
     Kept,
 }
 
-pub(crate) async fn publish(registry: &Registry, secure: SocketAddr) {
-    publish_until_done(registry, secure, Existing::Updated).await;
+/// Publishes a server as the service `kubernetes`.
+#[derive(Debug, Clone, Copy)]
+pub struct KubernetesService {
+    /// The cluster IP of the service.
+    address: IpAddr,
+    /// The address that the server listens on.
+    secure: SocketAddr,
 }
 
-/// Makes what was deleted of them again, for as long as it is awaited.
-pub(crate) async fn keep_published(registry: &Registry, secure: SocketAddr) {
-    loop {
-        tokio::time::sleep(RECONCILE_EVERY).await;
-        publish_until_done(registry, secure, Existing::Kept).await;
+impl KubernetesService {
+    /// The service of a server that listens on `secure`, with an address from `ranges`.
+    pub fn new(ranges: &ServiceRanges, secure: SocketAddr) -> Self {
+        Self {
+            address: ranges.api_address(),
+            secure,
+        }
     }
-}
 
-async fn publish_until_done(registry: &Registry, secure: SocketAddr, existing: Existing) {
-    let mut pause = PAUSE_MIN;
-    while let Err(error) = try_to_publish(registry, secure, existing).await {
-        tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+    /// Writes the service and its endpoints. Errors are logged, and the write is retried.
+    pub async fn publish(&self, registry: &Registry) {
+        self.publish_until_done(registry, Existing::Updated).await;
+    }
+
+    /// Creates what was deleted of them again; never returns.
+    pub async fn keep_published(&self, registry: &Registry) {
+        loop {
+            tokio::time::sleep(RECONCILE_EVERY).await;
+            self.publish_until_done(registry, Existing::Kept).await;
+        }
+    }
+
+    async fn publish_until_done(&self, registry: &Registry, existing: Existing) {
+        let mut pause = PAUSE_MIN;
+        while let Err(error) = try_to_publish(registry, *self, existing).await {
+            tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 }
 
 async fn try_to_publish(
     registry: &Registry,
-    secure: SocketAddr,
+    published: KubernetesService,
     existing: Existing,
 ) -> Result<(), ApiError> {
+    let KubernetesService { address, secure } = published;
     let keeps = existing == Existing::Kept;
     let resource = |group: &str, plural: &str| {
         let found = registry.resource(group, "v1", plural);
         found.expect("the table has services and endpoints")
     };
     let services = resource("", "services");
-    let made = service(registry.service_ranges.api_address(), secure.port());
+    let made = service(address, secure.port());
     let ports = made["spec"]["ports"].clone();
     let same = |stored: &Value| keeps || stored["spec"]["ports"] == ports;
     put(registry, &services, made, same).await?;
@@ -181,6 +203,14 @@ mod tests {
     use super::super::tests::fixture;
     use super::*;
 
+    fn service_of(secure: SocketAddr) -> KubernetesService {
+        KubernetesService::new(&ServiceRanges::default(), secure)
+    }
+
+    async fn publish(registry: &Registry, secure: SocketAddr) {
+        service_of(secure).publish(registry).await;
+    }
+
     #[test]
     fn loopback_is_advertised_to_nobody() {
         let told = |text: &str| advertised(text.parse().unwrap());
@@ -196,12 +226,14 @@ mod tests {
         let fixture = fixture().await;
         let first = "192.0.2.7:6443".parse().unwrap();
         let second = "192.0.2.8:6443".parse().unwrap();
-        fixture.registry.publish(first).await;
-        fixture.registry.publish(second).await;
+        publish(&fixture.registry, first).await;
+        publish(&fixture.registry, second).await;
         for plural in ["services", "endpoints", "endpointslices"] {
             fixture.delete(&format!("{plural}/{NAME}")).await;
         }
-        publish_until_done(&fixture.registry, first, Existing::Kept).await;
+        service_of(first)
+            .publish_until_done(&fixture.registry, Existing::Kept)
+            .await;
         let service = fixture.get("services/kubernetes").await;
         assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
         for key in ["/services/endpoints/default", "/endpointslices/default"] {
@@ -209,7 +241,9 @@ mod tests {
             assert!(stored.to_string().contains("192.0.2.7"), "{stored}");
         }
         // What is there stays: it is of the server that was started last.
-        publish_until_done(&fixture.registry, second, Existing::Kept).await;
+        service_of(second)
+            .publish_until_done(&fixture.registry, Existing::Kept)
+            .await;
         let slice = fixture.stored("/endpointslices/default/kubernetes").await;
         assert_eq!(
             slice.unwrap()["endpoints"][0]["addresses"],
@@ -221,20 +255,17 @@ mod tests {
     async fn it_is_made_once_and_its_endpoints_follow_the_server() {
         let fixture = fixture().await;
         let first = "192.0.2.7:6443".parse().unwrap();
-        fixture.registry.publish(first).await;
+        publish(&fixture.registry, first).await;
         let service = fixture.get("services/kubernetes").await;
         assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
         assert_eq!(service["spec"]["ports"][0]["targetPort"], 6443);
-        fixture.registry.publish(first).await;
+        publish(&fixture.registry, first).await;
         let again = fixture.get("services/kubernetes").await;
         assert_eq!(
             again["metadata"]["resourceVersion"],
             service["metadata"]["resourceVersion"]
         );
-        fixture
-            .registry
-            .publish("192.0.2.8:7443".parse().unwrap())
-            .await;
+        publish(&fixture.registry, "192.0.2.8:7443".parse().unwrap()).await;
         let moved = fixture.get("services/kubernetes").await;
         assert_eq!(moved["spec"]["ports"][0]["targetPort"], 7443);
         assert_eq!(moved["spec"]["clusterIP"], "10.96.0.1");

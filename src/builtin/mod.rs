@@ -12,10 +12,13 @@ pub(crate) mod autoscalers;
 pub(crate) mod component_statuses;
 mod defaults;
 pub(crate) mod events;
-pub(crate) mod kubernetes_service;
+mod kubernetes_service;
 mod prepare;
-pub mod printers;
+mod printers;
 mod quotas;
+mod registry;
+mod service_account_tokens;
+mod strategies;
 pub(crate) mod subresources;
 pub(crate) mod table;
 mod validation;
@@ -24,20 +27,20 @@ pub(crate) mod webhook_endpoints;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use kubernetes_service::KubernetesService;
 pub(crate) use prepare::service_class;
 pub(crate) use quotas::QuotaBaseline;
+pub use registry::{RegistryConfig, new_registry, new_registry_with_config};
+pub use service_account_tokens::start_token_tracking;
 
 use serde_json::Value;
 
 use crate::registry::Resource;
-use crate::registry::error::Causes;
-use crate::registry::names;
-use crate::services::spec;
 
 /// Fills in what a client left out of an object of a built-in resource, as decoding does upstream: on
 /// each write, and again on what admission made of it.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut().filter(|_| resource.custom.is_none()) {
+    if let Some(fields) = object.as_object_mut() {
         prepare::drop_nulls(fields, opaque(resource));
         defaults::fill(resource, fields);
     }
@@ -63,36 +66,4 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, has_status
         prepare::status(resource, fields);
     }
     prepare::spec(resource, fields);
-}
-
-/// What an update carries on from the object as it was.
-pub(crate) fn prepare_update(resource: &Resource, old: &Value, new: &mut Value) {
-    if resource.is("", "persistentvolumes") {
-        prepare::keep_phase_time(old, new);
-    }
-    if resource.is("", "services")
-        && let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut())
-    {
-        spec::carry_on(old, new);
-    }
-}
-
-/// What is wrong with an object that is about to be made.
-pub(crate) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
-    if let Some(fields) = object.as_object() {
-        validation::new(resource, fields, causes);
-    }
-}
-
-/// What is wrong with `new` as the successor of `old`, written to the object or to its subresource.
-pub(crate) fn problems_of_update(
-    resource: &Resource,
-    subresource: Option<&str>,
-    old: &Value,
-    new: &Value,
-    causes: &mut Causes,
-) {
-    if let (Some(old), Some(new)) = (old.as_object(), new.as_object()) {
-        validation::update(resource, subresource, (old, new), causes);
-    }
 }

@@ -7,7 +7,6 @@ use crate::registry::Resource;
 use crate::registry::fields::{Fields, child, list, object, text};
 use crate::registry::metadata::now;
 use crate::schema::Quantity;
-use crate::services::spec;
 
 /// What finds the pods of a job.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -108,11 +107,6 @@ pub(crate) fn service_class(spec: &Fields) -> &'static str {
 pub(super) fn spec(resource: &Resource, object: &mut Fields) {
     if resource.is("batch", "jobs") {
         select_own_pods(object);
-    }
-    if resource.is("", "services")
-        && let Some(spec) = child(object, "spec")
-    {
-        spec::pair_addresses(spec);
     }
 }
 

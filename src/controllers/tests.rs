@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::WriteOptions;
+use crate::builtin::new_registry;
 use crate::builtin::tests::{Fixture, custom::definition, deployment, named, pod};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
 
@@ -81,7 +82,7 @@ impl Started {
     fn another(&self) -> OtherServer {
         let tasks = Tasks::new();
         let config = CacherConfig::default();
-        let registry = Registry::new(self.storage.clone(), &tasks, config, Metrics::new());
+        let registry = new_registry(self.storage.clone(), &tasks, config, Metrics::new());
         start(&registry, &tasks);
         OtherServer { tasks }
     }

@@ -302,12 +302,11 @@ fn describe(resource: &Resource) -> ResourceDescription {
         namespaced: resource.namespaced,
         verbs: verbs(&resource.offered()),
         parts: parts.collect(),
-        schema: resource.custom.as_ref().map(|custom| custom.schema.clone()),
-        selectable: resource
-            .custom
-            .iter()
-            .flat_map(|_| selectable(resource))
-            .collect(),
+        schema: resource.open_api_schema().cloned(),
+        selectable: match resource.is_builtin() {
+            true => Vec::new(),
+            false => selectable(resource),
+        },
     }
 }
 

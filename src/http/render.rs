@@ -10,7 +10,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::{Object, ResourceVersion};
-use crate::builtin::printers;
 use crate::registry::{Registry, Resource};
 
 use super::accept::{Form, IncludeObject};
@@ -91,10 +90,7 @@ impl Renderer {
 
     /// Returns the number of the custom resource version that is rendered; 0 for a built-in.
     pub(crate) fn version_number(&self) -> u32 {
-        self.resource
-            .custom
-            .as_ref()
-            .map_or(0, |custom| custom.ordinal)
+        self.resource.version_number()
     }
 
     /// Returns true if objects are converted from another stored version.
@@ -180,7 +176,7 @@ impl Renderer {
     }
 
     fn columns(&self) -> Value {
-        let columns = printers::columns(&self.resource).iter();
+        let columns = self.resource.table_columns().iter();
         columns
             .map(|column| {
                 serde_json::json!({
@@ -201,7 +197,7 @@ impl Renderer {
         out: &mut BytesMut,
     ) -> Result<(), serde_json::Error> {
         let value: Value = serde_json::from_slice(body)?;
-        let cells = printers::cells(&self.resource, &value, jiff::Timestamp::now());
+        let cells = self.resource.table_cells(&value, jiff::Timestamp::now());
         out.put_slice(br#"{"cells":"#);
         out.put_slice(Value::Array(cells).to_string().as_bytes());
         out.put_slice(br#","object":"#);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, WatchEvent};
+use crate::builtin::tests::builtin_strategy;
 use crate::registry::Resource;
 
 use super::accept::Form;
@@ -24,7 +25,7 @@ pub(super) fn pods() -> Arc<Resource> {
         storage_prefix: "pods".to_owned(),
         columns: Arc::default(),
         triggers: vec![],
-        custom: None,
+        strategy: builtin_strategy("pods"),
     })
 }
 
@@ -35,6 +36,7 @@ pub(super) fn config_maps() -> Arc<Resource> {
         kind: "ConfigMap".to_owned(),
         plural: "configmaps".to_owned(),
         singular: "configmap".to_owned(),
+        strategy: builtin_strategy("configmaps"),
         ..(*pods()).clone()
     })
 }

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{StorageKey, UserInfo};
+use crate::builtin::new_registry;
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 use crate::storage::{Expect, Outcome, Put, Storage as _};
@@ -76,7 +77,7 @@ impl Server {
     async fn start(config: HttpConfig) -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
-        let registry = Registry::new(
+        let registry = new_registry(
             storage.clone(),
             &tasks,
             CacherConfig::default(),

@@ -75,7 +75,7 @@ mod tests {
             storage_prefix: "pods".to_owned(),
             columns: Arc::default(),
             triggers: vec![],
-            custom: None,
+            strategy: Arc::new(crate::registry::strategy::Plain),
         }
     }
 

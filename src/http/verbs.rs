@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
             .registry
             .resource(&group, &version, &request.resource)
             .ok_or(HttpError::NoSuchPath)?;
-        if let Some(deprecation) = resource.deprecation() {
+        if let Some(deprecation) = resource.deprecation_warning() {
             warnings.add(deprecation.to_owned());
         }
         let verb = request.verb;
@@ -353,7 +353,7 @@ impl<'a> Call<'a> {
         let (negotiated, renderer) = self.negotiate(ResponseKind::Object)?;
         let body = body.read().await?;
         let (patch, mistakes) = body_of::patch(self.header(CONTENT_TYPE), &body)?;
-        if matches!(patch, Patch::Strategic(_)) && self.resource.custom.is_some() {
+        if matches!(patch, Patch::Strategic(_)) && !self.resource.is_builtin() {
             // Custom resources have no merge keys (WC-214).
             return Err(body_of::unsupported_for_custom());
         }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocator::WriteId;
 use super::create_authorization::authorize_create;
 use super::guaranteed_update::{Change, Current, Decide, Place};
 use super::pipeline::Writing;
 use super::subresource;
 use super::{ApiError, Registry, Target, update};
 use crate::api::{Object, WriteOptions};
-use crate::apiextensions;
-use crate::services::Writer;
 
 /// Also says whether the object was made.
 pub(crate) async fn apply(
@@ -64,8 +63,8 @@ impl Decide for Applying<'_> {
         true
     }
 
-    fn claims_as(&self) -> Option<Writer> {
-        Some(self.writing.writer)
+    fn write_id(&self) -> Option<WriteId> {
+        Some(self.writing.id)
     }
 }
 
@@ -93,7 +92,7 @@ impl Applying<'_> {
             );
             return Err(ApiError::conflict(resource, name, why));
         }
-        apiextensions::check_creatable(resource)?;
+        resource.strategy.check_creatable()?;
         let draft = self.writing.draft_applied(applied).await?;
         self.writing.complete(draft).await.map(Change::Put)
     }

@@ -1,89 +1,297 @@
-//! Built-in resources of which one stored object is shown in two forms: which those are, and the way between
-//! a form and what is stored. How one pair differs is told by its module, and what becomes of the versions of
-//! a custom resource by `custom`.
+//! Conversion between the versions of a resource: which representation a client sees, and which is stored. Two
+//! built-in kinds have two representations of one stored object, which only differ in the names of members. Custom
+//! resources have any number, which a webhook may convert; [`VersionConverter`] stands for those.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
+use super::guaranteed_update::Current;
 use super::{ApiError, ReadError, Registry, Resource};
-use crate::apiextensions;
-use crate::builtin::{autoscalers, events};
-use crate::schema::Types;
+use crate::api::{EventType, Object};
+use crate::cacher::StoredTransform;
+use crate::schema::{KindType, Types};
 
-/// Whether objects of `resource` look different in storage.
-pub(crate) fn is_converted(resource: &Resource) -> bool {
-    events::is_converted(resource) || autoscalers::is_converted(resource)
+/// An object cannot be converted to another version; in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConversionError(pub(crate) String);
+
+impl ConversionError {
+    /// The error of a conversion that was pending when the server stopped.
+    pub(crate) fn shutting_down() -> Self {
+        Self("the server is shutting down".to_owned())
+    }
+}
+
+impl From<ConversionError> for ReadError {
+    fn from(error: ConversionError) -> Self {
+        Self::Unconvertible(error.to_string())
+    }
+}
+
+impl From<ConversionError> for ApiError {
+    fn from(error: ConversionError) -> Self {
+        Self::Read(error.into())
+    }
+}
+
+/// Converts the objects of a resource between the versions of its definition.
+#[async_trait]
+pub(crate) trait VersionConverter: Send + Sync {
+    /// Returns true if a webhook converts. Otherwise versions differ in their names only.
+    fn uses_webhook(&self) -> bool;
+
+    /// Returns true if storage may have objects of another version.
+    fn may_differ_in_storage(&self) -> bool;
+
+    /// Returns true if objects are stored in the version of this resource.
+    fn is_storage_version(&self) -> bool;
+
+    /// The `apiVersion` in which objects are stored.
+    fn storage_version(&self) -> &str;
+
+    /// Cancelled when the definition changes.
+    fn outdated(&self) -> &CancellationToken;
+
+    /// Returns the type of the version with this `apiVersion`, served or not.
+    fn kind(&self, api_version: &str) -> Option<&KindType>;
+
+    /// Applies today's schema to stored objects. The identity of the value is that of the definition.
+    fn stored_transform(&self) -> Arc<dyn StoredTransform>;
+
+    /// Applies today's schema to a stored object.
+    fn complete(&self, object: &mut Value);
+
+    /// Returns `object` under another `apiVersion`, without fields that this version does not have.
+    fn renamed(&self, object: Value, api_version: &str) -> Value;
+
+    /// Returns `objects` in the version `api_version`.
+    ///
+    /// # Errors
+    /// One of them cannot be converted.
+    async fn convert(
+        &self,
+        objects: Vec<Value>,
+        api_version: &str,
+    ) -> Result<Vec<Value>, ConversionError>;
+
+    /// Returns cached objects, each about to be sent as an event of its type, as clients of `resource` see them.
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// One of them cannot be converted.
+    async fn present(
+        &self,
+        resource: &Resource,
+        objects: Vec<(EventType, Arc<Object>)>,
+    ) -> Result<Vec<Arc<Object>>, ConversionError>;
+}
+
+/// Returns true if stored bytes are of the version of a resource that is defined at run time. May return false for
+/// bytes that another program wrote.
+pub(crate) fn is_in_version(resource: &Resource, body: &[u8]) -> bool {
+    let beginning = format!(r#"{{"apiVersion":"{}","#, resource.api_version());
+    !resource.strategy.is_builtin() && body.starts_with(beginning.as_bytes())
+}
+
+/// Returns true if a webhook has to convert a cached object for clients of `resource`.
+pub(crate) fn needs_webhook(resource: &Resource, body: &[u8]) -> bool {
+    webhook_converter(resource).is_some() && !is_in_version(resource, body)
+}
+
+/// The converter of `resource`, if it calls a webhook.
+pub(crate) fn webhook_converter(resource: &Resource) -> Option<&dyn VersionConverter> {
+    let converter = resource.strategy.converter();
+    converter.filter(|converter| converter.uses_webhook())
+}
+
+/// The converter of `resource`, if it changes the names of versions only and storage may have another version.
+pub(crate) fn renaming_converter(resource: &Resource) -> Option<&dyn VersionConverter> {
+    let converter = resource.strategy.converter();
+    converter.filter(|converter| !converter.uses_webhook() && converter.may_differ_in_storage())
+}
+
+/// Returns the object of a write as clients of `resource` see it.
+///
+/// # Errors
+/// It cannot be converted.
+pub(crate) async fn current(
+    resource: &Resource,
+    mut current: Current,
+) -> Result<Current, ApiError> {
+    if let Some(converter) = resource.strategy.converter() {
+        let mut value = current.value.clone();
+        converter.complete(&mut value);
+        let is_unchanged =
+            value == current.value && value["apiVersion"] == converter.storage_version();
+        let converted = unless_outdated(converter, converted_to(resource, value)).await?;
+        let raw = std::mem::replace(&mut current.value, converted);
+        current.raw = Some(raw).filter(|_| !is_unchanged);
+    }
+    Ok(current)
+}
+
+/// Returns `object`, which is of one of the versions of `resource`, in the version of `resource`.
+///
+/// # Errors
+/// It cannot be converted.
+pub(crate) async fn converted_to(
+    resource: &Resource,
+    object: Value,
+) -> Result<Value, ConversionError> {
+    match resource.strategy.converter() {
+        Some(converter) => {
+            let to = resource.api_version();
+            Ok(one(converter.convert(vec![object], &to).await?))
+        }
+        None => Ok(object),
+    }
+}
+
+/// Returns `objects` in the version `api_version`: all of them, or one error for each.
+///
+/// # Errors
+/// [`ApiError::NotServed`] when the definition changes meanwhile.
+pub(crate) async fn convert_all(
+    converter: &dyn VersionConverter,
+    objects: Vec<Value>,
+    api_version: &str,
+) -> Result<Vec<Result<Value, ConversionError>>, ApiError> {
+    let count = objects.len();
+    let converting = async { Ok(converter.convert(objects, api_version).await) };
+    Ok(match unless_outdated(converter, converting).await? {
+        Ok(objects) => objects.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); count],
+    })
+}
+
+/// Returns what is stored of an object that a client of `resource` wrote, if that is not the object itself.
+///
+/// # Errors
+/// It cannot be converted.
+pub(crate) async fn stored_form(
+    resource: &Resource,
+    object: &Value,
+) -> Result<Option<Value>, ApiError> {
+    match resource.strategy.converter() {
+        Some(converter) if !converter.is_storage_version() => {
+            let converting = converter.convert(vec![object.clone()], converter.storage_version());
+            Ok(Some(one(unless_outdated(converter, converting).await?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Returns what was just stored with today's schema applied, if that changes it.
+pub(crate) fn completed(resource: &Resource, stored: &[u8]) -> Option<Vec<u8>> {
+    let converter = resource.strategy.converter()?;
+    // An object that was completed by the schema of its storage version does not change.
+    match converter.is_storage_version() {
+        true => None,
+        false => converter.stored_transform().transform(stored),
+    }
+}
+
+/// Returns cached objects as clients of `resource` see them.
+///
+/// # Errors
+/// One of them cannot be converted.
+pub(crate) async fn presented(
+    resource: &Resource,
+    objects: Vec<Arc<Object>>,
+) -> Result<Vec<Arc<Object>>, ApiError> {
+    let Some(converter) = webhook_converter(resource) else {
+        return Ok(objects);
+    };
+    let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
+    unless_outdated(converter, converter.present(resource, objects)).await
+}
+
+/// [`presented`], for one object.
+///
+/// # Errors
+/// As there.
+pub(crate) async fn presented_one(
+    resource: &Resource,
+    object: Arc<Object>,
+) -> Result<Arc<Object>, ApiError> {
+    let Some(converter) = webhook_converter(resource) else {
+        return Ok(object);
+    };
+    let objects = vec![(EventType::Added, object)];
+    let presented = unless_outdated(converter, converter.present(resource, objects)).await?;
+    Ok(one(presented))
+}
+
+/// Waits for a conversion, but no longer than its definition stays the same.
+///
+/// # Errors
+/// The conversion's; [`ApiError::NotServed`] when the definition changes meanwhile.
+async fn unless_outdated<T>(
+    converter: &dyn VersionConverter,
+    converting: impl Future<Output = Result<T, ConversionError>>,
+) -> Result<T, ApiError> {
+    let converted = tokio::select! {
+        // The result comes first: most are cached, and were right when they were requested.
+        biased;
+        converted = converting => converted,
+        () = converter.outdated().cancelled() => return Err(ApiError::NotServed),
+    };
+    match converted {
+        Err(_) if converter.outdated().is_cancelled() => Err(ApiError::NotServed),
+        converted => Ok(converted?),
+    }
+}
+
+/// The result of the conversion of one object.
+fn one<T>(mut all: Vec<T>) -> T {
+    all.pop()
+        .expect("a conversion returns as many objects as it gets")
 }
 
 /// The stored form of an object of `resource`.
 pub(crate) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
-    match is_converted(resource) {
-        true => stored(types, &resource.api_version(), object),
-        false => object,
-    }
+    resource.strategy.to_storage(types, object)
 }
 
 /// What a client of `resource` sees of an object in stored form.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
-    match is_converted(resource) {
-        true => shown(&resource.api_version(), object),
-        false => object,
-    }
+    resource.strategy.from_storage(object)
 }
 
-/// An object of a built-in kind, which says of which version it is, in another version of its kind. An object
-/// that is the same in all versions, or in this one already, is returned as it is.
+/// Returns an object, which says of which version it is, in another version of its kind.
 pub(crate) fn to_version<'o>(
     types: &Arc<Types>,
+    resource: &Resource,
     object: &'o Value,
     api_version: &str,
 ) -> Cow<'o, Value> {
-    let from = object["apiVersion"].as_str().unwrap_or_default();
-    let is_stored = |version: &str| ![autoscalers::VERSION, events::VERSION].contains(&version);
-    if from == api_version || is_stored(from) && is_stored(api_version) {
-        return Cow::Borrowed(object);
-    }
-    Cow::Owned(shown(api_version, stored(types, from, object.clone())))
-}
-
-fn stored(types: &Arc<Types>, from: &str, object: Value) -> Value {
-    match from {
-        autoscalers::VERSION => autoscalers::to_storage(types, object),
-        events::VERSION => events::to_core(object),
-        _ => object,
-    }
-}
-
-fn shown(api_version: &str, stored: Value) -> Value {
-    match api_version {
-        autoscalers::VERSION => autoscalers::from_storage(stored),
-        events::VERSION => events::from_core(stored),
-        _ => stored,
-    }
+    resource.strategy.to_version(types, object, api_version)
 }
 
 impl Registry {
-    /// Whether objects of `resource` may have to be shown in another form than the verbs answer with.
+    /// Returns true if objects of `resource` may have to be converted after the verbs returned them.
     pub fn converts(&self, resource: &Resource) -> bool {
-        is_converted(resource) || apiextensions::is_renamed(resource)
+        resource.strategy.differs_from_storage() || renaming_converter(resource).is_some()
     }
 
-    /// The representation of an object of `resource`, where that is not the stored form: events are
-    /// stored as core events, and events.k8s.io shows them in its own form; custom resources are stored in
-    /// one version. What a webhook converts the verbs have converted. `None`: `body` is right.
+    /// Returns what clients of `resource` see of `body`, or `None` if that is `body` itself. Objects that a webhook
+    /// converts are converted by the verbs.
     ///
     /// # Errors
     /// [`ReadError::Undecodable`] when `body` is not JSON.
     pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !self.converts(resource) || apiextensions::is_in_version(resource, body) {
+        if !self.converts(resource) || is_in_version(resource, body) {
             return Ok(None);
         }
         let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
         let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
-        let shown = match &resource.custom {
-            Some(_) => apiextensions::renamed(resource, value),
+        let shown = match renaming_converter(resource) {
+            Some(converter) => converter.renamed(value, &resource.api_version()),
             None => from_storage(resource, value),
         };
         Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))

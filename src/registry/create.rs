@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use super::guaranteed_update::{Current, Place};
 use super::pipeline::Writing;
-use super::{ApiError, Registry, Resource, Target, metadata};
+use super::{ApiError, Registry, Resource, Target, conversion, metadata};
 use crate::api::names::generate;
 use crate::api::{Object, ResourceVersion, WriteOptions};
-use crate::apiextensions;
 use crate::storage::{Expect, Outcome, Storage as _};
 
 /// How often a name is made from `generateName` before the collisions are the client's (§1.4).
@@ -23,12 +22,14 @@ pub(crate) async fn create(
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
     metadata::check_shape(resource, &mut body)?;
-    apiextensions::check_creatable(resource)?;
+    resource.strategy.check_creatable()?;
     let namespace = namespace.filter(|_| resource.namespaced);
     metadata::check_namespace(namespace, &mut body)?;
     let version = metadata::take_version(&mut body);
-    if resource.is("", "limitranges") && is_nameless(&body) {
-        body["metadata"]["name"] = uuid::Uuid::new_v4().to_string().into();
+    if is_nameless(&body)
+        && let Some(name) = resource.strategy.default_name()
+    {
+        body["metadata"]["name"] = name.into();
     }
     let mut target = Target {
         resource: resource.clone(),
@@ -94,12 +95,12 @@ async fn store_complete(
                 "resourceVersion should not be set on objects to be created".to_owned(),
             ));
         }
-        if let Some(converted) = apiextensions::stored_form(resource, object).await? {
+        if let Some(converted) = conversion::stored_form(resource, object).await? {
             *object = converted;
         }
         let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;
         if let Outcome::Done(at) = outcome {
-            registry.settled(resource, at).await;
+            registry.after_store(resource, at).await;
             return registry.told(&place, &stored, object, at).await;
         }
     }

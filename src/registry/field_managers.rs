@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::conversion::ConversionError;
 use super::guaranteed_update::Current;
 use super::pipeline::Writing;
 use super::scale;
-use super::{ApiError, Registry, Resource, conversion, metadata, strategy};
+use super::strategy::has_status;
+use super::{ApiError, Registry, Resource, conversion, metadata};
 use crate::api::StatusCause;
-use crate::apiextensions;
-use crate::apiextensions::ConversionError;
 use crate::cacher::ReadError;
 use crate::schema::managed::{self, ApplyError, Scope, Versions, WriteContext};
 use crate::schema::{KindType, TypeRef};
@@ -98,7 +98,7 @@ impl Writing<'_> {
         metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut object)?;
         // A configuration can say null, or zero, where the object then says nothing.
         let object = match self.registry.kind_type(resource) {
-            Some(kind) if resource.custom.is_none() => kind.conform(&object).value,
+            Some(kind) if resource.strategy.is_builtin() => kind.conform(&object).value,
             _ => object,
         };
         Ok(conversion::to_storage(
@@ -117,9 +117,9 @@ impl Writing<'_> {
             subresource,
             scope: match subresource {
                 Some("status" | "approval") => {
-                    Scope::Status(strategy::written_with_status(resource))
+                    Scope::Status(resource.strategy.rules().metadata_written_with_status)
                 }
-                None | Some("finalize") if strategy::has_status(resource) => Scope::NoStatus,
+                None | Some("finalize") if has_status(resource) => Scope::NoStatus,
                 _ => Scope::All,
             },
             now: metadata::now(),
@@ -173,10 +173,10 @@ impl Kinds<'_> {
             return;
         }
         let resource = self.resource;
-        let kind = match &resource.custom {
+        let kind = match resource.strategy.converter() {
             None => KindType::builtin(self.registry.types(), api_version, &resource.kind),
             // Also of versions that are not served: a definition converts between all that it has.
-            Some(custom) => custom.versions.kind(api_version).cloned(),
+            Some(converter) => converter.kind(api_version).cloned(),
         };
         let kind = kind.map(|kind| (api_version.to_owned(), kind));
         self.kinds.extend(kind);
@@ -184,8 +184,7 @@ impl Kinds<'_> {
 
     /// Returns true if a webhook converts between versions in which somebody manages fields.
     fn may_ask_a_webhook(&self) -> bool {
-        let custom = self.resource.custom.as_ref();
-        self.kinds.len() > 1 && custom.is_some_and(|custom| custom.versions.ask_a_webhook())
+        self.kinds.len() > 1 && conversion::webhook_converter(self.resource).is_some()
     }
 
     /// Has the webhook convert what the last attempt found missing. Returns false if that was nothing.
@@ -194,10 +193,11 @@ impl Kinds<'_> {
     /// [`ApiError::NotServed`] when the definition changes meanwhile.
     async fn convert_missing(&mut self) -> Result<bool, ApiError> {
         let missing = self.missing.get_mut().take();
-        let (Some((api_version, objects)), Some(custom)) = (missing, &self.resource.custom) else {
+        let converter = self.resource.strategy.converter();
+        let (Some((api_version, objects)), Some(converter)) = (missing, converter) else {
             return Ok(false);
         };
-        let results = apiextensions::converted_all(custom, objects.clone(), &api_version).await?;
+        let results = conversion::convert_all(converter, objects.clone(), &api_version).await?;
         let conversions = objects.into_iter().zip(results);
         self.converted
             .extend(conversions.map(|(object, result)| Conversion {
@@ -260,17 +260,18 @@ impl<'k> Versions<'k> for &'k Kinds<'_> {
         api_version: &str,
     ) -> Result<Vec<Cow<'o, Value>>, String> {
         let of_each = |object: &&'o Value| -> Cow<'o, Value> {
-            match &self.resource.custom {
+            match self.resource.strategy.converter() {
                 _ if object["apiVersion"] == api_version => Cow::Borrowed(object),
-                Some(custom) => Cow::Owned(custom.versions.renamed((*object).clone(), api_version)),
-                None => conversion::to_version(self.registry.types(), object, api_version),
+                Some(converter) => Cow::Owned(converter.renamed((*object).clone(), api_version)),
+                None => {
+                    let types = self.registry.types();
+                    conversion::to_version(types, self.resource, object, api_version)
+                }
             }
         };
-        match &self.resource.custom {
-            Some(custom) if custom.versions.ask_a_webhook() => {
-                self.webhook_converted(objects, api_version)
-            }
-            _ => Ok(objects.iter().map(of_each).collect()),
+        match conversion::webhook_converter(self.resource) {
+            Some(_) => self.webhook_converted(objects, api_version),
+            None => Ok(objects.iter().map(of_each).collect()),
         }
     }
 }

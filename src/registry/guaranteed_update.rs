@@ -1,6 +1,5 @@
-//! GuaranteedUpdate (§2.1): read, change, write if nobody else did, else again. Also where an
-//! object's place in storage is worked out and how its stored form is made. What is changed is the
-//! business of the verbs.
+//! GuaranteedUpdate: reads an object, changes it as a verb decides, and writes it by compare-and-swap, again after each
+//! conflict. Also the place of an object in storage, and its stored form.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +8,11 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Registry, Resource, Target, metadata, names, strategy};
+use super::allocator::WriteId;
+use super::conversion;
+use super::{ApiError, Registry, Resource, Target, metadata, names};
 use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
-use crate::apiextensions;
 use crate::cacher::ReadError;
-use crate::services;
-use crate::services::Writer;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _, StorageError};
 
 /// How long one write may go on losing against others, and may take in all (§8.3).
@@ -190,8 +188,8 @@ pub(crate) trait Decide: Send {
         false
     }
 
-    /// By whom it claims what is one object's only, if it does.
-    fn claims_as(&self) -> Option<Writer> {
+    /// Identifies the write in the reservations of an allocator, if it makes any.
+    fn write_id(&self) -> Option<WriteId> {
         None
     }
 }
@@ -243,7 +241,7 @@ impl Registry {
             let change = decided?;
             if matches!(change, Change::Put(_)) {
                 // Also of a write that changes nothing: it might, by what the definition says today.
-                apiextensions::begin_write(&place.resource)?;
+                place.resource.strategy.begin_write()?;
             }
             let outcome = match change {
                 Change::Put(value)
@@ -261,7 +259,7 @@ impl Registry {
                     return self.finish(place, &current, &value).await;
                 }
                 Change::Put(value) => {
-                    let converted = apiextensions::stored_form(&place.resource, &value).await?;
+                    let converted = conversion::stored_form(&place.resource, &value).await?;
                     let raw = current.as_ref().and_then(|current| current.raw.as_ref());
                     if raw.is_some_and(|raw| raw == converted.as_ref().unwrap_or(&value)) {
                         let object = self.unwritten(place, &value, at.unwrap_or_default())?;
@@ -273,15 +271,14 @@ impl Registry {
                     let fitted = self.fit(place, &mut value, expect, keeps).await;
                     if let Ok((stored, Outcome::Done(at))) = &fitted {
                         let at = *at;
-                        self.settled(&place.resource, at).await;
-                        if let Some(before) = &current {
-                            services::settle(self, place, &before.value, &value, at).await;
-                        }
+                        self.after_store(&place.resource, at).await;
+                        self.release_replaced(place, current.as_ref(), &value, at)
+                            .await;
                         return Ok(Written::Stored(self.told(place, stored, &value, at).await?));
                     }
                     let why = fitted.as_ref().err();
-                    let (writer, before) = (write.claims_as(), current.as_ref());
-                    services::withdraw(self, place.into(), writer, before, &value, why).await;
+                    self.withdraw(place, write.write_id(), current.as_ref(), &value, why)
+                        .await;
                     fitted?.1
                 }
                 Change::Delete(value) => {
@@ -290,13 +287,13 @@ impl Registry {
                     let before = current.as_ref().map_or(&value, |before| &before.value);
                     let outcome = store.delete(&place.storage_key, expect).await?;
                     if let Outcome::Done(at) = outcome {
-                        self.settled(&place.resource, at).await;
-                        services::bury(self, place, [&value, before]).await;
+                        self.after_store(&place.resource, at).await;
+                        self.release_deleted(place, [&value, before]).await;
                         let object = self.unwritten(place, &value, at)?;
                         return Ok(Written::Deleted(object));
                     }
-                    let (writer, before) = (write.claims_as(), current.as_ref());
-                    services::withdraw(self, place.into(), writer, before, &value, None).await;
+                    self.withdraw(place, write.write_id(), current.as_ref(), &value, None)
+                        .await;
                     outcome
                 }
             };
@@ -324,8 +321,9 @@ impl Registry {
         loop {
             match store.delete(&place.storage_key, expect).await? {
                 Outcome::Done(at) => {
-                    self.settled(&place.resource, at).await;
-                    services::bury(self, place, [value, &decided_on.value]).await;
+                    self.after_store(&place.resource, at).await;
+                    self.release_deleted(place, [value, &decided_on.value])
+                        .await;
                     return Ok(Written::Deleted(self.unwritten(place, value, at)?));
                 }
                 Outcome::Refused(Some(now)) if stored_uid(&now).as_deref() == Some(uid) => {
@@ -358,15 +356,15 @@ impl Registry {
     async fn suggested(&self, place: &Place) -> Option<Current> {
         let object = self.suggestion(&place.resource, &place.key)?;
         // A form that is kept may be one that its webhook would not make again: a write begins with none.
-        if apiextensions::needs_a_webhook(&place.resource, object.body_slice()) {
+        if conversion::needs_webhook(&place.resource, object.body_slice()) {
             return None;
         }
-        let presented = apiextensions::presented_one(&place.resource, object)
+        let presented = conversion::presented_one(&place.resource, object)
             .await
             .ok()?;
         let mut current = Current::suggested(&presented)?;
-        if apiextensions::is_renamed(&place.resource) {
-            current.value = apiextensions::renamed(&place.resource, current.value);
+        if let Some(converter) = conversion::renaming_converter(&place.resource) {
+            current.value = converter.renamed(current.value, &place.resource.api_version());
         }
         Some(current)
     }
@@ -413,10 +411,10 @@ impl Registry {
             key: place.storage_key.clone(),
             value: stored,
             expect,
-            ttl: strategy::ttl(&place.resource),
+            ttl: place.resource.strategy.rules().ttl,
         };
         let store = self.store(&place.resource);
-        let Some(under_way) = apiextensions::begin_write(&place.resource)? else {
+        let Some(under_way) = place.resource.strategy.begin_write()? else {
             return Ok(store.put(put).await?);
         };
         let writing = self.tasks.spawn("custom-resource-write", async move {
@@ -468,7 +466,7 @@ impl Registry {
         stored: &[u8],
         at: ResourceVersion,
     ) -> Result<Arc<Object>, ApiError> {
-        let read = apiextensions::reread(&place.resource, stored);
+        let read = conversion::completed(&place.resource, stored);
         let object = Object::decode(
             place.key.clone(),
             at,
@@ -476,7 +474,7 @@ impl Registry {
             read.as_deref().unwrap_or(stored),
             &place.resource.columns,
         )?;
-        apiextensions::presented_one(&place.resource, Arc::new(object)).await
+        conversion::presented_one(&place.resource, Arc::new(object)).await
     }
 }
 
@@ -488,7 +486,7 @@ fn stored_uid(stored: &KeyValue) -> Option<String> {
 
 /// What a write at `place` finds there.
 async fn current_of(place: &Place, stored: &KeyValue) -> Result<Current, ApiError> {
-    apiextensions::current(&place.resource, Current::stored(stored)?).await
+    conversion::current(&place.resource, Current::stored(stored)?).await
 }
 
 /// The bytes of `value`, without slack: some of them stay in memory for long.

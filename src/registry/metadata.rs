@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::error::Causes;
-use super::{ApiError, Resource, names, other_kind, strategy};
+use super::{ApiError, Resource, names, other_kind};
 use crate::api::{ResourceVersion, StatusCause, Warnings};
-use crate::apiextensions;
 
 /// What a client can never set.
 const SYSTEM_FIELDS: &[&str] = &[
@@ -257,7 +256,7 @@ pub(crate) fn fill_created(resource: &Resource, object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = now().to_string().into();
-    if strategy::has_generation(resource) {
+    if resource.strategy.rules().has_generation {
         metadata["generation"] = 1.into();
     }
 }
@@ -325,7 +324,7 @@ pub(crate) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
 
 /// What is wrong with the metadata of an object about to be created.
 pub(crate) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
-    let rule = strategy::name_rule(resource);
+    let rule = resource.strategy.rules().name_rule;
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
         causes.push(StatusCause::invalid(
@@ -407,7 +406,7 @@ fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
         }
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
         // Definitions have one without a slash themselves: it must not be in the way of their updates.
-        let lenient = resource.custom.is_some() || apiextensions::is_definitions(resource);
+        let lenient = resource.strategy.rules().allows_unqualified_finalizers;
         if bare && !lenient {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             let field = format!("metadata.finalizers[{index}]");

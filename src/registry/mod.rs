@@ -1,5 +1,5 @@
-//! What each resource is, and how it is written: the table of built-ins, the flows of create,
-//! update, patch and delete over storage, and the reads, which it leaves to each resource's cache.
+//! The verbs on resources: create, update, patch, apply and delete over storage, and the reads, which the cache of each
+//! resource answers. How resources differ is in their [strategies](strategy::Strategy), which other modules provide.
 //! It knows no HTTP: bodies come as JSON values, failures leave as [`ApiError`].
 //!
 //! # Definitions
@@ -19,6 +19,8 @@
 //!    namespace of that name.
 
 pub(crate) mod admission_adapter;
+pub(crate) mod age;
+pub(crate) mod allocator;
 mod apply;
 pub(crate) mod caches;
 pub(crate) mod conversion;
@@ -34,23 +36,24 @@ mod json_patch;
 pub(crate) mod metadata;
 pub(crate) mod names;
 mod namespaces;
-mod other_kind;
+pub(crate) mod other_kind;
 mod patch;
 mod patched;
 mod pipeline;
+pub(crate) mod provider;
 mod ratchet;
 pub(crate) mod read;
 mod resource;
 pub(crate) mod scale;
-mod service_account_tokens;
 pub(crate) mod strategic;
-mod strategy;
+pub(crate) mod strategy;
 pub(crate) mod subresource;
 mod table;
+pub(crate) mod table_columns;
 pub(crate) mod update;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
@@ -60,23 +63,20 @@ pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
 pub use guaranteed_update::WRITE_DEADLINE;
 pub(crate) use names::path_segment_problems;
+pub(crate) use provider::ResourceProvider;
 pub(crate) use read::StoredName;
 pub use resource::Resource;
 pub use subresource::{BodyKind, Posted, Subresource};
+pub use table_columns::TableColumn;
 pub use watch::Watch;
 
-use crate::admission::client::WebhookClient;
+use crate::admission::client::{ServiceResolver, WebhookClient};
 use crate::admission::{AdmissionChain, EnabledPlugins, Gate, PluginConfigurations};
 use crate::api::{
     DeleteOptions, FieldRef, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion,
     WriteOptions,
 };
-use crate::apiextensions;
-use crate::auth::{AllowAuthenticated, Authorizer, TokenAuthenticator};
-use crate::builtin::{
-    self, component_statuses, kubernetes_service, subresources, webhook_endpoints,
-};
-pub use crate::services::ServiceRanges;
+use crate::auth::{Authorizer, TokenAuthenticator};
 // What the verbs take and answer with: who calls them needs to know no room further down.
 pub use crate::cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
@@ -124,17 +124,20 @@ pub enum Deleted {
     Unread,
 }
 
-/// What a registry is configured by.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistryConfig {
+/// What a registry is made of.
+pub(crate) struct Parts {
+    /// The built-in resources, in discovery order. One of them is that of the namespaces.
+    pub(crate) resources: Vec<Arc<Resource>>,
+    /// Adds resources at run time.
+    pub(crate) provider: Arc<dyn ResourceProvider>,
+    /// Makes what finds the endpoints of services for webhooks.
+    pub(crate) services: fn(Weak<Registry>) -> Arc<dyn ServiceResolver>,
     /// The limits of the watch caches.
-    pub caches: CacherConfig,
-    /// Where services get their addresses from.
-    pub service_ranges: ServiceRanges,
+    pub(crate) caches: CacherConfig,
     /// The admission plugins that run.
-    pub plugins: EnabledPlugins,
-    /// What the admission plugins are configured by.
-    pub plugin_configurations: PluginConfigurations,
+    pub(crate) plugins: EnabledPlugins,
+    /// The configuration of the admission plugins.
+    pub(crate) plugin_configurations: PluginConfigurations,
 }
 
 /// The resources and the verbs on them. Cheap to share.
@@ -152,7 +155,7 @@ pub struct Registry {
     /// Where in the columns of a namespace its phase is.
     pub(crate) namespace_phase: FieldRef,
     pub(crate) caches: caches::Caches,
-    pub(crate) definitions: apiextensions::Definitions,
+    pub(crate) provider: Arc<dyn ResourceProvider>,
     /// Namespaces that were deleted just now.
     pub(crate) deleted: namespaces::Deleted,
     /// The types of the built-in kinds.
@@ -163,50 +166,23 @@ pub struct Registry {
     pub(crate) gate: Gate,
     /// The admission plugins that run in this process.
     pub(crate) plugins: AdmissionChain,
-    /// Where the addresses of services come from.
-    pub(crate) service_ranges: ServiceRanges,
     pub(crate) authorizer: Arc<dyn Authorizer>,
 }
 
 impl Registry {
-    /// The built-in resources over `storage`. Caches start on first use, in tasks of `tasks`; that of
-    /// the namespaces at once, because every write into one asks it. What they do is counted in `metrics`.
-    /// The ServiceAccount plugin is off, because no controller makes service accounts for this registry.
-    pub fn new(
-        storage: Arc<dyn Storage>,
-        tasks: &Tasks,
-        config: CacherConfig,
-        metrics: Arc<Metrics>,
-    ) -> Arc<Self> {
-        let config = RegistryConfig {
-            caches: config,
-            service_ranges: ServiceRanges::default(),
-            plugins: EnabledPlugins::default().without("ServiceAccount"),
-            plugin_configurations: PluginConfigurations::default(),
-        };
-        Self::with_config(
-            storage,
-            tasks,
-            metrics,
-            config,
-            Arc::new(AllowAuthenticated),
-        )
-    }
-
-    /// Creates a registry with `config`. `authorizer` decides on requests, reviews, and in admission.
-    pub fn with_config(
+    /// Returns a registry over `storage`. Its caches run in tasks of `tasks` and are counted in `metrics`. `authorizer`
+    /// decides on requests, reviews, and in admission.
+    pub(crate) fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,
         metrics: Arc<Metrics>,
-        config: RegistryConfig,
+        parts: Parts,
         authorizer: Arc<dyn Authorizer>,
     ) -> Arc<Self> {
-        let mut unstored = subresources::questions();
-        unstored.push(component_statuses::resource());
-        let builtins = subresources::among(&builtin::table::resources(), &unstored);
+        let builtins = parts.resources;
         let namespaces = builtins
             .iter()
-            .find(|r| r.is("", "namespaces"))
+            .find(|resource| resource.strategy.rules().is_namespaces)
             .cloned()
             .expect("the table has namespaces");
         let namespace_phase = namespaces
@@ -214,31 +190,30 @@ impl Registry {
             .resolve("status.phase")
             .expect("the table has the phase of namespaces");
         let registry = Arc::new_cyclic(|registry| {
-            let services = Arc::new(webhook_endpoints::Services(registry.clone()));
+            let services = (parts.services)(registry.clone());
             let webhooks = WebhookClient::new(tasks, services);
             Self {
                 gate: Gate::new(
                     &webhooks,
                     tasks,
-                    &config.plugins,
-                    &config.plugin_configurations,
+                    &parts.plugins,
+                    &parts.plugin_configurations,
                 ),
-                plugins: AdmissionChain::new(&config.plugins, &config.plugin_configurations),
+                plugins: AdmissionChain::new(&parts.plugins, &parts.plugin_configurations),
                 webhooks,
                 namespace_phase,
                 storage,
                 metrics,
                 tasks: tasks.clone(),
-                config: config.caches,
+                config: parts.caches,
                 table: ArcSwap::from_pointee(table::Table::new(&builtins, Vec::new())),
                 builtins,
                 namespaces,
                 caches: caches::Caches::default(),
-                definitions: apiextensions::Definitions::default(),
+                provider: parts.provider,
                 deleted: namespaces::Deleted::default(),
                 types: Types::builtins(),
-                service_ranges: config.service_ranges,
-                authorizer: authorizer.clone(),
+                authorizer,
             }
         });
         let follower = admission_adapter::follow(registry.clone());
@@ -246,37 +221,21 @@ impl Registry {
         registry
             .cache(&registry.namespaces)
             .expect("the table's prefixes are paths");
-        apiextensions::start(&registry);
+        registry.provider.start(&registry);
         registry
     }
 
-    /// Makes what must exist before the first request: the four system namespaces, and the custom
-    /// resources that storage has definitions of.
+    /// Creates what must exist before the first request, which is the system namespaces, and waits for the resources
+    /// that storage defines.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await?;
-        apiextensions::served(self).await
-    }
-
-    /// Makes the service `kubernetes`, by which what runs in a cluster finds its API, of this server that
-    /// serves it at `secure`. What keeps it from that is logged: nothing here leans on it.
-    pub async fn publish(&self, secure: std::net::SocketAddr) {
-        kubernetes_service::publish(self, secure).await;
-    }
-
-    /// Creates the config map that says since when uses of tokens in Secrets are recorded, unless it exists.
-    pub async fn start_token_tracking(&self) {
-        service_account_tokens::start_tracking(self).await;
-    }
-
-    /// Makes that service and its endpoints again whenever they were deleted; never returns.
-    pub async fn keep_published(&self, secure: std::net::SocketAddr) {
-        kubernetes_service::keep_published(self, secure).await;
+        self.provider.wait_until_started().await
     }
 
     /// The type of a resource's objects, where there is one to tell.
     pub fn kind_type(&self, resource: &Resource) -> Option<KindType> {
-        match &resource.custom {
-            Some(custom) => Some(custom.kind.clone()),
+        match resource.strategy.kind_type() {
+            Some(kind) => Some(kind.clone()),
             None => KindType::builtin(&self.types, &resource.api_version(), &resource.kind),
         }
     }
@@ -344,7 +303,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         let created = create::create(self, resource, namespace, body, options).await?;
-        apiextensions::settled(self, resource, &created).await;
+        after_request(resource, &created).await;
         Ok(created)
     }
 
@@ -353,16 +312,27 @@ impl Registry {
     pub async fn post(
         &self,
         target: &Target,
-        body: Value,
+        mut body: Value,
         options: &WriteOptions,
         tokens: &TokenAuthenticator,
     ) -> Result<Posted, ApiError> {
-        subresources::post(self, target, body, options, tokens).await
+        let resource = &target.resource;
+        metadata::check_shape(&target.of_bodies(), &mut body)?;
+        let namespace = target.namespace.as_deref();
+        metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut body)?;
+        match resource.strategy.post_handler() {
+            Some(handler) => handler.post(self, target, body, options, tokens).await,
+            None => Err(ApiError::MethodNotAllowed(format!(
+                "{} has no subresource {:?} with the verb create",
+                resource.qualified(),
+                target.subresource.as_deref().unwrap_or_default()
+            ))),
+        }
     }
 
     /// Why a subresource that [needs a kubelet](Subresource::needs_kubelet) cannot be had.
     pub async fn connect(&self, target: &Target) -> ApiError {
-        subresources::connect(self, target).await
+        subresource::connect(self, target).await
     }
 
     /// Replaces an object (PUT); also says whether it was created by that.
@@ -373,7 +343,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
         let (updated, created) = update::update(self, target, body, options).await?;
-        apiextensions::settled(self, &target.resource, &updated).await;
+        after_request(&target.resource, &updated).await;
         Ok((updated, created))
     }
 
@@ -385,7 +355,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         let patched = patch::patch(self, target, patch, options).await?;
-        apiextensions::settled(self, &target.resource, &patched).await;
+        after_request(&target.resource, &patched).await;
         Ok(patched)
     }
 
@@ -398,7 +368,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<(Arc<Object>, bool), ApiError> {
         let (applied, created) = apply::apply(self, target, config, options).await?;
-        apiextensions::settled(self, &target.resource, &applied).await;
+        after_request(&target.resource, &applied).await;
         Ok((applied, created))
     }
 
@@ -410,7 +380,7 @@ impl Registry {
     ) -> Result<Deleted, ApiError> {
         let deleted = delete::delete(self, target, options).await?;
         if let Deleted::Gone(last) | Deleted::Last(last) | Deleted::Pending(last) = &deleted {
-            apiextensions::settled(self, &target.resource, last).await;
+            after_request(&target.resource, last).await;
         }
         Ok(deleted)
     }
@@ -463,11 +433,18 @@ impl Registry {
     /// # Errors
     /// It is not in time.
     pub(crate) async fn definitions_up_to(&self, version: ResourceVersion) -> Result<(), ApiError> {
-        apiextensions::served_up_to(self, version).await
+        self.provider.wait_until_served(self, version).await
     }
 
     /// The resource of the namespaces themselves.
     pub(crate) fn namespaces(&self) -> &Arc<Resource> {
         &self.namespaces
+    }
+}
+
+/// Waits until the write of a client has taken effect in this server.
+async fn after_request(resource: &Resource, written: &Object) {
+    if let Some(effect) = resource.strategy.after_request(written) {
+        effect.await;
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocator::WriteId;
 use super::guaranteed_update::{Change, Current, Decide, Place};
 use super::pipeline::Writing;
 use super::scale;
@@ -15,7 +16,6 @@ use super::subresource;
 use super::{ApiError, Patch, Registry, Target, conversion, json_patch, patched, update};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
-use crate::services::Writer;
 
 /// How many operations a JSON patch may have (§8.3).
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
@@ -56,8 +56,8 @@ impl Decide for Patching<'_> {
         self.writing.succeed(current, object).await
     }
 
-    fn claims_as(&self) -> Option<Writer> {
-        Some(self.writing.writer)
+    fn write_id(&self) -> Option<WriteId> {
+        Some(self.writing.id)
     }
 }
 

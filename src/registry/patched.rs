@@ -71,7 +71,7 @@ fn typed(
     } else {
         check_type(registry, &resource, object)?;
     }
-    if resource.custom.is_some() {
+    if !resource.strategy.is_builtin() {
         let metadata = KindType::metadata(registry.types());
         let type_error = |value| metadata.conform(value).type_error;
         object
@@ -105,7 +105,7 @@ fn check_type(registry: &Registry, resource: &Resource, object: &Value) -> Resul
     if is_version && is_kind {
         return Ok(());
     }
-    if resource.custom.is_some() {
+    if !resource.strategy.is_builtin() {
         return Err(match is_version {
             true => format!("must be {}", resource.kind),
             false => {

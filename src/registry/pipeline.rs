@@ -6,17 +6,15 @@ use serde_json::Value;
 
 use super::admission_adapter;
 use super::admission_adapter::Question;
+use super::allocator::WriteId;
 use super::error::Causes;
 use super::guaranteed_update::{Change, Current};
 use super::scale;
-use super::{ApiError, Registry, Target, conversion, metadata, ratchet, strategy, update};
+use super::strategy::{desired_state_differs, is_finished};
+use super::{ApiError, Registry, Target, conversion, metadata, ratchet, update};
 use crate::admission::request::Operation;
-use crate::api::{StatusCause, WriteOptions};
-use crate::builtin::subresources::{certificates, pods};
+use crate::api::{ResourceVersion, StatusCause, WriteOptions};
 use crate::schema::managed;
-use crate::services;
-use crate::services::Writer;
-use crate::{apiextensions, builtin};
 
 /// One write on its way: of what, in which place, with which options and by whom.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +23,8 @@ pub(crate) struct Writing<'a> {
     /// Its name is empty while the object's is still to be generated.
     pub(crate) target: &'a Target,
     pub(crate) options: &'a WriteOptions,
-    /// By whom it claims what is one object's only.
-    pub(crate) writer: Writer,
+    /// Identifies it in the reservations of an allocator.
+    pub(crate) id: WriteId,
 }
 
 /// Whether an object says yet who manages its fields once it is written.
@@ -46,7 +44,7 @@ impl<'a> Writing<'a> {
             registry,
             target,
             options,
-            writer: Writer::new(),
+            id: WriteId::new(),
         }
     }
 
@@ -66,16 +64,14 @@ impl<'a> Writing<'a> {
         let resource = &self.target.resource;
         metadata::wipe_system_fields(&mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
-        builtin::default(resource, &mut object);
-        apiextensions::fill(resource, &mut object)?;
+        self.set_defaults(&mut object)?;
         if fields == Fields::ToManage {
-            strategy::prepare(resource, &mut object);
+            resource.strategy.canonicalize(&mut object);
             self.manage(None, &mut object).await?;
         }
         let mut object = self.mutated(Operation::Create, object, None).await?;
         // What webhooks add has defaults of its own.
-        builtin::default(resource, &mut object);
-        apiextensions::fill(resource, &mut object)?;
+        self.set_defaults(&mut object)?;
         Ok(object)
     }
 
@@ -84,23 +80,20 @@ impl<'a> Writing<'a> {
     pub(crate) async fn complete(&self, mut object: Value) -> Result<Value, ApiError> {
         let resource = &self.target.resource;
         metadata::fill_created(resource, &mut object);
-        strategy::prepare_create(resource, &mut object);
-        certificates::sign(resource, &self.options.user, &mut object);
+        let strategy = &resource.strategy;
+        strategy.prepare_for_create(resource, &self.options.user, &mut object);
         let mut causes = Causes::default();
         metadata::problems_of_new(resource, &object, &mut causes);
-        builtin::problems_of_new(resource, &object, &mut causes);
-        apiextensions::problems(self.registry, resource, None, &object, &mut causes).await?;
+        strategy.validate(resource, &object, &mut causes);
+        if let Some(schema) = strategy.schema_validator() {
+            schema
+                .validate(self.registry, None, &object, &mut causes)
+                .await?;
+        }
         self.refuse_for(causes.into_vec())?;
-        self.registry.check_configuration(resource, &object)?;
-        self.registry.check_types(resource, None, &mut object);
-        let dry_run = self.options.dry_run;
-        let Self {
-            registry,
-            target,
-            writer,
-            ..
-        } = *self;
-        services::allocate(registry, target, writer, None, &mut object, dry_run).await?;
+        self.refuse_for(strategy.strict_problems(&object))?;
+        strategy.set_derived_status(self.registry, None, &mut object);
+        self.reserve(None, &mut object).await?;
         if let Err(refusal) = self.admit(Operation::Create, &object, None).await {
             self.withdraw(None, &object, &refusal).await;
             return Err(refusal);
@@ -108,11 +101,36 @@ impl<'a> Writing<'a> {
         Ok(object)
     }
 
-    /// Gives up what was claimed for an object that was to follow `current` and is not stored.
+    /// Fills in what the client left out, and prunes by the schema.
+    fn set_defaults(&self, object: &mut Value) -> Result<(), ApiError> {
+        let resource = &self.target.resource;
+        resource.strategy.set_defaults(resource, object);
+        resource.strategy.apply_schema(object)
+    }
+
+    /// Reserves what only one object can have.
+    async fn reserve(
+        &self,
+        old: Option<(&Value, ResourceVersion)>,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        let Some(allocator) = self.target.resource.strategy.allocator() else {
+            return Ok(());
+        };
+        let dry_run = self.options.dry_run;
+        allocator
+            .reserve(self.registry, self.target, self.id, old, object, dry_run)
+            .await
+    }
+
+    /// Releases what was reserved for an object that was to follow `current` and is not stored.
     pub(crate) async fn withdraw(&self, current: Option<&Current>, object: &Value, why: &ApiError) {
-        if !self.options.dry_run {
-            let (owner, writer) = (self.target.into(), Some(self.writer));
-            services::withdraw(self.registry, owner, writer, current, object, Some(why)).await;
+        let allocator = self.target.resource.strategy.allocator();
+        if let Some(allocator) = allocator.filter(|_| !self.options.dry_run) {
+            let (identity, id) = (self.target.into(), Some(self.id));
+            allocator
+                .withdraw(self.registry, identity, id, current, object, Some(why))
+                .await;
         }
     }
 
@@ -200,25 +218,23 @@ impl<'a> Writing<'a> {
         fields: Fields,
     ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
-        builtin::default(resource, &mut object);
-        apiextensions::fill(resource, &mut object)?;
+        self.set_defaults(&mut object)?;
         if fields == Fields::ToManage {
-            strategy::prepare(resource, &mut object);
+            resource.strategy.canonicalize(&mut object);
             self.manage(Some(&current.value), &mut object).await?;
         }
         let mut object = self
             .mutated(Operation::Update, object, Some(current))
             .await?;
-        builtin::default(resource, &mut object);
-        apiextensions::fill(resource, &mut object)?;
+        self.set_defaults(&mut object)?;
         let subresource = self.target.subresource.as_deref();
         let entries = object["metadata"]["managedFields"].take();
-        strategy::keep_from_stored(resource, subresource, &current.value, &mut object);
+        let strategy = &resource.strategy;
+        strategy.prepare_for_update(resource, subresource, &current.value, &mut object);
         metadata::keep_from_stored(&current.value, &mut object);
         metadata::put_managed_fields(entries, &mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
-        strategy::prepare(resource, &mut object);
-        builtin::prepare_update(resource, &current.value, &mut object);
+        resource.strategy.canonicalize(&mut object);
         let mut stored = self.as_of_today(&current.value);
         let mut causes = self.problems_of_update(&stored, &object).await?;
         if !causes.is_empty()
@@ -229,27 +245,21 @@ impl<'a> Writing<'a> {
         }
         self.refuse_for(causes)?;
         let stored = &stored;
-        let Self {
-            registry,
-            target,
-            writer,
-            ..
-        } = *self;
-        registry.check_configuration(resource, &object)?;
-        let (old, dry_run) = (Some((stored, current.at)), self.options.dry_run);
-        services::allocate(registry, target, writer, old, &mut object, dry_run).await?;
-        if strategy::desired_state_differs(resource, stored, &object) {
+        self.refuse_for(strategy.strict_problems(&object))?;
+        self.reserve(Some((stored, current.at)), &mut object)
+            .await?;
+        if desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
         // Of this generation.
-        registry.check_types(resource, subresource, &mut object);
+        strategy.set_derived_status(self.registry, subresource, &mut object);
         managed::restore_unchanged_times(&current.value, &mut object);
         if let Err(refusal) = self.admit(Operation::Update, &object, Some(current)).await {
             self.withdraw(Some(current), &object, &refusal).await;
             return Err(refusal);
         }
         // An object that nothing holds any longer goes with the write that let go of it.
-        if strategy::is_finished(resource, &object) && object != current.value {
+        if is_finished(resource, &object) && object != current.value {
             return Ok(Change::Finish(object));
         }
         Ok(Change::Put(object))
@@ -259,8 +269,9 @@ impl<'a> Writing<'a> {
     /// today, so that nobody is told to have changed that.
     fn as_of_today(&self, stored: &Value) -> Value {
         let mut object = stored.clone();
-        builtin::default(&self.target.resource, &mut object);
-        strategy::prepare(&self.target.resource, &mut object);
+        let resource = &self.target.resource;
+        resource.strategy.set_defaults(resource, &mut object);
+        resource.strategy.canonicalize(&mut object);
         object
     }
 
@@ -269,7 +280,7 @@ impl<'a> Writing<'a> {
     fn canonical(&self, stored: &Value) -> Option<Value> {
         let resource = &self.target.resource;
         let kind = self.registry.kind_type(resource);
-        let kind = kind.filter(|_| resource.custom.is_none())?;
+        let kind = kind.filter(|_| resource.strategy.is_builtin())?;
         let canonical = kind.conform(stored).value;
         (canonical != *stored).then_some(canonical)
     }
@@ -280,23 +291,30 @@ impl<'a> Writing<'a> {
         stored: &Value,
         object: &Value,
     ) -> Result<Vec<StatusCause>, ApiError> {
-        let (registry, resource) = (self.registry, &self.target.resource);
-        // A schema's rules may be about the change, and it has a ratchet of its own.
-        let by_schema = resource.custom.is_some();
+        let schema = self.target.resource.strategy.schema_validator();
+        let ratcheted = schema.filter(|schema| !schema.has_ratcheting());
+        // Rules of a schema may be about the change, so it decides itself what an update tolerates.
+        let ratcheting = schema.filter(|schema| schema.has_ratcheting());
+        let registry = self.registry;
         let mut causes = self.problems_of_succession(stored, object);
-        if !by_schema {
-            apiextensions::problems(registry, resource, Some(stored), object, &mut causes).await?;
+        if let Some(schema) = ratcheted {
+            schema
+                .validate(registry, Some(stored), object, &mut causes)
+                .await?;
         }
         if !causes.is_empty() {
             let mut before = self.problems_of_succession(stored, stored);
-            if !by_schema {
-                apiextensions::problems(registry, resource, Some(stored), stored, &mut before)
+            if let Some(schema) = ratcheted {
+                schema
+                    .validate(registry, Some(stored), stored, &mut before)
                     .await?;
             }
             causes = ratchet::without_old(causes, stored, object, before).into();
         }
-        if by_schema {
-            apiextensions::problems(registry, resource, Some(stored), object, &mut causes).await?;
+        if let Some(schema) = ratcheting {
+            schema
+                .validate(registry, Some(stored), object, &mut causes)
+                .await?;
         }
         Ok(causes.into_vec())
     }
@@ -307,11 +325,8 @@ impl<'a> Writing<'a> {
         let subresource = self.target.subresource.as_deref();
         let mut causes = Causes::default();
         metadata::problems_of_update(resource, old, new, &mut causes);
-        builtin::problems_of_update(resource, subresource, old, new, &mut causes);
-        if resource.is("", "pods") {
-            let of_part = pods::problems(subresource, old, new);
-            of_part.into_iter().for_each(|cause| causes.push(cause));
-        }
+        let strategy = &resource.strategy;
+        strategy.validate_update(resource, subresource, old, new, &mut causes);
         causes
     }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::guaranteed_update::Place;
 use super::subresource;
-use super::{ApiError, Registry, Resource, Target, Watch};
+use super::{ApiError, Registry, Resource, Target, Watch, conversion};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
-use crate::apiextensions;
-use crate::builtin::component_statuses;
 use crate::cacher::{CacheWatcher, ObjectList};
 use crate::storage::{KeyValue, ListRequest, Storage as _};
 
@@ -18,11 +16,11 @@ pub(crate) async fn get(
     target: &Target,
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    if component_statuses::are(&target.resource) {
-        return component_statuses::get(registry, target).await;
+    if let Some(objects) = target.resource.strategy.virtual_objects() {
+        return objects.get(registry, target).await;
     }
     let object = get_stored(registry, target, options).await?;
-    let object = apiextensions::presented_one(&target.resource, object).await?;
+    let object = conversion::presented_one(&target.resource, object).await?;
     subresource::shown(target, object)
 }
 
@@ -45,13 +43,13 @@ pub(crate) async fn list(
     namespace: Option<&str>,
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
-    if component_statuses::are(resource) {
-        return component_statuses::list(registry, resource, options).await;
+    if let Some(objects) = resource.strategy.virtual_objects() {
+        return objects.list(registry, resource, options).await;
     }
     let predicate = predicate(resource, namespace, options)?;
     let (asked, selects) = before_conversion(resource, predicate);
     let mut list = registry.cache(resource)?.list(&asked, options).await?;
-    list.items = apiextensions::presented(resource, list.items).await?;
+    list.items = conversion::presented(resource, list.items).await?;
     if let Some(selects) = selects {
         // A page may have less than its limit, or nothing: its token tells whether there is more.
         list.items.retain(|object| selects.matches(object));
@@ -88,9 +86,8 @@ fn before_conversion(
     resource: &Resource,
     predicate: SelectionPredicate,
 ) -> (SelectionPredicate, Option<SelectionPredicate>) {
-    let custom = resource.custom.as_ref();
-    let asks = custom.is_some_and(|custom| custom.versions.ask_a_webhook());
-    match asks && predicate.fields.has_columns() {
+    let uses_webhook = conversion::webhook_converter(resource).is_some();
+    match uses_webhook && predicate.fields.has_columns() {
         true => {
             let asked = SelectionPredicate {
                 fields: predicate.fields.without_columns(),
@@ -164,19 +161,7 @@ pub(crate) fn predicate(
     options: &ListOptions,
 ) -> Result<SelectionPredicate, ApiError> {
     let unknown = |UnknownField(label): UnknownField| {
-        ApiError::BadRequest(match &*resource.plural {
-            "jobs" => format!("field label {label:?} not supported for batchv1.Job"),
-            "resourceslices" => format!(
-                "field label not supported for {}, Kind={}: {label}",
-                resource.api_version(),
-                resource.kind
-            ),
-            _ if resource.columns.fields().is_empty() => format!(
-                "{label:?} is not a known field selector: \
-                 only \"metadata.name\", \"metadata.namespace\""
-            ),
-            _ => format!("field label not supported: {label}"),
-        })
+        ApiError::BadRequest(resource.strategy.unknown_field_label(resource, &label))
     };
     let fields =
         ResolvedFieldSelector::resolve(&options.fields, &resource.columns).map_err(unknown)?;

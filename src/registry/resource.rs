@@ -3,9 +3,13 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::strategy::Strategy;
+use super::table_columns::TableColumn;
 use super::{ApiError, Subresource};
 use crate::api::{ColumnSet, FieldRef, ObjectKey, StorageKey};
-use crate::apiextensions;
 
 /// One served resource, e.g. apps/v1 deployments.
 #[derive(Debug, Clone)]
@@ -36,8 +40,8 @@ pub struct Resource {
     pub columns: Arc<ColumnSet>,
     /// See `CachedResource::triggers`.
     pub triggers: Vec<FieldRef>,
-    /// What its definition says besides, if it is no built-in.
-    pub custom: Option<Arc<apiextensions::Custom>>,
+    /// How it differs from other resources when it is written.
+    pub(crate) strategy: Arc<dyn Strategy>,
 }
 
 impl Resource {
@@ -48,8 +52,7 @@ impl Resource {
 
     /// The verbs that discovery offers: of what is going away, none that keeps it.
     pub fn offered(&self) -> Vec<&str> {
-        let custom = self.custom.as_ref();
-        let going = custom.is_some_and(|custom| custom.terminating);
+        let going = self.strategy.check_creatable().is_err();
         let keeps = |verb: &str| matches!(verb, "create" | "patch" | "update");
         let verbs = self.verbs.iter().map(String::as_str);
         verbs.filter(|verb| !going || !keeps(verb)).collect()
@@ -76,6 +79,37 @@ impl Resource {
     /// Whether its objects are stored; a review is answered and forgotten.
     pub fn is_stored(&self) -> bool {
         !self.storage_prefix.is_empty()
+    }
+
+    /// Returns false if a CustomResourceDefinition defines it.
+    pub fn is_builtin(&self) -> bool {
+        self.strategy.is_builtin()
+    }
+
+    /// The warning to clients that use the resource in this version.
+    pub fn deprecation_warning(&self) -> Option<&str> {
+        self.strategy.deprecation_warning()
+    }
+
+    /// The `openAPIV3Schema` of a resource that is defined at run time.
+    pub fn open_api_schema(&self) -> Option<&Arc<Value>> {
+        self.strategy.open_api_schema()
+    }
+
+    /// Returns a number that differs between the versions of one definition; 0 for a built-in.
+    pub fn version_number(&self) -> u32 {
+        self.strategy.version_number()
+    }
+
+    /// The columns of a Table of its objects.
+    pub fn table_columns(&self) -> &[TableColumn] {
+        self.strategy.table_columns()
+    }
+
+    /// The cells of `object` in the order of the columns, as they read at `now`. Missing or oddly typed fields show
+    /// as upstream shows missing ones; an object is never refused.
+    pub fn table_cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        self.strategy.table_cells(object, now)
     }
 
     /// Whether this is that resource; the empty group is the core group.

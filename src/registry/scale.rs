@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "scale";
 
 /// Where an object keeps its scale: paths of member names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Places {
+pub(crate) struct ScalePaths {
     wanted: Vec<String>,
     present: Vec<String>,
     selector: Selector,
@@ -42,28 +42,37 @@ fn path(text: &str) -> Vec<String> {
     members.map(str::to_owned).collect()
 }
 
-impl Places {
-    fn of(resource: &Resource) -> Self {
-        let custom = resource.custom.as_ref();
-        if let Some(scale) = custom.and_then(|custom| custom.scale.as_ref()) {
-            let selector = scale.label_selector_path.as_deref();
-            return Self {
-                wanted: path(&scale.spec_replicas_path),
-                present: path(&scale.status_replicas_path),
-                selector: match selector.unwrap_or_default() {
-                    "" => Selector::Unsaid,
-                    text => Selector::Text(path(text)),
-                },
-                required: true,
-            };
+impl ScalePaths {
+    /// The paths in objects of a resource that is defined at run time. An object without a number of replicas has no
+    /// scale.
+    pub(crate) fn custom(wanted: &str, present: &str, selector: &str) -> Self {
+        Self {
+            wanted: path(wanted),
+            present: path(present),
+            selector: match selector {
+                "" => Selector::Unsaid,
+                text => Selector::Text(path(text)),
+            },
+            required: true,
         }
+    }
+
+    /// The paths in objects whose `spec.selector` is a map of labels.
+    pub(crate) fn with_label_map() -> Self {
+        Self {
+            selector: Selector::Labels,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for ScalePaths {
+    /// The paths in most built-in objects, whose `spec.selector` is a LabelSelector.
+    fn default() -> Self {
         Self {
             wanted: path("spec.replicas"),
             present: path("status.replicas"),
-            selector: match resource.is("", "replicationcontrollers") {
-                true => Selector::Labels,
-                false => Selector::Written,
-            },
+            selector: Selector::Written,
             required: false,
         }
     }
@@ -83,7 +92,7 @@ pub(crate) fn of(
     object: &Value,
     at: ResourceVersion,
 ) -> Result<Value, ApiError> {
-    let places = Places::of(resource);
+    let places = resource.strategy.scale_paths();
     if places.required && at_path(object, &places.wanted).is_none_or(Value::is_null) {
         let path = places.wanted.join(".");
         return Err(damaged(format!(
@@ -167,7 +176,7 @@ pub(crate) fn applied(target: &Target, stored: &Value, body: &Value) -> Result<V
         ));
     }
     let mut object = stored.clone();
-    let places = Places::of(&target.resource);
+    let places = target.resource.strategy.scale_paths();
     let mut place = &mut object;
     for member in &places.wanted {
         if !place.is_object() {
@@ -196,7 +205,7 @@ pub(crate) fn configuration(
     if !wanted.is_null() {
         applied(target, stored, config)?;
         let mut place = &mut object;
-        for member in &Places::of(resource).wanted {
+        for member in &resource.strategy.scale_paths().wanted {
             place = &mut place[member.as_str()];
         }
         *place = wanted.clone();
@@ -239,79 +248,4 @@ fn selector(object: &Value, kind: &Selector) -> Result<String, ApiError> {
 
 fn damaged(detail: String) -> ApiError {
     ApiError::Read(crate::cacher::ReadError::Undecodable(detail))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::builtin::table;
-
-    fn target(plural: &str) -> Target {
-        let all = table::resources();
-        Target {
-            resource: all.into_iter().find(|r| r.plural == plural).unwrap(),
-            namespace: Some("ns".to_owned()),
-            name: "a".to_owned(),
-            subresource: Some(NAME.to_owned()),
-        }
-    }
-
-    #[test]
-    fn a_scale_tells_of_its_object() {
-        let object = json!({
-            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": {"x": "y"}},
-            "spec": {"replicas": 3, "selector": {"matchLabels": {"b": "1", "a": "2"}}},
-            "status": {"replicas": 2},
-        });
-        let resource = target("deployments").resource;
-        assert_eq!(
-            of(&resource, &object, "7".parse().unwrap()).unwrap(),
-            json!({
-                "kind": "Scale", "apiVersion": "autoscaling/v1",
-                "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
-                "spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=2,b=1"},
-            })
-        );
-        let object = json!({"metadata": {"name": "a"}, "spec": {"selector": {"app": "x"}}});
-        let resource = target("replicationcontrollers").resource;
-        let scale = of(&resource, &object, ResourceVersion::ZERO).unwrap();
-        assert_eq!(scale["spec"], json!({}));
-        assert_eq!(scale["status"], json!({"replicas": 0, "selector": "app=x"}));
-    }
-
-    #[test]
-    fn a_write_changes_one_number() {
-        let target = target("statefulsets");
-        let stored = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1, "x": 1}});
-        let scale = |replicas: Value| json!({"metadata": {"name": "a", "labels": {"l": "v"}}, "spec": {"replicas": replicas}});
-        let object = applied(&target, &stored, &scale(5.into())).unwrap();
-        assert_eq!(
-            object,
-            json!({"metadata": {"name": "a"}, "spec": {"replicas": 5, "x": 1}})
-        );
-        let object = applied(&target, &stored, &json!({})).unwrap();
-        assert_eq!(object["spec"]["replicas"], 0);
-        let ApiError::Invalid {
-            group,
-            kind,
-            causes,
-            ..
-        } = applied(&target, &stored, &scale((-1).into())).unwrap_err()
-        else {
-            panic!("it is no number of replicas");
-        };
-        assert_eq!((&*group, &*kind), ("autoscaling", "Scale"));
-        let told = "Invalid value: -1: must be greater than or equal to 0";
-        assert_eq!(
-            (&*causes[0].field, &*causes[0].message),
-            ("spec.replicas", told)
-        );
-        for wrong in [json!("3"), json!(1.5), json!(1_u64 << 40)] {
-            let refused = applied(&target, &stored, &scale(wrong));
-            assert!(
-                matches!(refused, Err(ApiError::BadRequest(_))),
-                "{refused:?}"
-            );
-        }
-    }
 }

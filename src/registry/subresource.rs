@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiError, Resource, Target, guaranteed_update, scale};
-use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, Status};
+use super::{ApiError, Registry, Resource, Target, guaranteed_update, scale};
+use crate::api::{ColumnSet, EventType, GetOptions, Object, ObjectKey, ResourceVersion, Status};
 
 /// A part of an object that has a path of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,37 @@ pub(crate) fn answer_at(
     Ok(Arc::new(object))
 }
 
+/// Says why the subresource cannot be reached, of an object that there is.
+pub(crate) async fn connect(registry: &Registry, target: &Target) -> ApiError {
+    let name = target.subresource.as_deref().unwrap_or_default();
+    if let Err(error) = found(registry, target).await {
+        return error;
+    }
+    let qualified = target.resource.qualified();
+    ApiError::NotImplemented(format!(
+        "{qualified} {:?}: {name} needs a kubelet, and there is none here: this server keeps objects \
+         and runs no containers",
+        target.name
+    ))
+}
+
+/// Whether the object of which a subresource is asked for is there. A service's or a pod's may be named
+/// with a scheme before and a port after it.
+async fn found(registry: &Registry, target: &Target) -> Result<(), ApiError> {
+    let name = match target.subresource.as_deref() {
+        Some("proxy") => match target.name.split(':').collect::<Vec<_>>()[..] {
+            [_, name, _] | [name, _] => name,
+            _ => &target.name,
+        },
+        _ => &target.name,
+    };
+    let object = Target {
+        name: name.to_owned(),
+        ..target.clone()
+    };
+    registry.get(&object, GetOptions::default()).await.map(drop)
+}
+
 impl Resource {
     /// What the bodies of requests are: its objects, or those of its subresource.
     pub fn of_bodies(self: &Arc<Self>, subresource: Option<&str>) -> Arc<Self> {
@@ -109,12 +140,13 @@ impl Resource {
         let Some((part, body)) = part.and_then(|part| Some((part, part.body?))) else {
             return self.clone();
         };
+        let strategy = self.strategy.body_strategy();
         Arc::new(Self {
             group: body.group.to_owned(),
             version: body.version.to_owned(),
             kind: body.kind.to_owned(),
             plural: part.name.to_owned(),
-            custom: None,
+            strategy: strategy.unwrap_or_else(|| self.strategy.clone()),
             ..Self::clone(self)
         })
     }

@@ -1,11 +1,11 @@
 //! The table of served resources, as one immutable snapshot: requests look things up in it without a
-//! lock, and it is replaced whole when a definition of custom resources comes, changes or goes. What
-//! the resources are is told by `builtins` and `custom`.
+//! lock, and it is replaced as a whole when resources that are defined at run time are added, changed or removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Resource;
+use super::conversion::VersionConverter;
 
 /// What is served at one moment.
 #[derive(Debug, Default)]
@@ -23,12 +23,15 @@ impl Table {
     pub(crate) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
         let mut table = Self::default();
         for resource in builtins.iter().cloned().chain(custom) {
-            let custom = resource.custom.as_ref();
-            if custom.is_some_and(|custom| custom.stores) {
+            let strategy = &resource.strategy;
+            if strategy
+                .converter()
+                .is_some_and(VersionConverter::is_storage_version)
+            {
                 let prefix = resource.storage_prefix.clone();
                 table.owners.insert(prefix, resource.clone());
             }
-            if custom.is_some_and(|custom| !custom.served) {
+            if !strategy.is_served() {
                 continue;
             }
             let same_plural = table.by_plural.entry(resource.plural.clone()).or_default();

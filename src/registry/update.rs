@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::allocator::WriteId;
 use super::create_authorization::authorize_create;
 use super::guaranteed_update::{Change, Current, Decide, Place};
 use super::pipeline::Writing;
 use super::scale;
 use super::subresource;
-use super::{ApiError, Registry, Resource, Target, metadata, strategy};
+use super::{ApiError, Registry, Resource, Target, metadata};
 use crate::api::{Object, ResourceVersion, StatusCause, WriteOptions};
-use crate::services::Writer;
 
 pub(crate) async fn update(
     registry: &Registry,
@@ -23,7 +23,7 @@ pub(crate) async fn update(
     check_subresource(target, "update")?;
     let place = Place::of(target)?;
     check_body(target, &mut body)?;
-    let creates = target.subresource.is_none() && strategy::creates_on_update(resource);
+    let creates = target.subresource.is_none() && resource.strategy.rules().allows_create_on_update;
     let mut update = Update {
         writing: Writing::new(registry, target, options),
         body,
@@ -74,8 +74,8 @@ impl Decide for Update<'_> {
         }
     }
 
-    fn claims_as(&self) -> Option<Writer> {
-        Some(self.writing.writer)
+    fn write_id(&self) -> Option<WriteId> {
+        Some(self.writing.id)
     }
 }
 
@@ -134,7 +134,8 @@ pub(crate) fn check_version(
 
 /// Some resources are not overwritten blindly. Upstream names the plural as the kind here.
 fn check_version_given(resource: &Resource, name: &str, body: &Value) -> Result<(), ApiError> {
-    if strategy::allows_unconditional_update(resource) || !version(resource, name, body)?.is_zero()
+    if resource.strategy.rules().allows_unconditional_update
+        || !version(resource, name, body)?.is_zero()
     {
         return Ok(());
     }

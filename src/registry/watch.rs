@@ -9,9 +9,8 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Resource;
+use super::{Resource, conversion};
 use crate::api::{EventType, Object, SelectionPredicate, WatchEvent};
-use crate::apiextensions;
 use crate::cacher::{CacheWatcher, WatchItem};
 
 /// One client's watch.
@@ -48,10 +47,9 @@ impl Watch {
             ends: Vec::new(),
             failed: false,
         };
-        if let Some(custom) = &resource.custom {
-            watch.end_with(custom.versions.outdated().clone());
-            let asks = custom.versions.ask_a_webhook();
-            watch.converter = asks.then(|| {
+        if let Some(converter) = resource.strategy.converter() {
+            watch.end_with(converter.outdated().clone());
+            watch.converter = converter.uses_webhook().then(|| {
                 let resource = resource.clone();
                 Arc::new(Converter { resource, selects })
             });
@@ -128,14 +126,14 @@ struct Converter {
 impl Converter {
     /// `items`, up to what cannot be converted, of which the last tells.
     async fn convert(self: Arc<Self>, items: Vec<WatchItem>) -> Vec<WatchItem> {
-        let Some(custom) = &self.resource.custom else {
+        let Some(converter) = self.resource.strategy.converter() else {
             return items;
         };
         let objects = items
             .iter()
             .flat_map(|item| self.objects_of(item))
             .collect();
-        let objects = match custom.versions.present(&self.resource, objects).await {
+        let objects = match converter.present(&self.resource, objects).await {
             Ok(objects) => objects,
             Err(error) => {
                 let is_plain = |item: &WatchItem| self.objects_of(item).is_empty();
@@ -169,7 +167,7 @@ impl Converter {
     /// Whether all of them are told as they are.
     fn leaves(&self, items: &[WatchItem]) -> bool {
         let is_in_version = |(_, object): &(EventType, Arc<Object>)| {
-            apiextensions::is_in_version(&self.resource, object.body_slice())
+            conversion::is_in_version(&self.resource, object.body_slice())
         };
         self.selects.is_none()
             && items

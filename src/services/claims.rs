@@ -23,7 +23,6 @@
 //! by who wants it, when its last hold is older than any write gets and the service it names has no use for it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -32,8 +31,9 @@ use uuid::Uuid;
 
 use super::ranges::Family;
 use crate::api::{ResourceVersion, StorageKey};
+use crate::registry::allocator::{ObjectIdentity, WriteId};
 use crate::registry::guaranteed_update::{Current, Place, encode};
-use crate::registry::{ApiError, Registry, Resource, Target, metadata};
+use crate::registry::{ApiError, Registry, metadata};
 use crate::storage::{Expect, KeyValue, Outcome, Put};
 
 /// How long a hold counts: longer than any write takes from there on, which is one round of webhooks (30 s)
@@ -48,12 +48,12 @@ const HOLDS: &str = "services.watchet/holds";
 
 /// Something of which each is one service's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Good {
+pub(super) enum Allocated {
     Address(IpAddr),
     Port(u16),
 }
 
-impl Good {
+impl Allocated {
     fn key(self) -> StorageKey {
         let key = match self {
             Self::Address(ip) => format!("/ipaddresses/{ip}"),
@@ -78,20 +78,9 @@ impl Good {
     }
 }
 
-/// One write, in all of its tries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Writer(Uuid);
-
-impl Writer {
-    pub(crate) fn new() -> Self {
-        // It has to differ from others and need not be secret: no system call for it at each write.
-        Self(Uuid::from_u128(fastrand::u128(..)))
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hold {
-    writer: Writer,
+    writer: WriteId,
     base: ResourceVersion,
     since: Timestamp,
 }
@@ -100,7 +89,7 @@ impl Hold {
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let hold = Self {
-            writer: Writer(parts.next()?.parse().ok()?),
+            writer: WriteId(parts.next()?.parse().ok()?),
             base: parts.next()?.parse().ok()?,
             since: Timestamp::from_second(parts.next()?.parse().ok()?).ok()?,
         };
@@ -154,38 +143,10 @@ impl Claim {
     }
 }
 
-/// The name of a service, whichever it is.
-#[derive(Clone, Copy)]
-pub(crate) struct Owner<'a> {
-    pub(super) resource: &'a Arc<Resource>,
-    namespace: &'a str,
-    name: &'a str,
-}
-
-impl<'a> From<&'a Target> for Owner<'a> {
-    fn from(target: &'a Target) -> Self {
-        Self {
-            resource: &target.resource,
-            namespace: target.namespace.as_deref().unwrap_or_default(),
-            name: &target.name,
-        }
-    }
-}
-
-impl<'a> From<&'a Place> for Owner<'a> {
-    fn from(place: &'a Place) -> Self {
-        Self {
-            resource: &place.resource,
-            namespace: place.key.namespace(),
-            name: &place.name,
-        }
-    }
-}
-
 /// The claims of one service.
 pub(super) struct Claims<'a> {
     pub(super) registry: &'a Registry,
-    pub(super) owner: Owner<'a>,
+    pub(super) owner: ObjectIdentity<'a>,
     pub(super) uid: &'a str,
 }
 
@@ -193,8 +154,8 @@ impl Claims<'_> {
     /// Claims something for a write of the service as it is at `base`; false when it is another's.
     pub(super) async fn claim(
         &self,
-        good: Good,
-        writer: Writer,
+        good: Allocated,
+        writer: WriteId,
         base: ResourceVersion,
     ) -> Result<bool, ApiError> {
         let hold = Hold {
@@ -229,7 +190,7 @@ impl Claims<'_> {
     }
 
     /// Whether it could be claimed now.
-    pub(super) async fn is_free(&self, good: Good) -> Result<bool, ApiError> {
+    pub(super) async fn is_free(&self, good: Allocated) -> Result<bool, ApiError> {
         match self.find(good).await? {
             None => Ok(true),
             Some(claim) => Ok(self.is_own(&claim) || self.is_abandoned(good, &claim).await?),
@@ -239,8 +200,8 @@ impl Claims<'_> {
     /// Gives up what the service had no use for at revision `since`, on behalf of `writer`, if one held it.
     pub(super) async fn release(
         &self,
-        good: Good,
-        writer: Option<Writer>,
+        good: Allocated,
+        writer: Option<WriteId>,
         since: ResourceVersion,
     ) -> Result<(), ApiError> {
         for _ in 0..TRIES_MAX {
@@ -270,12 +231,12 @@ impl Claims<'_> {
         Err(contended(good))
     }
 
-    async fn find(&self, good: Good) -> Result<Option<Claim>, ApiError> {
+    async fn find(&self, good: Allocated) -> Result<Option<Claim>, ApiError> {
         let (stored, _) = self.registry.storage.get(&good.key()).await?;
         stored.as_ref().map(Claim::read).transpose()
     }
 
-    async fn put(&self, good: Good, note: &Value, expect: Expect) -> Result<bool, ApiError> {
+    async fn put(&self, good: Allocated, note: &Value, expect: Expect) -> Result<bool, ApiError> {
         let put = Put {
             key: good.key(),
             value: encode(note),
@@ -299,7 +260,7 @@ impl Claims<'_> {
     }
 
     /// Whether nobody has a use for another's claim any more.
-    async fn is_abandoned(&self, good: Good, claim: &Claim) -> Result<bool, ApiError> {
+    async fn is_abandoned(&self, good: Allocated, claim: &Claim) -> Result<bool, ApiError> {
         let age = Timestamp::now().duration_since(claim.since());
         if age.as_secs() <= HOLD_MAX.as_secs() as i64 {
             return Ok(false);
@@ -310,15 +271,15 @@ impl Claims<'_> {
             return Ok(true);
         };
         match self.registry.read_stored(&place).await {
-            Ok(Current { value, .. }) => Ok(!Good::all_of(&value).contains(&good)),
+            Ok(Current { value, .. }) => Ok(!Allocated::all_of(&value).contains(&good)),
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(error),
         }
     }
 
     /// A claim as it is stored. That of an address is an object that clients see.
-    fn note(&self, good: Good, hold: &Hold) -> Value {
-        let Owner {
+    fn note(&self, good: Allocated, hold: &Hold) -> Value {
+        let ObjectIdentity {
             namespace, name, ..
         } = self.owner;
         let parent =
@@ -330,7 +291,7 @@ impl Claims<'_> {
             },
             "spec": {"parentRef": parent},
         });
-        if let Good::Address(ip) = good {
+        if let Allocated::Address(ip) = good {
             note["apiVersion"] = "networking.k8s.io/v1".into();
             note["kind"] = "IPAddress".into();
             note["metadata"]["name"] = ip.to_string().into();
@@ -351,7 +312,7 @@ impl Claims<'_> {
     }
 }
 
-fn contended(good: Good) -> ApiError {
+fn contended(good: Allocated) -> ApiError {
     ApiError::Timeout(format!(
         "others changed the claim of {good:?} {TRIES_MAX} times meanwhile"
     ))

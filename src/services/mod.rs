@@ -1,11 +1,11 @@
-//! Where the addresses of services and their ports on nodes come from: which are chosen, and when they are
-//! claimed and given up. How a claim stays one service's is told by `claims`.
+//! Allocation of cluster IPs and node ports: which ones a service gets, and when they are claimed and released. The
+//! protocol of claims is in `claims`.
 //!
 //! # Beside a kube-apiserver
 //!
 //! On one etcd both see the same claims of addresses. Ports on nodes upstream keeps as one bitmap
 //! (`/registry/ranges/servicenodeports`), which is not looked at here: it follows the services, within its
-//! three minutes of repair, so only a port that both give away before that can be given twice.
+//! three minutes of repair, so only a port that both allocate before that can be allocated twice.
 
 mod claims;
 mod families;
@@ -16,17 +16,19 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
-pub(crate) use claims::Writer;
-use claims::{Claims, Good, Owner};
+use claims::{Allocated, Claims};
 pub use ranges::ServiceRanges;
 use ranges::{Family, Range};
 
 use self::spec::{has_cluster_ip, has_health_port, has_node_ports};
-use crate::api::{ResourceVersion, StatusCause};
+use crate::api::{ResourceVersion, StatusCause, UserInfo};
+use crate::registry::allocator::{Allocator, ObjectIdentity, WriteId};
 use crate::registry::guaranteed_update::{Current, Place};
-use crate::registry::{ApiError, Registry, Target, metadata};
+use crate::registry::strategy::{Strategy, reset_unwritable};
+use crate::registry::{ApiError, Registry, Resource, Target, metadata};
 use crate::storage::StorageError;
 
 /// The ports on nodes.
@@ -35,12 +37,52 @@ const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 const TRIES_MAX: u64 = 2048;
 const HEALTH_PORT: &str = "spec.healthCheckNodePort";
 
-/// One service's shopping.
+/// Allocates the addresses and node ports of services.
+#[derive(Debug)]
+pub(crate) struct ServiceStrategy {
+    ranges: ServiceRanges,
+}
+
+impl ServiceStrategy {
+    /// Allocates from `ranges`.
+    pub(crate) fn new(ranges: ServiceRanges) -> Self {
+        Self { ranges }
+    }
+}
+
+impl Strategy for ServiceStrategy {
+    fn prepare_for_create(&self, _resource: &Resource, _user: &UserInfo, service: &mut Value) {
+        let spec = service.get_mut("spec").and_then(Value::as_object_mut);
+        if let Some(spec) = spec {
+            spec::pair_addresses(spec);
+        }
+    }
+
+    fn prepare_for_update(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        stored: &Value,
+        service: &mut Value,
+    ) {
+        reset_unwritable(resource, subresource, stored, service);
+        if let (Some(old), Some(new)) = (stored.as_object(), service.as_object_mut()) {
+            spec::carry_on(old, new);
+        }
+    }
+
+    fn allocator(&self) -> Option<&dyn Allocator> {
+        Some(self)
+    }
+}
+
+/// The allocation for one write of a service.
 struct Allocation<'a> {
     registry: &'a Registry,
+    ranges: &'a ServiceRanges,
     target: &'a Target,
     uid: String,
-    writer: Writer,
+    writer: WriteId,
     /// Which revision of the service the write would replace.
     base: ResourceVersion,
     dry_run: bool,
@@ -48,136 +90,131 @@ struct Allocation<'a> {
     seed: u64,
 }
 
-/// Gives a service the address and the ports that its type asks for and that it does not have yet, and
-/// claims those that it chose. `old` is the service as it is, and at which revision it is so.
-///
-/// # Errors
-/// 422 when what it chose is another's, or is out of range; storage's. Nothing is claimed then.
-pub(crate) async fn allocate(
-    registry: &Registry,
-    target: &Target,
-    writer: Writer,
-    old: Option<(&Value, ResourceVersion)>,
-    service: &mut Value,
-    dry_run: bool,
-) -> Result<(), ApiError> {
-    if !target.resource.is("", "services") || target.subresource.is_some() {
-        return Ok(());
+#[async_trait]
+impl Allocator for ServiceStrategy {
+    async fn reserve(
+        &self,
+        registry: &Registry,
+        target: &Target,
+        write: WriteId,
+        old: Option<(&Value, ResourceVersion)>,
+        service: &mut Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        if target.subresource.is_some() {
+            return Ok(());
+        }
+        let uid = metadata::text(service, "uid").to_owned();
+        let mut hasher = DefaultHasher::new();
+        uid.hash(&mut hasher);
+        let allocation = Allocation {
+            registry,
+            ranges: &self.ranges,
+            target,
+            uid,
+            writer: write,
+            base: old.map_or(ResourceVersion::ZERO, |(_, at)| at),
+            dry_run,
+            seed: hasher.finish(),
+        };
+        let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
+        if allocated.is_err() && !dry_run {
+            // What it got so far is of no use without the rest.
+            release_new(registry, target.into(), Some(write), old, service).await;
+        }
+        allocated
     }
-    let uid = metadata::text(service, "uid").to_owned();
-    let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
-    let allocation = Allocation {
-        registry,
-        target,
-        uid,
-        writer,
-        base: old.map_or(ResourceVersion::ZERO, |(_, at)| at),
-        dry_run,
-        seed: hasher.finish(),
-    };
-    let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
-    if allocated.is_err() && !dry_run {
-        // What it got so far is of no use without the rest.
-        give_up(registry, target.into(), Some(writer), old, service).await;
+
+    async fn withdraw(
+        &self,
+        registry: &Registry,
+        identity: ObjectIdentity<'_>,
+        write: Option<WriteId>,
+        current: Option<&Current>,
+        service: &Value,
+        error: Option<&ApiError>,
+    ) {
+        // It may have been stored, or will be in a moment, and then has what it claimed. Otherwise the claims are left
+        // to be taken over.
+        if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
+            return;
+        }
+        let old = current.map(|current| (&current.value, current.at));
+        release_new(registry, identity, write, old, service).await;
     }
-    allocated
-}
 
-/// Gives up what `writer` claimed for the object `wanted` that was to follow `current` and was not stored, if
-/// that is a service.
-pub(crate) async fn withdraw(
-    registry: &Registry,
-    owner: Owner<'_>,
-    writer: Option<Writer>,
-    current: Option<&Current>,
-    wanted: &Value,
-    why: Option<&ApiError>,
-) {
-    // It may have been stored, or will be in a moment. Its claims are then its own; otherwise they are left
-    // behind for who wants them.
-    if let Some(ApiError::Storage(StorageError::Unavailable(_))) = why {
-        return;
+    async fn release_replaced(
+        &self,
+        registry: &Registry,
+        place: &Place,
+        before: &Value,
+        after: &Value,
+        at: ResourceVersion,
+    ) {
+        let has = Allocated::all_of(after);
+        release(registry, place.into(), None, &has, before, at).await;
     }
-    let old = current.map(|current| (&current.value, current.at));
-    give_up(registry, owner, writer, old, wanted).await;
-}
 
-async fn give_up(
-    registry: &Registry,
-    owner: Owner<'_>,
-    writer: Option<Writer>,
-    old: Option<(&Value, ResourceVersion)>,
-    wanted: &Value,
-) {
-    let had = old.map(|(old, _)| Good::all_of(old)).unwrap_or_default();
-    let since = old.map_or(ResourceVersion::ZERO, |(_, at)| at);
-    release(registry, owner, writer, &had, wanted, since).await;
-}
-
-/// Gives up the claims on what the object `before` had, which was replaced by `after` at revision `at`, if they
-/// are services.
-pub(crate) async fn settle(
-    registry: &Registry,
-    place: &Place,
-    before: &Value,
-    after: &Value,
-    at: ResourceVersion,
-) {
-    let has = Good::all_of(after);
-    release(registry, place.into(), None, &has, before, at).await;
-}
-
-/// Gives up all claims on what an object had that was deleted, if it is a service: no write brings it back.
-/// Its `states` are the one that was there and the one that the write which deleted it made of that.
-pub(crate) async fn bury(registry: &Registry, place: &Place, states: [&Value; 2]) {
-    if !place.resource.is("", "services") {
-        return;
-    }
-    for state in states {
-        let end = ResourceVersion::new(u64::MAX);
-        release(registry, place.into(), None, &[], state, end).await;
-        if states[0]["spec"] == states[1]["spec"] {
-            break;
+    async fn release_deleted(&self, registry: &Registry, place: &Place, states: [&Value; 2]) {
+        for state in states {
+            // No write brings it back.
+            let end = ResourceVersion::new(u64::MAX);
+            release(registry, place.into(), None, &[], state, end).await;
+            if states[0]["spec"] == states[1]["spec"] {
+                break;
+            }
         }
     }
 }
 
-/// A failure is not the client's: it leaves a claim that nobody uses, which may be taken over.
+/// Releases what `service` has and `old` had not.
+async fn release_new(
+    registry: &Registry,
+    owner: ObjectIdentity<'_>,
+    writer: Option<WriteId>,
+    old: Option<(&Value, ResourceVersion)>,
+    service: &Value,
+) {
+    let had = old
+        .map(|(old, _)| Allocated::all_of(old))
+        .unwrap_or_default();
+    let since = old.map_or(ResourceVersion::ZERO, |(_, at)| at);
+    release(registry, owner, writer, &had, service, since).await;
+}
+
+/// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves a claim that nobody
+/// uses, which can be taken over.
 async fn release(
     registry: &Registry,
-    owner: Owner<'_>,
-    writer: Option<Writer>,
-    keeps: &[Good],
+    owner: ObjectIdentity<'_>,
+    writer: Option<WriteId>,
+    keeps: &[Allocated],
     service: &Value,
     since: ResourceVersion,
 ) {
-    if !owner.resource.is("", "services") {
-        return;
-    }
     let uid = metadata::text(service, "uid");
     let claims = Claims {
         registry,
         owner,
         uid,
     };
-    for good in Good::all_of(service) {
-        if keeps.contains(&good) {
+    for allocated in Allocated::all_of(service) {
+        if keeps.contains(&allocated) {
             continue;
         }
-        if let Err(error) = claims.release(good, writer, since).await {
-            tracing::warn!(?good, uid, %error, "a service's claim is left behind");
+        if let Err(error) = claims.release(allocated, writer, since).await {
+            tracing::warn!(?allocated, uid, %error, "cannot release a claim of a service");
         }
     }
 }
 
 impl Allocation<'_> {
     async fn fill(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
-        let ranges = &self.registry.service_ranges;
+        let ranges = self.ranges;
         let resource = &self.target.resource;
         families::fill(ranges, old, service)
             .map_err(|causes| ApiError::invalid(resource, &self.target.name, causes))?;
-        let had = old.map(Good::all_of).unwrap_or_default();
+        let had = old.map(Allocated::all_of).unwrap_or_default();
         let spec = service["spec"].as_object().cloned().unwrap_or_default();
         if has_cluster_ip(&spec) && service["spec"]["clusterIP"] != "None" {
             self.addresses(&had, service).await?;
@@ -192,7 +229,7 @@ impl Allocation<'_> {
     }
 
     /// The port that a balancer asks for the service's health: none of the service's own others.
-    async fn health_port(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
+    async fn health_port(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"].as_array().into_iter().flatten();
         let taken = ports.filter_map(|port| port["nodePort"].as_u64());
         let taken: Vec<u64> = taken.collect();
@@ -206,7 +243,7 @@ impl Allocation<'_> {
     }
 
     /// An address of each family, in their order.
-    async fn addresses(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
+    async fn addresses(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let texts = |member: &str| -> Vec<String> {
             let list = service["spec"][member].as_array().into_iter().flatten();
             list.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -214,8 +251,8 @@ impl Allocation<'_> {
         let (families, mut given) = (texts("ipFamilies"), texts("clusterIPs"));
         for (index, family) in families.iter().enumerate() {
             let range = match &**family {
-                "IPv4" => self.registry.service_ranges.of(Family::V4),
-                _ => self.registry.service_ranges.of(Family::V6),
+                "IPv4" => self.ranges.of(Family::V4),
+                _ => self.ranges.of(Family::V6),
             };
             let ip = match (given.get(index), range) {
                 (Some(chosen), range) => self.chosen_address(chosen, range, had).await?,
@@ -237,12 +274,12 @@ impl Allocation<'_> {
         &self,
         given: &str,
         range: Option<Range>,
-        had: &[Good],
+        had: &[Allocated],
     ) -> Result<String, ApiError> {
         let Ok(ip) = given.parse::<IpAddr>() else {
             return Err(self.refused_address(given, "it is no address"));
         };
-        let good = Good::Address(ip);
+        let good = Allocated::Address(ip);
         if had.contains(&good) {
             return Ok(given.to_owned());
         }
@@ -278,7 +315,7 @@ impl Allocation<'_> {
             let start = self.seed.checked_rem(len).unwrap_or(0);
             for step in 0..len.min(TRIES_MAX) {
                 let ip = range.at(from + (start + step) % len);
-                if self.claim(Good::Address(ip)).await? {
+                if self.claim(Allocated::Address(ip)).await? {
                     return Ok(ip.to_string());
                 }
             }
@@ -289,7 +326,7 @@ impl Allocation<'_> {
     }
 
     /// The ports on nodes of all ports; one port of two protocols has the same for both.
-    async fn ports(&self, had: &[Good], service: &mut Value) -> Result<(), ApiError> {
+    async fn ports(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"]
             .as_array()
             .cloned()
@@ -323,7 +360,12 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    async fn chosen_port(&self, port: u64, field: &str, had: &[Good]) -> Result<u16, ApiError> {
+    async fn chosen_port(
+        &self,
+        port: u64,
+        field: &str,
+        had: &[Allocated],
+    ) -> Result<u16, ApiError> {
         let known = u16::try_from(port).ok().filter(|port| PORTS.contains(port));
         let Some(known) = known else {
             let why = format!(
@@ -333,7 +375,7 @@ impl Allocation<'_> {
             );
             return Err(self.refused(StatusCause::invalid_number(field, port, &why)));
         };
-        let good = Good::Port(known);
+        let good = Allocated::Port(known);
         if had.contains(&good) || self.claim(good).await? {
             return Ok(known);
         }
@@ -350,7 +392,7 @@ impl Allocation<'_> {
         let start = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)) % choice;
         for step in 0..choice {
             let port = PORTS.start() + ((start + step) % choice) as u16;
-            if !taken.contains(&port.into()) && self.claim(Good::Port(port)).await? {
+            if !taken.contains(&port.into()) && self.claim(Allocated::Port(port)).await? {
                 return Ok(port);
             }
         }
@@ -359,7 +401,7 @@ impl Allocation<'_> {
     }
 
     /// Claims something; false when it is another's.
-    async fn claim(&self, good: Good) -> Result<bool, ApiError> {
+    async fn claim(&self, good: Allocated) -> Result<bool, ApiError> {
         let claims = Claims {
             registry: self.registry,
             owner: self.target.into(),

@@ -13,34 +13,14 @@ use std::path::{Path, PathBuf};
 const MODULES: &[(&str, &[&str])] = &[
     ("auth", &["api"]),
     ("admission", &["auth", "schema", "api"]),
-    // The arrows from `registry` to the next three, and from `apiextensions` to `builtin`, are
-    // temporary: strategies replace them.
     (
         "registry",
-        &[
-            "builtin",
-            "apiextensions",
-            "services",
-            "admission",
-            "auth",
-            "cacher",
-            "storage",
-            "schema",
-            "api",
-        ],
+        &["admission", "auth", "cacher", "storage", "schema", "api"],
     ),
     ("services", &["registry", "storage", "api"]),
     (
         "apiextensions",
-        &[
-            "builtin",
-            "registry",
-            "admission",
-            "cacher",
-            "storage",
-            "schema",
-            "api",
-        ],
+        &["registry", "admission", "cacher", "schema", "api"],
     ),
     (
         "builtin",

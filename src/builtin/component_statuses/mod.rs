@@ -7,12 +7,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use self::probe::Health;
-
+use super::strategies::Builtin;
 use crate::api::{ListOptions, Object, ResourceVersion};
 use crate::cacher::ObjectList;
+use crate::registry::strategy::{Rules, Strategy, VirtualObjects};
 use crate::registry::subresource;
 use crate::registry::{ApiError, Registry, Resource, Target};
 
@@ -47,27 +49,46 @@ pub(crate) fn resource() -> Arc<Resource> {
         storage_prefix: String::new(),
         columns: Arc::default(),
         triggers: Vec::new(),
-        custom: None,
+        strategy: Arc::new(Builtin::new(
+            ("", "v1", "componentstatuses"),
+            Rules::DEFAULT,
+            Arc::new(ComponentStatuses),
+        )),
     })
 }
 
-/// Returns true if `resource` is that of the component statuses.
-pub(crate) fn are(resource: &Resource) -> bool {
-    resource.is("", "componentstatuses")
+/// Reads the component statuses.
+#[derive(Debug)]
+pub(super) struct ComponentStatuses;
+
+impl Strategy for ComponentStatuses {
+    fn deprecation_warning(&self) -> Option<&str> {
+        Some(DEPRECATION)
+    }
+
+    fn virtual_objects(&self) -> Option<&dyn VirtualObjects> {
+        Some(self)
+    }
 }
 
-impl Resource {
-    /// What clients are warned of who use the resource in this version.
-    pub(crate) fn deprecation(&self) -> Option<&str> {
-        match &self.custom {
-            Some(custom) => custom.deprecation.as_deref(),
-            None => are(self).then_some(DEPRECATION),
-        }
+#[async_trait]
+impl VirtualObjects for ComponentStatuses {
+    async fn get(&self, registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
+        get(registry, target).await
+    }
+
+    async fn list(
+        &self,
+        registry: &Registry,
+        resource: &Arc<Resource>,
+        options: &ListOptions,
+    ) -> Result<ObjectList, ApiError> {
+        list(registry, resource, options).await
     }
 }
 
 /// The status of one component.
-pub(crate) async fn get(registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
+async fn get(registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
     let resource = &target.resource;
     let listener = LISTENERS.iter().find(|(name, _)| *name == target.name);
     let condition = match listener {
@@ -84,7 +105,7 @@ pub(crate) async fn get(registry: &Registry, target: &Target) -> Result<Arc<Obje
 }
 
 /// The statuses of all that `options` select.
-pub(crate) async fn list(
+async fn list(
     registry: &Registry,
     resource: &Arc<Resource>,
     options: &ListOptions,

@@ -10,7 +10,7 @@ use crate::builtin::table;
 
 /// The defaults of an object of the first resource of this plural name.
 fn defaulted(plural: &str, mut object: Value) -> Value {
-    let all = table::resources();
+    let all = table::all();
     let resource = all.iter().find(|r| r.plural == plural).unwrap();
     fill(resource, object.as_object_mut().unwrap());
     let once = object.clone();
@@ -365,7 +365,7 @@ fn what_has_the_wrong_type_is_left_alone() {
         json!([1]),
         json!({"a": {"b": []}}),
     ];
-    for resource in table::resources() {
+    for resource in table::all() {
         for wrong in &wrong {
             for member in [
                 "spec", "status", "metadata", "webhooks", "subjects", "ports",

@@ -4,11 +4,12 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::age::{age, time};
 use super::{
-    AGE, NAME, NAME_TOLD, Printer, TableColumn, at, balancer_addresses, condition, created, items,
-    joined, label_map, members, name, number, text, text_or,
+    Printer, at, balancer_addresses, condition, created, items, joined, label_map, members, name,
+    number, text, text_or,
 };
+use crate::registry::age::{age, time};
+use crate::registry::table_columns::{AGE, NAME, NAME_DESCRIPTION, TableColumn};
 
 pub(super) const NODES: Printer = Printer {
     columns: &[
@@ -122,7 +123,7 @@ pub(super) const EVENTS: Printer = Printer {
         TableColumn::text("Message", "What happened, for people."),
         TableColumn::wide("First Seen", "When it was first seen."),
         TableColumn::wide("Count", "How often it was seen."),
-        TableColumn::column("Name", "string", "name", NAME_TOLD, 1),
+        TableColumn::column("Name", "string", "name", NAME_DESCRIPTION, 1),
     ],
     cells: event,
 };

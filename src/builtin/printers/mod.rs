@@ -1,7 +1,6 @@
 //! Printers: what a Table shows of each resource. A resource without a printer of its own shows its
 //! name and age. How a Table is encoded, and who asked for one, is the business of `http`.
 
-pub(crate) mod age;
 mod core;
 mod network;
 mod policy;
@@ -9,71 +8,17 @@ mod replicas;
 mod storage;
 mod workloads;
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::autoscalers;
-use crate::registry::Resource;
-
-/// One column of a Table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableColumn {
-    /// The heading.
-    pub name: Cow<'static, str>,
-    /// An OpenAPI type: `string`, `integer`.
-    pub r#type: Cow<'static, str>,
-    /// An OpenAPI format; `name` marks the column that names the object.
-    pub format: Cow<'static, str>,
-    /// For people.
-    pub description: Cow<'static, str>,
-    /// 0 is always shown; above, only by `-o wide`.
-    pub priority: i32,
-}
-
-impl TableColumn {
-    const fn text(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "string", "", description, 0)
-    }
-
-    const fn integer(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "integer", "", description, 0)
-    }
-
-    const fn boolean(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "boolean", "", description, 0)
-    }
-
-    const fn wide(name: &'static str, description: &'static str) -> Self {
-        Self::column(name, "string", "", description, 1)
-    }
-
-    const fn column(
-        name: &'static str,
-        r#type: &'static str,
-        format: &'static str,
-        description: &'static str,
-        priority: i32,
-    ) -> Self {
-        Self {
-            name: Cow::Borrowed(name),
-            r#type: Cow::Borrowed(r#type),
-            format: Cow::Borrowed(format),
-            description: Cow::Borrowed(description),
-            priority,
-        }
-    }
-}
-
-const NAME_TOLD: &str = "What the object is called, unique in its namespace.";
-pub(crate) const NAME: TableColumn = TableColumn::column("Name", "string", "name", NAME_TOLD, 0);
-const AGE: TableColumn = TableColumn::text("Age", "How long ago the object was created.");
+use crate::registry::age;
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 /// How one resource is shown: its columns, and the cells of one object in the same order.
-struct Printer {
-    columns: &'static [TableColumn],
-    cells: fn(&Value, Timestamp) -> Vec<Value>,
+#[derive(Debug)]
+pub(super) struct Printer {
+    pub(super) columns: &'static [TableColumn],
+    pub(super) cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
 
 const GENERIC: Printer = Printer {
@@ -95,13 +40,14 @@ const WITHOUT_AGE: Printer = Printer {
     },
 };
 
-fn printer(resource: &Resource) -> &'static Printer {
-    match &*resource.group {
-        "" | "events.k8s.io" => core_printer(&resource.plural),
-        "apps" | "batch" | "autoscaling" | "policy" => workload_printer(&resource.plural),
-        "storage.k8s.io" | "resource.k8s.io" => storage_printer(&resource.plural),
-        "networking.k8s.io" | "discovery.k8s.io" => network_printer(&resource.plural),
-        group => policy_printer(group, &resource.plural),
+/// The printer of a built-in resource.
+pub(super) fn printer(group: &str, plural: &str) -> &'static Printer {
+    match group {
+        "" | "events.k8s.io" => core_printer(plural),
+        "apps" | "batch" | "autoscaling" | "policy" => workload_printer(plural),
+        "storage.k8s.io" | "resource.k8s.io" => storage_printer(plural),
+        "networking.k8s.io" | "discovery.k8s.io" => network_printer(plural),
+        group => policy_printer(group, plural),
     }
 }
 
@@ -193,27 +139,6 @@ fn policy_printer(group: &str, plural: &str) -> &'static Printer {
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &policy::PRIORITY_LEVELS,
         ("apiregistration.k8s.io", "apiservices") => &policy::API_SERVICES,
         _ => &GENERIC,
-    }
-}
-
-/// The columns of `resource`.
-pub fn columns(resource: &Resource) -> &[TableColumn] {
-    match &resource.custom {
-        Some(custom) => custom.printer.columns(),
-        None => printer(resource).columns,
-    }
-}
-
-/// The cells of `object` in the order of [`columns`], as they read at `now`. Missing or oddly typed
-/// fields show as upstream shows missing ones; an object is never refused.
-pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    match &resource.custom {
-        Some(custom) => custom.printer.cells(object, now),
-        None if autoscalers::is_converted(resource) => {
-            let stored = autoscalers::as_stored(object.clone());
-            (printer(resource).cells)(&stored, now)
-        }
-        None => (printer(resource).cells)(object, now),
     }
 }
 

@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::{
-    AGE, NAME, Printer, TableColumn, at, balancer_addresses, created, items, joined, name, number,
-    selector, text, text_or,
+    Printer, at, balancer_addresses, created, items, joined, name, number, selector, text, text_or,
 };
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 /// How many addresses, hosts or ports are shown.
 const SHOWN_MAX: usize = 3;

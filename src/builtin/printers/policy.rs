@@ -4,11 +4,12 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::age::human_duration;
 use super::{
-    AGE, NAME, Printer, TableColumn, at, condition, count, created, items, joined, name, number,
-    quantity, selector, text, text_or,
+    Printer, at, condition, count, created, items, joined, name, number, quantity, selector, text,
+    text_or,
 };
+use crate::registry::age::human_duration;
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 pub(super) const BINDINGS: Printer = Printer {
     columns: &[

@@ -5,11 +5,12 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::age::{age, time};
 use super::{
-    AGE, NAME, Printer, TableColumn, at, count, created, flag, items, joined, label_map, name,
-    number, quantity, selector, text, text_or,
+    Printer, at, count, created, flag, items, joined, label_map, name, number, quantity, selector,
+    text, text_or,
 };
+use crate::registry::age::{age, time};
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 pub(super) const CONTAINERS: TableColumn =
     TableColumn::wide("Containers", "Names of the containers.");

@@ -3,10 +3,8 @@
 
 use serde_json::Value;
 
-use super::{
-    AGE, NAME, Printer, TableColumn, at, count, created, items, joined, name, quantity, text,
-    text_or,
-};
+use super::{Printer, at, count, created, items, joined, name, quantity, text, text_or};
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 const VOLUME_MODE: TableColumn =
     TableColumn::wide("VolumeMode", "A file system, or a block device.");

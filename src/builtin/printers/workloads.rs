@@ -3,12 +3,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::age::{age, between, human_duration, time};
 use super::replicas::{CONTAINERS, IMAGES, SELECTOR, template};
-use super::{
-    AGE, NAME, Printer, TableColumn, at, condition, created, items, name, number, selector, text,
-    text_or,
-};
+use super::{Printer, at, condition, created, items, name, number, selector, text, text_or};
+use crate::registry::age::{age, between, human_duration, time};
+use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 pub(super) const PODS: Printer = Printer {
     columns: &[

@@ -6,20 +6,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::UserInfo;
-use crate::registry::Resource;
 
 /// The conditions that only `approval` sets.
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
-pub(crate) fn is_of(resource: &Resource) -> bool {
-    resource.is("certificates.k8s.io", "certificatesigningrequests")
-}
-
 /// Writes into a new request who makes it, whatever it says itself.
-pub(crate) fn sign(resource: &Resource, user: &UserInfo, request: &mut Value) {
-    if !is_of(resource) {
-        return;
-    }
+pub(crate) fn sign(user: &UserInfo, request: &mut Value) {
     let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };

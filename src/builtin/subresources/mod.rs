@@ -13,14 +13,15 @@ mod token;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::api::{GetOptions, WriteOptions};
+use super::strategies::Builtin;
+use crate::api::WriteOptions;
 use crate::auth::TokenAuthenticator;
+use crate::registry::strategy::{Plain, PostHandler, Rules};
 use crate::registry::subresource::{CHANGED, part};
-use crate::registry::{
-    ApiError, BodyKind, Posted, Registry, Resource, Subresource, Target, metadata,
-};
+use crate::registry::{ApiError, BodyKind, Posted, Registry, Resource, Subresource, Target};
 
 const fn core(kind: &'static str) -> BodyKind {
     BodyKind {
@@ -179,7 +180,11 @@ pub(crate) fn questions() -> Vec<Arc<Resource>> {
             storage_prefix: String::new(),
             columns: Arc::default(),
             triggers: Vec::new(),
-            custom: None,
+            strategy: Arc::new(Builtin::new(
+                (group, "v1", plural),
+                Rules::DEFAULT,
+                Arc::new(Plain),
+            )),
         })
     };
     QUESTIONS.iter().map(resource).collect()
@@ -195,77 +200,50 @@ pub(crate) fn among(stored: &[Arc<Resource>], questions: &[Arc<Resource>]) -> Ve
     [&core, before, &others, after].concat()
 }
 
-/// Does or answers what a POST to a subresource or of a question asks for.
-pub(crate) async fn post(
-    registry: &Registry,
-    target: &Target,
-    mut body: Value,
-    options: &WriteOptions,
-    tokens: &TokenAuthenticator,
-) -> Result<Posted, ApiError> {
-    metadata::check_shape(&target.of_bodies(), &mut body)?;
-    let resource = &target.resource;
-    let namespace = target.namespace.as_deref();
-    metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut body)?;
-    match (&*resource.plural, target.subresource.as_deref()) {
-        ("bindings", None) | ("pods", Some("binding")) => {
-            let body = registry.admitted_part(target, body, options).await?;
-            let bound = binding::bind(registry, target, &body, options).await;
-            bound.map(|status| Posted::Done(Box::new(status)))
-        }
-        ("pods", Some("eviction")) => {
-            let body = registry.admitted_part(target, body, options).await?;
-            let evicted = eviction::evict(registry, target, &body, options).await;
-            evicted.map(|status| Posted::Done(Box::new(status)))
-        }
-        ("serviceaccounts", Some("token")) => {
-            let made = token::request(registry, tokens, target, body, options).await;
-            made.map(Posted::Answer)
-        }
-        ("tokenreviews", None) => {
-            let body = registry.admitted_part(target, body, options).await?;
-            let told = token::review(registry, tokens, target, body).await;
-            told.map(Posted::Answer)
-        }
-        (_, None) => {
-            let body = registry.admitted_part(target, body, options).await?;
-            let reviewed = reviews::review(&**registry.authorizer(), target, body, options);
-            reviewed.await.map(Posted::Answer)
-        }
-        (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
-            "{} has no subresource {name:?} with the verb create",
-            resource.qualified()
-        ))),
-    }
-}
+/// Handles the POST requests to the subresources of built-in resources and to reviews.
+#[derive(Debug)]
+pub(super) struct Posts;
 
-/// Says why the subresource cannot be reached, of an object that there is.
-pub(crate) async fn connect(registry: &Registry, target: &Target) -> ApiError {
-    let name = target.subresource.as_deref().unwrap_or_default();
-    if let Err(error) = found(registry, target).await {
-        return error;
+#[async_trait]
+impl PostHandler for Posts {
+    async fn post(
+        &self,
+        registry: &Registry,
+        target: &Target,
+        body: Value,
+        options: &WriteOptions,
+        tokens: &TokenAuthenticator,
+    ) -> Result<Posted, ApiError> {
+        let resource = &target.resource;
+        match (&*resource.plural, target.subresource.as_deref()) {
+            ("bindings", None) | ("pods", Some("binding")) => {
+                let body = registry.admitted_part(target, body, options).await?;
+                let bound = binding::bind(registry, target, &body, options).await;
+                bound.map(|status| Posted::Done(Box::new(status)))
+            }
+            ("pods", Some("eviction")) => {
+                let body = registry.admitted_part(target, body, options).await?;
+                let evicted = eviction::evict(registry, target, &body, options).await;
+                evicted.map(|status| Posted::Done(Box::new(status)))
+            }
+            ("serviceaccounts", Some("token")) => {
+                let made = token::request(registry, tokens, target, body, options).await;
+                made.map(Posted::Answer)
+            }
+            ("tokenreviews", None) => {
+                let body = registry.admitted_part(target, body, options).await?;
+                let told = token::review(registry, tokens, target, body).await;
+                told.map(Posted::Answer)
+            }
+            (_, None) => {
+                let body = registry.admitted_part(target, body, options).await?;
+                let reviewed = reviews::review(&**registry.authorizer(), target, body, options);
+                reviewed.await.map(Posted::Answer)
+            }
+            (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
+                "{} has no subresource {name:?} with the verb create",
+                resource.qualified()
+            ))),
+        }
     }
-    let qualified = target.resource.qualified();
-    ApiError::NotImplemented(format!(
-        "{qualified} {:?}: {name} needs a kubelet, and there is none here: this server keeps objects \
-         and runs no containers",
-        target.name
-    ))
-}
-
-/// Whether the object of which a subresource is asked for is there. A service's or a pod's may be named
-/// with a scheme before and a port after it.
-async fn found(registry: &Registry, target: &Target) -> Result<(), ApiError> {
-    let name = match target.subresource.as_deref() {
-        Some("proxy") => match target.name.split(':').collect::<Vec<_>>()[..] {
-            [_, name, _] | [name, _] => name,
-            _ => &target.name,
-        },
-        _ => &target.name,
-    };
-    let object = Target {
-        name: name.to_owned(),
-        ..target.clone()
-    };
-    registry.get(&object, GetOptions::default()).await.map(drop)
 }

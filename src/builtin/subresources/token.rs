@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn validity_is_limited() {
-        let all = table::resources();
+        let all = table::all();
         let target = Target {
             resource: all
                 .into_iter()

@@ -1,11 +1,16 @@
-//! The table of built-in resources: every fact about a resource that is data. How resources differ
-//! when they are written is told by `strategy`.
+//! The table of built-in resources: every fact about a resource that is data. What is code is in `strategies`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::strategies::{self, Builtin};
 use super::subresources;
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
+use crate::apiextensions::Definitions;
 use crate::registry::Resource;
+use crate::registry::names::NameRule;
+use crate::registry::strategy::Rules;
+use crate::services::ServiceRanges;
 
 /// One line of the table.
 struct Row {
@@ -32,8 +37,43 @@ enum Flag {
     GroupInPrefix,
     /// It cannot be selected by `metadata.namespace`; other cluster-scoped ones can.
     NoNamespaceField,
+    /// Objects count the changes of their desired state.
+    Generation,
+    /// A PUT creates an object that does not exist.
+    CreateOnUpdate,
+    /// A PUT has to name the resourceVersion that it replaces.
+    ConditionalUpdate,
+    /// A finished delete returns the object.
+    ReturnsDeleted,
+    /// A delete without a propagation policy orphans the dependents: as in the first versions of Kubernetes, because
+    /// clients depend on it.
+    OrphansByDefault,
+    /// Names are DNS labels.
+    LabelName,
+    /// Names are any path segment: an IPv6 address has colons, and roles are called `system:node`.
+    PathName,
+    /// Storage deletes objects after [`EVENT_TTL`], and nothing depends on them.
+    Expires,
+    /// Readiness waits for the cache.
+    RequiredCache,
 }
-use Flag::{All, ApiExtensions, Cluster, GroupInPrefix, NoNamespaceField, Status};
+use Flag::{
+    All, ApiExtensions, Cluster, ConditionalUpdate, CreateOnUpdate, Expires, Generation,
+    GroupInPrefix, LabelName, NoNamespaceField, OrphansByDefault, PathName, RequiredCache,
+    ReturnsDeleted, Status,
+};
+
+/// How long storage retains an event; upstream's default.
+const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// What the strategies of built-in resources depend on.
+#[derive(Debug, Default)]
+pub(crate) struct Dependencies {
+    /// The ranges that services get their addresses from.
+    pub(crate) service_ranges: ServiceRanges,
+    /// The state of the custom resources.
+    pub(crate) definitions: Arc<Definitions>,
+}
 
 /// A group, in a version.
 struct Group {
@@ -121,33 +161,33 @@ const POD_FIELDS: &[&str] = &[
 const GROUPS: &[Group] = &[
     Group { name: "", version: "v1", rows: &[
         row("configmaps", "ConfigMap", &["cm"], &[], &[]),
-        row("endpoints", "Endpoints", &["ep"], &[], &[]),
-        row("events", "Event", &["ev"], &[], INVOLVED_OBJECT_FIELDS),
-        row("limitranges", "LimitRange", &["limits"], &[], &[]),
-        row("namespaces", "Namespace", &["ns"], &[Cluster, Status, NoNamespaceField], &["status.phase"]),
+        row("endpoints", "Endpoints", &["ep"], &[CreateOnUpdate], &[]),
+        row("events", "Event", &["ev"], &[CreateOnUpdate, Expires], INVOLVED_OBJECT_FIELDS),
+        row("limitranges", "LimitRange", &["limits"], &[CreateOnUpdate], &[]),
+        row("namespaces", "Namespace", &["ns"], &[Cluster, Status, NoNamespaceField, LabelName, RequiredCache], &["status.phase"]),
         row("nodes", "Node", &["no"], &[Cluster, Status, NoNamespaceField], &["spec.unschedulable=false"]),
-        row("persistentvolumeclaims", "PersistentVolumeClaim", &["pvc"], &[Status], &[]),
-        row("persistentvolumes", "PersistentVolume", &["pv"], &[Cluster, Status], &[]),
-        row("pods", "Pod", &["po"], &[Status, All], POD_FIELDS),
-        row("podtemplates", "PodTemplate", &[], &[], &[]),
-        row("replicationcontrollers", "ReplicationController", &["rc"], &[Status, All], &["status.replicas=0"]),
-        row("resourcequotas", "ResourceQuota", &["quota"], &[Status], &[]),
+        row("persistentvolumeclaims", "PersistentVolumeClaim", &["pvc"], &[Status, ReturnsDeleted], &[]),
+        row("persistentvolumes", "PersistentVolume", &["pv"], &[Cluster, Status, ReturnsDeleted], &[]),
+        row("pods", "Pod", &["po"], &[Status, All, Generation, ReturnsDeleted], POD_FIELDS),
+        row("podtemplates", "PodTemplate", &[], &[Generation, ReturnsDeleted], &[]),
+        row("replicationcontrollers", "ReplicationController", &["rc"], &[Status, All, Generation, OrphansByDefault], &["status.replicas=0"]),
+        row("resourcequotas", "ResourceQuota", &["quota"], &[Status, ReturnsDeleted], &[]),
         row("secrets", "Secret", &[], &[], &["type=Opaque"]),
-        row("serviceaccounts", "ServiceAccount", &["sa"], &[], &[]),
-        row("services", "Service", &["svc"], &[Status, All], &["spec.clusterIP", "spec.type=ClusterIP"]),
+        row("serviceaccounts", "ServiceAccount", &["sa"], &[ReturnsDeleted], &[]),
+        row("services", "Service", &["svc"], &[Status, All, CreateOnUpdate, ReturnsDeleted, LabelName], &["spec.clusterIP", "spec.type=ClusterIP"]),
     ]},
     Group { name: "apiregistration.k8s.io", version: "v1", rows: &[
-        row("apiservices", "APIService", &[], &[Cluster, Status, ApiExtensions, GroupInPrefix], &[]),
+        row("apiservices", "APIService", &[], &[Cluster, Status, ApiExtensions, GroupInPrefix, ConditionalUpdate, PathName], &[]),
     ]},
     Group { name: "apps", version: "v1", rows: &[
         row("controllerrevisions", "ControllerRevision", &[], &[], &[]),
-        row("daemonsets", "DaemonSet", &["ds"], &[Status, All], &[]),
-        row("deployments", "Deployment", &["deploy"], &[Status, All], &[]),
-        row("replicasets", "ReplicaSet", &["rs"], &[Status, All], &["status.replicas=0"]),
-        row("statefulsets", "StatefulSet", &["sts"], &[Status, All], &[]),
+        row("daemonsets", "DaemonSet", &["ds"], &[Status, All, Generation], &[]),
+        row("deployments", "Deployment", &["deploy"], &[Status, All, Generation], &[]),
+        row("replicasets", "ReplicaSet", &["rs"], &[Status, All, Generation], &["status.replicas=0"]),
+        row("statefulsets", "StatefulSet", &["sts"], &[Status, All, Generation], &[]),
     ]},
     Group { name: "events.k8s.io", version: "v1", rows: &[
-        row("events", "Event", &["ev"], &[], REGARDING_FIELDS),
+        row("events", "Event", &["ev"], &[CreateOnUpdate, Expires], REGARDING_FIELDS),
     ]},
     Group { name: "autoscaling", version: "v2", rows: &[
         row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
@@ -156,79 +196,85 @@ const GROUPS: &[Group] = &[
         row("horizontalpodautoscalers", "HorizontalPodAutoscaler", &["hpa"], &[Status, All], &[]),
     ]},
     Group { name: "batch", version: "v1", rows: &[
-        row("cronjobs", "CronJob", &["cj"], &[Status, All], &[]),
-        row("jobs", "Job", &[], &[Status, All], &["status.successful@status.succeeded=0"]),
+        row("cronjobs", "CronJob", &["cj"], &[Status, All, Generation], &[]),
+        row("jobs", "Job", &[], &[Status, All, Generation, OrphansByDefault], &["status.successful@status.succeeded=0"]),
     ]},
     Group { name: "certificates.k8s.io", version: "v1", rows: &[
-        row("certificatesigningrequests", "CertificateSigningRequest", &["csr"], &[Cluster, Status], &["spec.signerName"]),
+        row("certificatesigningrequests", "CertificateSigningRequest", &["csr"], &[Cluster, Status, PathName], &["spec.signerName"]),
     ]},
     Group { name: "networking.k8s.io", version: "v1", rows: &[
-        row("ingressclasses", "IngressClass", &[], &[Cluster], &[]),
-        row("ingresses", "Ingress", &["ing"], &[Status], &[]),
-        row("ipaddresses", "IPAddress", &["ip"], &[Cluster], &[]),
-        row("networkpolicies", "NetworkPolicy", &["netpol"], &[], &[]),
+        row("ingressclasses", "IngressClass", &[], &[Cluster, Generation], &[]),
+        row("ingresses", "Ingress", &["ing"], &[Status, Generation], &[]),
+        row("ipaddresses", "IPAddress", &["ip"], &[Cluster, PathName], &[]),
+        row("networkpolicies", "NetworkPolicy", &["netpol"], &[Generation], &[]),
         row("servicecidrs", "ServiceCIDR", &[], &[Cluster, Status], &[]),
     ]},
     Group { name: "policy", version: "v1", rows: &[
-        row("poddisruptionbudgets", "PodDisruptionBudget", &["pdb"], &[Status], &[]),
+        row("poddisruptionbudgets", "PodDisruptionBudget", &["pdb"], &[Status, Generation, ConditionalUpdate], &[]),
     ]},
     Group { name: "rbac.authorization.k8s.io", version: "v1", rows: &[
-        row("clusterrolebindings", "ClusterRoleBinding", &[], &[Cluster], &[]),
-        row("clusterroles", "ClusterRole", &[], &[Cluster], &[]),
-        row("rolebindings", "RoleBinding", &[], &[], &[]),
-        row("roles", "Role", &[], &[], &[]),
+        row("clusterrolebindings", "ClusterRoleBinding", &[], &[Cluster, CreateOnUpdate, PathName], &[]),
+        row("clusterroles", "ClusterRole", &[], &[Cluster, CreateOnUpdate, PathName], &[]),
+        row("rolebindings", "RoleBinding", &[], &[CreateOnUpdate, PathName], &[]),
+        row("roles", "Role", &[], &[CreateOnUpdate, PathName], &[]),
     ]},
     Group { name: "storage.k8s.io", version: "v1", rows: &[
-        row("csidrivers", "CSIDriver", &[], &[Cluster], &[]),
-        row("csinodes", "CSINode", &[], &[Cluster], &[]),
-        row("csistoragecapacities", "CSIStorageCapacity", &[], &[], &[]),
-        row("storageclasses", "StorageClass", &["sc"], &[Cluster], &[]),
-        row("volumeattachments", "VolumeAttachment", &[], &[Cluster, Status], &[]),
-        row("volumeattributesclasses", "VolumeAttributesClass", &["vac"], &[Cluster], &[]),
+        row("csidrivers", "CSIDriver", &[], &[Cluster, ConditionalUpdate, ReturnsDeleted], &[]),
+        row("csinodes", "CSINode", &[], &[Cluster, ConditionalUpdate, ReturnsDeleted], &[]),
+        row("csistoragecapacities", "CSIStorageCapacity", &[], &[ConditionalUpdate], &[]),
+        row("storageclasses", "StorageClass", &["sc"], &[Cluster, ReturnsDeleted], &[]),
+        row("volumeattachments", "VolumeAttachment", &[], &[Cluster, Status, ConditionalUpdate, ReturnsDeleted], &[]),
+        row("volumeattributesclasses", "VolumeAttributesClass", &["vac"], &[Cluster, ReturnsDeleted], &[]),
     ]},
     Group { name: "admissionregistration.k8s.io", version: "v1", rows: &[
-        row("mutatingadmissionpolicies", "MutatingAdmissionPolicy", &[], &[Cluster, ApiExtensions], &[]),
-        row("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),
-        row("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", &[], &[Cluster, ApiExtensions], &[]),
-        row("validatingadmissionpolicies", "ValidatingAdmissionPolicy", &[], &[Cluster, Status, ApiExtensions], &[]),
-        row("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions], &[]),
-        row("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", &[], &[Cluster, ApiExtensions], &[]),
+        row("mutatingadmissionpolicies", "MutatingAdmissionPolicy", &[], &[Cluster, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
+        row("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
+        row("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", &[], &[Cluster, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
+        row("validatingadmissionpolicies", "ValidatingAdmissionPolicy", &[], &[Cluster, Status, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
+        row("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", &[], &[Cluster, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
+        row("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", &[], &[Cluster, ApiExtensions, Generation, ConditionalUpdate, RequiredCache], &[]),
     ]},
     Group { name: "apiextensions.k8s.io", version: "v1", rows: &[
-        row("customresourcedefinitions", "CustomResourceDefinition", &["crd", "crds"], &[Cluster, Status, ApiExtensions, GroupInPrefix], &[]),
+        row("customresourcedefinitions", "CustomResourceDefinition", &["crd", "crds"], &[Cluster, Status, ApiExtensions, GroupInPrefix, Generation, ConditionalUpdate, RequiredCache], &[]),
     ]},
     Group { name: "scheduling.k8s.io", version: "v1", rows: &[
-        row("priorityclasses", "PriorityClass", &["pc"], &[Cluster], &[]),
+        row("priorityclasses", "PriorityClass", &["pc"], &[Cluster, Generation], &[]),
     ]},
     Group { name: "coordination.k8s.io", version: "v1", rows: &[
-        row("leases", "Lease", &[], &[], &[]),
+        row("leases", "Lease", &[], &[CreateOnUpdate, ConditionalUpdate], &[]),
     ]},
     Group { name: "node.k8s.io", version: "v1", rows: &[
-        row("runtimeclasses", "RuntimeClass", &[], &[Cluster], &[]),
+        row("runtimeclasses", "RuntimeClass", &[], &[Cluster, CreateOnUpdate, ConditionalUpdate], &[]),
     ]},
     Group { name: "discovery.k8s.io", version: "v1", rows: &[
-        row("endpointslices", "EndpointSlice", &[], &[], &[]),
+        row("endpointslices", "EndpointSlice", &[], &[Generation], &[]),
     ]},
     Group { name: "flowcontrol.apiserver.k8s.io", version: "v1", rows: &[
-        row("flowschemas", "FlowSchema", &[], &[Cluster, Status], &[]),
-        row("prioritylevelconfigurations", "PriorityLevelConfiguration", &[], &[Cluster, Status], &[]),
+        row("flowschemas", "FlowSchema", &[], &[Cluster, Status, Generation], &[]),
+        row("prioritylevelconfigurations", "PriorityLevelConfiguration", &[], &[Cluster, Status, Generation], &[]),
     ]},
     Group { name: "resource.k8s.io", version: "v1", rows: &[
         row("deviceclasses", "DeviceClass", &[], &[Cluster], &[]),
         row("resourceclaims", "ResourceClaim", &[], &[Status], &[]),
         row("resourceclaimtemplates", "ResourceClaimTemplate", &[], &[], &[]),
-        row("resourceslices", "ResourceSlice", &[], &[Cluster, NoNamespaceField], &["spec.nodeName", "spec.driver"]),
+        row("resourceslices", "ResourceSlice", &[], &[Cluster, NoNamespaceField, Generation], &["spec.nodeName", "spec.driver"]),
     ]},
 ];
 
-/// Every built-in resource, groups in discovery order.
-pub(crate) fn resources() -> Vec<Arc<Resource>> {
+/// Every built-in resource that is stored, groups in discovery order.
+pub(crate) fn resources(dependencies: &Dependencies) -> Vec<Arc<Resource>> {
     let rows = |group: &'static Group| group.rows.iter().map(move |row| (group, row));
     GROUPS
         .iter()
         .flat_map(rows)
-        .map(|(group, row)| Arc::new(resource(group, row)))
+        .map(|(group, row)| Arc::new(resource(group, row, dependencies)))
         .collect()
+}
+
+/// Every built-in resource, with default dependencies.
+#[cfg(test)]
+pub(crate) fn all() -> Vec<Arc<Resource>> {
+    resources(&Dependencies::default())
 }
 
 /// Returns true if there is a built-in kind of this name, or a list of one.
@@ -242,7 +288,7 @@ pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
     is_stored || subresources::is_question(group, version, kind)
 }
 
-fn resource(group: &Group, row: &Row) -> Resource {
+fn resource(group: &'static Group, row: &'static Row, dependencies: &Dependencies) -> Resource {
     let has = |flag: Flag| row.flags.contains(&flag);
     let mut columns = ColumnSet::new(row.fields.iter().map(|field| column(field)).collect());
     if has(NoNamespaceField) {
@@ -285,7 +331,39 @@ fn resource(group: &Group, row: &Row) -> Resource {
         storage_prefix: storage_prefix(group.name, row.plural, has(GroupInPrefix)),
         columns: Arc::new(columns),
         triggers,
-        custom: None,
+        strategy: Arc::new(Builtin::new(
+            (group.name, group.version, row.plural),
+            rules(group, row),
+            strategies::of(group.name, row.plural, dependencies),
+        )),
+    }
+}
+
+fn rules(group: &Group, row: &Row) -> Rules {
+    let has = |flag: Flag| row.flags.contains(&flag);
+    let name_rules = [
+        (LabelName, NameRule::Label),
+        (PathName, NameRule::PathSegment),
+    ];
+    let name_rule = name_rules.into_iter().find(|(flag, _)| has(*flag));
+    let is = |known: (&str, &str)| (group.name, row.plural) == known;
+    Rules {
+        name_rule: name_rule.map_or(NameRule::Subdomain, |(_, rule)| rule),
+        has_generation: has(Generation),
+        allows_create_on_update: has(CreateOnUpdate),
+        allows_unconditional_update: !has(ConditionalUpdate),
+        ttl: has(Expires).then_some(EVENT_TTL),
+        returns_deleted_object: has(ReturnsDeleted),
+        orphans_by_default: has(OrphansByDefault),
+        is_garbage_collected: !has(Expires),
+        metadata_written_with_status: match is(("apps", "deployments")) {
+            true => &["annotations"],
+            false => Rules::DEFAULT.metadata_written_with_status,
+        },
+        // Definitions have a finalizer without a domain.
+        allows_unqualified_finalizers: is(("apiextensions.k8s.io", "customresourcedefinitions")),
+        is_cache_required: has(RequiredCache),
+        is_namespaces: is(("", "namespaces")),
     }
 }
 

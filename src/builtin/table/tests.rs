@@ -7,13 +7,13 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion};
 use crate::registry::Subresource;
 
 fn find(group: &str, plural: &str) -> Arc<Resource> {
-    let mut all = resources().into_iter();
+    let mut all = all().into_iter();
     all.find(|r| r.group == group && r.plural == plural)
         .unwrap_or_else(|| panic!("no {plural}.{group}"))
 }
 
 fn find_version(group: &str, version: &str, plural: &str) -> Arc<Resource> {
-    let mut all = resources().into_iter();
+    let mut all = all().into_iter();
     all.find(|r| r.is(group, plural) && r.version == version)
         .unwrap_or_else(|| panic!("no {plural}.{version}.{group}"))
 }
@@ -79,7 +79,7 @@ fn the_table_agrees_with_the_types_of_k8s_openapi() {
         flowcontrol::v1::PriorityLevelConfiguration, resource::v1::DeviceClass,
         resource::v1::ResourceSlice,
     );
-    let mut table: Vec<_> = resources()
+    let mut table: Vec<_> = all()
         .iter()
         .map(|r| (r.group.clone(), r.plural.clone()))
         .collect();
@@ -137,10 +137,7 @@ fn storage_prefixes_are_kubernetes_own() {
     ] {
         assert_eq!(find(group, plural).storage_prefix, prefix);
     }
-    let mut prefixes: Vec<String> = resources()
-        .iter()
-        .map(|r| r.storage_prefix.clone())
-        .collect();
+    let mut prefixes: Vec<String> = all().iter().map(|r| r.storage_prefix.clone()).collect();
     prefixes.sort();
     let all = prefixes.len();
     prefixes.dedup();
@@ -154,8 +151,8 @@ fn storage_prefixes_are_kubernetes_own() {
 /// Two that convert would be sent each other's frames.
 #[test]
 fn of_those_that_share_a_prefix_one_converts() {
-    let all = resources();
-    let converts = |r: &&Arc<Resource>| crate::registry::conversion::is_converted(r);
+    let all = all();
+    let converts = |r: &&Arc<Resource>| r.strategy.differs_from_storage();
     let mut prefixes: Vec<&str> = all
         .iter()
         .filter(converts)
@@ -247,6 +244,6 @@ fn discovery_facts() {
     assert_eq!(deployments.short_names, ["deploy"]);
     assert_eq!(deployments.categories, ["all"]);
     assert_eq!(find("", "configmaps").subresources, []);
-    let order: Vec<_> = resources().iter().map(|r| r.group.clone()).collect();
+    let order: Vec<_> = all().iter().map(|r| r.group.clone()).collect();
     assert_eq!(order.first().map(String::as_str), Some(""));
 }

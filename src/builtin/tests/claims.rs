@@ -29,7 +29,7 @@ async fn pair(seed: u64) -> Pair {
             service_ranges: ranges,
             ..RegistryConfig::default()
         };
-        let registry = Registry::with_config(
+        let registry = new_registry_with_config(
             storage.clone(),
             &tasks,
             Metrics::new(),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::*;
-use crate::apiextensions;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -230,7 +229,7 @@ async fn definitions_outlive_their_server() {
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
     let (tasks, config) = (Tasks::new(), CacherConfig::default());
-    let next = Registry::new(f.storage.clone(), &tasks, config, Metrics::new());
+    let next = new_registry(f.storage.clone(), &tasks, config, Metrics::new());
     assert!(next.resource("example.com", "v1", "foos").is_none());
     next.bootstrap().await.unwrap();
     assert!(next.resource("example.com", "v1", "foos").is_some());
@@ -279,9 +278,6 @@ async fn a_resource_that_went_starts_no_cache() {
     assert!(matches!(list(&resource).await, Err(ApiError::NotServed)));
     let started = f.registry.cache_readiness();
     assert!(started.iter().all(|(name, _)| name != "foos.example.com"));
-    assert!(apiextensions::is_definitions(
-        &f.resource("customresourcedefinitions")
-    ));
 }
 
 /// A definition that another kind of server has stored, by rules that are older than these.

@@ -4,11 +4,14 @@ mod claims;
 mod clients;
 mod creates;
 pub(crate) mod custom;
+mod delete_decisions;
 mod deletes;
 pub(crate) mod meddler;
 mod namespaces;
+mod other_kind;
 mod patches;
 mod races;
+mod scale;
 mod services;
 mod stored;
 mod updates;
@@ -23,8 +26,10 @@ use crate::api::{
     DeleteOptions, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, StatusCause,
     StorageKey, WriteOptions,
 };
+use crate::builtin::{RegistryConfig, new_registry, new_registry_with_config};
 use crate::metrics::Metrics;
 use crate::registry::*;
+use crate::services::ServiceRanges;
 use crate::storage::Storage;
 use crate::storage::memory::Memory;
 use crate::tasks::Tasks;
@@ -45,7 +50,7 @@ pub(crate) async fn fixture() -> Fixture {
     let memory = Memory::new(std::time::Duration::from_secs(300)).unwrap();
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
-    let registry = Registry::new(
+    let registry = new_registry(
         storage.clone(),
         &tasks,
         CacherConfig::default(),
@@ -57,6 +62,13 @@ pub(crate) async fn fixture() -> Fixture {
         storage,
         tasks,
     }
+}
+
+/// The strategy of the first built-in resource of this plural name.
+pub(crate) fn builtin_strategy(plural: &str) -> Arc<dyn crate::registry::strategy::Strategy> {
+    let all = crate::builtin::table::all();
+    let found = all.into_iter().find(|r| r.plural == plural);
+    found.unwrap().strategy.clone()
 }
 
 impl Fixture {

@@ -20,7 +20,7 @@ async fn the_system_namespaces_exist_whoever_starts() {
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
     let config = CacherConfig::default();
-    let server = || Registry::new(storage.clone(), &tasks, config.clone(), Metrics::new());
+    let server = || new_registry(storage.clone(), &tasks, config.clone(), Metrics::new());
     let (one, two) = (server(), server());
     let both = tokio::join!(one.bootstrap(), two.bootstrap());
     both.0.unwrap();

@@ -267,7 +267,7 @@ async fn who_always_loses_is_told_so_in_time() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();
     let storage = Arc::new(Meddler::new(memory));
     let tasks = Tasks::new();
-    let registry = Registry::new(
+    let registry = new_registry(
         storage.clone(),
         &tasks,
         CacherConfig::default(),

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::builtin::table;
-use crate::builtin::{default, prepare_create, problems_of_new, problems_of_update};
+use crate::builtin::{default, prepare, prepare_create};
+use crate::services::spec;
 
 fn told(causes: Causes) -> Vec<String> {
     let causes = causes.into_vec();
@@ -27,11 +28,14 @@ fn made(resource: &Resource, mut object: Value) -> Value {
         &mut object,
         resource.subresource("status").is_some(),
     );
+    if resource.is("", "services") {
+        spec::pair_addresses(object["spec"].as_object_mut().unwrap());
+    }
     object
 }
 
 fn resource(plural: &str) -> std::sync::Arc<Resource> {
-    let mut all = table::resources().into_iter();
+    let mut all = table::all().into_iter();
     all.find(|resource| resource.plural == plural).unwrap()
 }
 
@@ -57,10 +61,34 @@ fn check_write(plural: &str, subresource: Option<&str>, old: Value, patch: Value
     let mut new = old.clone();
     merge(&mut new, &patch);
     default(&resource, &mut new);
-    crate::builtin::prepare_update(&resource, &old, &mut new);
+    prepare_update(plural, &old, &mut new);
     let mut causes = Causes::default();
     problems_of_update(&resource, subresource, &old, &new, &mut causes);
     assert_eq!(told(causes), wanted);
+}
+
+fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
+    new(resource, object.as_object().unwrap(), causes);
+}
+
+fn problems_of_update(
+    resource: &Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &Value,
+    causes: &mut Causes,
+) {
+    let (old, new) = (old.as_object().unwrap(), new.as_object().unwrap());
+    update(resource, subresource, (old, new), causes);
+}
+
+/// What an update takes over from the stored object.
+fn prepare_update(plural: &str, old: &Value, new: &mut Value) {
+    match plural {
+        "persistentvolumes" => prepare::keep_phase_time(old, new),
+        "services" => spec::carry_on(old.as_object().unwrap(), new.as_object_mut().unwrap()),
+        _ => {}
+    }
 }
 
 fn merge(into: &mut Value, patch: &Value) {

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::builtin::names;
-use crate::builtin::names::NameRule;
+use crate::registry::names;
+use crate::registry::names::NameRule;
 
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub(super) const IMMUTABLE: &str = "field is immutable";

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::auth::{AllowAuthenticated, Attributes, Authorizer, Decision};
-use crate::registry::RegistryConfig;
+use crate::builtin::{RegistryConfig, new_registry_with_config};
 
 /// Records the attributes of requests. Denies everything while `denies` is set.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ async fn server(authorizer: Arc<dyn Authorizer>) -> Server {
     let tasks = Tasks::new();
     let storage = Memory::new(Duration::from_secs(300)).unwrap();
     let config = HttpConfig::default();
-    let registry = Registry::with_config(
+    let registry = new_registry_with_config(
         storage.clone(),
         &tasks,
         config.metrics.clone(),

@@ -21,7 +21,6 @@ use crate::registry::guaranteed_update::Place;
 use crate::registry::{
     ApiError, Registry, Resource, Target, conversion, json_patch, metadata, namespaces, read,
 };
-use crate::{apiextensions, builtin};
 
 impl Registry {
     fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
@@ -181,9 +180,10 @@ impl Cluster for Registry {
         let own = GroupVersionKind::of(&object);
         let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
         match (from, to) {
-            (Some(_), Some(to)) if to.custom.is_some() => {
-                let converted = apiextensions::converted(&to, object).await;
-                converted.map_err(|error| error.to_string())
+            (Some(_), Some(to)) if to.strategy.converter().is_some() => {
+                conversion::converted_to(&to, object)
+                    .await
+                    .map_err(|error| error.to_string())
             }
             (Some(from), Some(to)) => {
                 let stored = conversion::to_storage(self.types(), &from, object);
@@ -214,7 +214,7 @@ impl Cluster for Registry {
         metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
         if let Some(kind) = self
             .kind_type(&resource)
-            .filter(|_| resource.custom.is_none())
+            .filter(|_| resource.strategy.is_builtin())
         {
             let decoded = kind.conform(&object);
             if let Some(type_error) = decoded.type_error {
@@ -224,7 +224,7 @@ impl Cluster for Registry {
         }
         let namespace = Some(write.namespace).filter(|_| resource.namespaced);
         metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
-        builtin::default(&resource, &mut object);
+        resource.strategy.set_defaults(&resource, &mut object);
         Ok(object)
     }
 

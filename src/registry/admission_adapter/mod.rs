@@ -21,7 +21,7 @@ use crate::admission::plugins::{Request, Step};
 use crate::admission::request::{
     AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, RequestOptions,
 };
-use crate::admission::{ConfigurationKind, Mutators, problems};
+use crate::admission::{ConfigurationKind, Mutators};
 use crate::api::{
     AuditAnnotations, DeleteOptions, FieldValidation, ResourceVersion, UserInfo, Warnings,
     WriteOptions,
@@ -143,29 +143,13 @@ impl Registry {
         Ok(changed)
     }
 
-    /// Refuses a configuration of admission that could not work.
-    pub(crate) fn check_configuration(
+    /// Waits until the configurations of this kind are in force as of version `at`.
+    pub(crate) async fn configurations_in_force(
         &self,
-        resource: &Resource,
-        object: &Value,
-    ) -> Result<(), ApiError> {
-        let kind = configuration_kind(resource);
-        let problems = kind.map(|kind| problems(kind, object)).unwrap_or_default();
-        match problems.is_empty() {
-            true => Ok(()),
-            false => {
-                let name = metadata::text(object, "name");
-                Err(ApiError::invalid(resource, name, problems))
-            }
-        }
-    }
-
-    /// After a write at version `at`: when it was one of a configuration of admission, waits until it is
-    /// in force.
-    pub(crate) async fn settled(&self, resource: &Resource, at: ResourceVersion) {
-        if let Some(kind) = configuration_kind(resource) {
-            self.gate.in_force(kind, at).await;
-        }
+        kind: ConfigurationKind,
+        at: ResourceVersion,
+    ) {
+        self.gate.in_force(kind, at).await;
     }
 
     /// Validates a write by the plugins, policies and webhooks.
@@ -270,11 +254,6 @@ impl Registry {
     }
 }
 
-fn configuration_kind(resource: &Resource) -> Option<ConfigurationKind> {
-    let mut kinds = ConfigurationKind::ALL.into_iter();
-    kinds.find(|kind| resource.is(GROUP, kind.plural()))
-}
-
 /// The options of a create or an update, as a client would have to send them.
 pub(crate) fn write_options(kind: &str, options: &WriteOptions) -> Value {
     let mut told = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
@@ -330,7 +309,8 @@ fn attributes<'a>(
         },
         None => kind_of(resource),
     };
-    let of_itself = resource.is("", "namespaces").then_some(&*target.name);
+    let is_namespace = resource.strategy.rules().is_namespaces;
+    let of_itself = is_namespace.then_some(&*target.name);
     AdmissionRequest {
         operation: question.operation,
         resource: resource_of(resource),

@@ -7,7 +7,6 @@ use crate::admission::request::{AdmissionRequest, GroupVersionKind};
 use crate::registry::{ApiError, Registry, json_patch, metadata};
 use crate::schema::KindType;
 use crate::schema::managed;
-use crate::{apiextensions, builtin};
 
 /// Returns `object`, which is of `kind`, after a mutation, with its defaults.
 ///
@@ -55,7 +54,7 @@ pub(super) fn mutated(
             "unable to decode {is} into {kind}"
         )));
     }
-    let is_builtin = resource.as_ref().is_none_or(|r| r.custom.is_none());
+    let is_builtin = resource.as_ref().is_none_or(|r| r.strategy.is_builtin());
     if is_builtin {
         let decoded = kind_type.conform(&mutated);
         if let Some(error) = decoded.type_error {
@@ -73,8 +72,9 @@ pub(super) fn mutated(
         metadata::check_shape(&resource, &mut mutated).map_err(internal)?;
         let namespace = Some(write.namespace).filter(|_| resource.namespaced);
         metadata::check_namespace(namespace, &mut mutated).map_err(internal)?;
-        builtin::default(&resource, &mut mutated);
-        apiextensions::fill(&resource, &mut mutated).map_err(internal)?;
+        let strategy = &resource.strategy;
+        strategy.set_defaults(&resource, &mut mutated);
+        strategy.apply_schema(&mut mutated).map_err(internal)?;
     }
     Ok(mutated)
 }

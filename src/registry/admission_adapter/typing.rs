@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, kind_of, resource_of};
+use super::{kind_of, resource_of};
 use crate::admission::request::{GroupVersionKind, GroupVersionResource};
 use crate::admission::types::{Kinds, warnings};
-use crate::registry::{Registry, Resource};
+use crate::registry::Registry;
 use crate::schema::KindType;
 
 impl Kinds for Registry {
@@ -26,16 +26,8 @@ impl Kinds for Registry {
 }
 
 impl Registry {
-    /// Writes into a policy what its expressions are found to be, unless it is its status that is written.
-    pub(crate) fn check_types(
-        &self,
-        resource: &Resource,
-        subresource: Option<&str>,
-        policy: &mut Value,
-    ) {
-        if subresource.is_some() || !resource.is(GROUP, "validatingadmissionpolicies") {
-            return;
-        }
+    /// Writes the warnings about the expressions of a policy into its status.
+    pub(crate) fn check_types(&self, policy: &mut Value) {
         let found = warnings(policy, self);
         let generation = policy["metadata"]["generation"].clone();
         if !policy["status"].is_object() {

@@ -15,9 +15,10 @@ use tokio::net::TcpListener;
 
 use crate::admission::PluginConfigurations;
 use crate::auth::{AllowAuthenticated, Authenticator, Authorizer, TokenAuthenticator, TokenFile};
+use crate::builtin::RegistryConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
-use crate::registry::{CacherConfig, RegistryConfig};
+use crate::registry::CacherConfig;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::settings::ConfigError;
 use crate::server::config::token_config::TokenKeys;

@@ -1,7 +1,6 @@
 //! Starts and drains a server: its tasks end in reverse order of dependency: connections,
 //! controllers, caches, storage.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::UserInfo;
+use crate::builtin::{KubernetesService, new_registry_with_config, start_token_tracking};
 use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
@@ -56,7 +56,11 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        let registry = Registry::with_config(
+        // The address it listens on, not the one at which it is reached from here.
+        let secure = self.secure.listener.local_addr();
+        let secure = secure.unwrap_or(self.done.secure);
+        let service = KubernetesService::new(&self.registry.service_ranges, secure);
+        let registry = new_registry_with_config(
             Arc::clone(&storage),
             &caches,
             Arc::clone(&self.metrics),
@@ -67,11 +71,7 @@ impl Server {
         let bootstrap = bootstrap(
             Arc::clone(&registry),
             bootstrapped,
-            // The address it listens on, not the one at which it is reached from here.
-            self.secure
-                .listener
-                .local_addr()
-                .unwrap_or(self.done.secure),
+            service,
             self.controllers.has(controllers::TOKEN_TRACKING),
             caches.token(),
         );
@@ -211,7 +211,7 @@ fn spawn_secure(
 async fn bootstrap(
     registry: Arc<Registry>,
     bootstrapped: tokio::sync::watch::Sender<bool>,
-    secure: SocketAddr,
+    service: KubernetesService,
     tracks_tokens: bool,
     stop: tokio_util::sync::CancellationToken,
 ) {
@@ -223,10 +223,10 @@ async fn bootstrap(
         bootstrapped.send_replace(true);
         // No request waits for these.
         if tracks_tokens {
-            registry.start_token_tracking().await;
+            start_token_tracking(&registry).await;
         }
-        registry.publish(secure).await;
-        registry.keep_published(secure).await;
+        service.publish(&registry).await;
+        service.keep_published(&registry).await;
     };
     // Stopping comes first: the namespaces are no longer needed.
     tokio::select! {

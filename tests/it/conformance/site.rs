@@ -12,8 +12,9 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use watchet::api::{ResourceVersion, StorageKey};
+use watchet::builtin::new_registry;
 use watchet::http::{HttpConfig, router};
-use watchet::registry::{CacherConfig, Registry};
+use watchet::registry::CacherConfig;
 use watchet::storage::{Expect, Outcome, Put, Storage};
 use watchet::tasks::Tasks;
 
@@ -63,7 +64,7 @@ impl Site {
     pub(crate) async fn over(storage: Arc<Faults>, config: CacherConfig) -> Self {
         let tasks = Tasks::new();
         let wire = HttpConfig::default();
-        let registry = Registry::new(storage.clone(), &tasks, config, wire.metrics.clone());
+        let registry = new_registry(storage.clone(), &tasks, config, wire.metrics.clone());
         registry.bootstrap().await.expect("storage answers");
         let service = router(registry, wire.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

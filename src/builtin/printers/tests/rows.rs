@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::builtin::table;
+use crate::registry::Resource;
 
 fn resource(group: &str, plural: &str) -> Arc<Resource> {
-    let all = table::resources();
+    let all = table::all();
     let found = all.into_iter().find(|r| r.is(group, plural));
     found.unwrap_or_else(|| panic!("{plural}.{group} is built in"))
 }
@@ -16,8 +17,8 @@ fn resource(group: &str, plural: &str) -> Arc<Resource> {
 fn check(group: &str, plural: &str, object: Value, expected: &str) {
     let resource = resource(group, plural);
     let object = created(object);
-    let cells = cells(&resource, &object, NOW.parse().unwrap());
-    let columns = columns(&resource);
+    let cells = resource.table_cells(&object, NOW.parse().unwrap());
+    let columns = resource.table_columns();
     assert_eq!(cells.len(), columns.len(), "{plural}");
     for (cell, column) in cells.iter().zip(columns) {
         // What upstream calls a text may be a number all the same; a number is never a text.
@@ -363,13 +364,13 @@ fn what_lets_requests_in() {
 fn every_built_in_has_a_printer() {
     let odd = json!({"metadata": 1, "spec": [], "status": "x", "subsets": {}, "roleRef": 7});
     let mut plain = Vec::new();
-    for resource in table::resources() {
-        let columns = columns(&resource).len();
+    for resource in table::all() {
+        let columns = resource.table_columns().len();
         for object in [json!({}), odd.clone()] {
-            let cells = cells(&resource, &object, NOW.parse().unwrap());
+            let cells = resource.table_cells(&object, NOW.parse().unwrap());
             assert_eq!(cells.len(), columns, "{}", resource.plural);
         }
-        if printer(&resource).columns == GENERIC.columns {
+        if printer(&resource.group, &resource.plural).columns == GENERIC.columns {
             plain.push(resource.plural.clone());
         }
     }

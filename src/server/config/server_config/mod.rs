@@ -9,14 +9,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::api::parse_go_duration;
+use crate::builtin::RegistryConfig;
 use crate::cacher::CacherConfig;
 use crate::controllers;
-use crate::registry::{RegistryConfig, ServiceRanges};
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
 use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
 use crate::server::config::token_config::TokenConfig;
 use crate::server::envtest::store::Store;
+use crate::services::ServiceRanges;
 
 /// The configuration of `watchet serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]

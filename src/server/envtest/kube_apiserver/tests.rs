@@ -57,7 +57,7 @@ fn defaults_are_those_of_kube_apiserver() {
     assert_eq!(config.listen.secure_port, 6443);
     assert_eq!(
         config.registry.service_ranges,
-        crate::registry::ServiceRanges::parse("10.0.0.0/24").unwrap()
+        crate::services::ServiceRanges::parse("10.0.0.0/24").unwrap()
     );
     assert_eq!(config.data_dir, PathBuf::from(DEFAULT_CERT_DIR));
 }

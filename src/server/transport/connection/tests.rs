@@ -11,9 +11,10 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
 use super::*;
+use crate::builtin::new_registry;
 use crate::http::{HttpConfig, router};
 use crate::metrics::Metrics;
-use crate::registry::{CacherConfig, Registry};
+use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 
 /// A generous time limit for operations that take milliseconds on an idle machine.
@@ -32,7 +33,7 @@ impl Fixture {
     async fn new() -> Self {
         let tasks = Tasks::new();
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
-        let registry = Registry::new(storage, &tasks, CacherConfig::default(), Metrics::new());
+        let registry = new_registry(storage, &tasks, CacherConfig::default(), Metrics::new());
         registry.bootstrap().await.unwrap();
         let config_maps = registry.resource("", "v1", "configmaps").unwrap();
         for n in 0..4 {

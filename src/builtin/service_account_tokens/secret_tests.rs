@@ -105,10 +105,10 @@ async fn labelled_secret_invalidates_its_token() {
 #[tokio::test]
 async fn tracking_starts_once() {
     let fixture = fixture().await;
-    start_tracking(&fixture.registry).await;
+    start_token_tracking(&fixture.registry).await;
     let key = "/configmaps/kube-system/kube-apiserver-legacy-service-account-token-tracking";
     let stored = fixture.stored(key).await.unwrap();
     assert_eq!(stored["data"]["since"], day(Timestamp::now()));
-    start_tracking(&fixture.registry).await;
+    start_token_tracking(&fixture.registry).await;
     assert_eq!(fixture.stored(key).await.unwrap(), stored);
 }

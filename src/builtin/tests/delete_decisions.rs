@@ -1,9 +1,12 @@
-//! Tests of what a delete makes of an object; with storage they are in `registry::tests`.
+//! Tests of what a delete makes of an object.
 
 use super::*;
+use crate::builtin::table;
+use crate::registry::delete::decide;
+use crate::registry::guaranteed_update::Change;
 
 fn resource(plural: &str) -> Arc<Resource> {
-    let all = crate::builtin::table::resources();
+    let all = table::all();
     all.into_iter().find(|r| r.plural == plural).unwrap()
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::guaranteed_update::{Change, Current, Decide, Place, Written};
-use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read, strategy};
+use super::strategy::Grace;
+use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read};
 use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
-use crate::apiextensions;
 use crate::cacher::ObjectList;
 use crate::storage::{Outcome, Storage as _};
 
@@ -18,11 +18,6 @@ use crate::storage::{Outcome, Storage as _};
 const COLLECTION_PAGE: usize = 10_000;
 
 const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-
-/// Upstream's warning about a default that surprises people.
-const JOBS_KEEP_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
-                              propagationPolicy=Background to remove them or set \
-                              propagationPolicy=Orphan to suppress this warning";
 
 /// How many objects of a collection are deleted at once, so that a store that commits in groups can.
 const COLLECTION_DELETES_MAX: usize = 16;
@@ -79,8 +74,9 @@ async fn run(
         return delete_corrupt(registry, &place).await;
     }
     let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
-    if silent && resource.is("batch", "jobs") {
-        options.warnings.add(JOBS_KEEP_PODS.to_owned());
+    let warning = resource.strategy.default_propagation_warning();
+    if let Some(warning) = warning.filter(|_| silent) {
+        options.warnings.add(warning.to_owned());
     }
     let dry_run = !options.dry_run.is_empty();
     let mut write = Deleting {
@@ -92,12 +88,14 @@ async fn run(
     let written = registry
         .guaranteed_write(&place, dry_run, &mut write)
         .await?;
-    if resource.is("", "namespaces") && !dry_run {
+    if resource.strategy.rules().is_namespaces && !dry_run {
         let (Written::Deleted(object) | Written::Stored(object)) = &written;
         namespaces::note_deleted(registry, object)?;
     }
     Ok(match written {
-        Written::Deleted(object) if strategy::returns_deleted(resource) => Deleted::Last(object),
+        Written::Deleted(object) if resource.strategy.rules().returns_deleted_object => {
+            Deleted::Last(object)
+        }
         Written::Deleted(object) => Deleted::Gone(object),
         Written::Stored(object) => Deleted::Pending(object),
     })
@@ -238,77 +236,28 @@ fn check_preconditions(
 }
 
 /// What a delete at `now` makes of an object.
-fn decide(resource: &Resource, stored: &Value, options: &DeleteOptions, now: Timestamp) -> Change {
+pub(crate) fn decide(
+    resource: &Resource,
+    stored: &Value,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Change {
     let mut object = stored.clone();
-    let grace = if strategy::is_graceful(resource) {
-        match pod_grace(stored, options) {
-            Grace::Pending => return Change::Put(object),
-            Grace::Seconds(seconds) => seconds,
-        }
-    } else {
-        0
+    let strategy = &resource.strategy;
+    let grace = match strategy.grace(stored, options) {
+        Grace::Pending => return Change::Put(object),
+        Grace::Seconds(seconds) => seconds,
     };
     set_propagation_finalizers(resource, &mut object, options);
-    if apiextensions::is_definitions(resource) {
-        apiextensions::begin_deletion(&mut object);
-    }
-    let held = !metadata::finalizers(&object).is_empty()
-        || (resource.is("", "namespaces") && has_namespace_finalizers(&object));
+    strategy.begin_deletion(&mut object);
+    let held = !metadata::finalizers(&object).is_empty() || strategy.has_finalizers(&object);
     if grace == 0 && !held {
         return Change::Delete(object);
     }
     mark(&mut object, grace, now);
-    if resource.is("", "namespaces") {
-        if !object["status"].is_object() {
-            object["status"] = json!({});
-        }
-        object["status"]["phase"] = "Terminating".into();
-    }
+    strategy.mark_terminating(&mut object);
     Change::Put(object)
 }
-
-fn has_namespace_finalizers(object: &Value) -> bool {
-    let finalizers = object["spec"]["finalizers"].as_array();
-    finalizers.is_some_and(|list| !list.is_empty())
-}
-
-/// How long a pod may take to end.
-enum Grace {
-    /// It is being deleted, and this delete does not make that any sooner.
-    Pending,
-    /// So long from the moment that it was first deleted.
-    Seconds(i64),
-}
-
-fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
-    // Whoever asks for less than nothing gets the least that is not at once.
-    let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
-    let asked = options.grace_period_seconds.map(sane);
-    let metadata = &pod["metadata"];
-    if metadata::is_terminating(pod) {
-        let recorded = metadata["deletionGracePeriodSeconds"].as_i64();
-        return match (recorded.map_or(0, sane), asked) {
-            // Its time is over already: whatever holds it back may be changed.
-            (0, _) => Grace::Seconds(0),
-            (recorded, Some(asked)) if asked < recorded => Grace::Seconds(asked),
-            _ => Grace::Pending,
-        };
-    }
-    let spec = &pod["spec"];
-    let scheduled = spec["nodeName"].as_str().is_some_and(|n| !n.is_empty());
-    let ended = matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    );
-    if !scheduled || ended {
-        return Grace::Seconds(0);
-    }
-    let own = spec["terminationGracePeriodSeconds"].as_i64();
-    Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, sane)))
-}
-
-/// What a pod gets that does not say how long it takes to end, in seconds; Kubernetes' default.
-const DEFAULT_GRACE: i64 = 30;
 
 /// Marks `object` as being deleted. A mark that is there keeps its time (WC-070), except that a
 /// shorter grace counts from the moment of the first delete.
@@ -338,7 +287,7 @@ fn shifted(time: Timestamp, seconds: i64) -> Timestamp {
 /// Adds or removes the finalizers by which the dependents hold the object back.
 fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: &DeleteOptions) {
     use PropagationPolicy::{Background, Foreground, Orphan};
-    if !strategy::is_collected(resource) {
+    if !resource.strategy.rules().is_garbage_collected {
         return;
     }
     let has = |finalizer: &str| metadata::finalizers(object).contains(&finalizer);
@@ -348,7 +297,7 @@ fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: 
         (None, Some(policy)) => policy,
         (None, None) if has(ORPHAN) => Orphan,
         (None, None) if has(FOREGROUND) => Foreground,
-        (None, None) if strategy::orphans_by_default(resource) => Orphan,
+        (None, None) if resource.strategy.rules().orphans_by_default => Orphan,
         (None, None) => Background,
     };
     let wanted = match policy {
@@ -432,6 +381,3 @@ pub(crate) async fn delete_collection(
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

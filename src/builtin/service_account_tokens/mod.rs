@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
 use serde_json::{Value, json};
 
-use super::{ApiError, Patch, Registry, Target, create};
 use crate::api::{GetOptions, Object, ResourceVersion, WriteOptions};
 use crate::auth::{Freshness, ObjectReadError, ObjectReader};
+use crate::registry::{ApiError, Patch, Registry, Target, create};
 
 /// The label with the day on which a Secret's token was last used.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -68,7 +68,7 @@ fn warn_of_unrecorded_use(error: &dyn std::fmt::Display, secret: &str) {
 }
 
 /// Creates the ConfigMap with the day since which uses are recorded, unless it exists.
-pub(super) async fn start_tracking(registry: &Registry) {
+pub async fn start_token_tracking(registry: &Registry) {
     if let Err(error) = try_to_start_tracking(registry).await {
         tracing::warn!(%error, name = TRACKING, "cannot create the config map of token tracking");
     }

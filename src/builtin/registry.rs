@@ -1,0 +1,73 @@
+//! The composition of a registry: the built-in resources, the custom resources, and where webhooks find services.
+
+use std::sync::Arc;
+
+use super::table::{self, Dependencies};
+use super::{component_statuses, subresources, webhook_endpoints};
+use crate::admission::{EnabledPlugins, PluginConfigurations};
+use crate::apiextensions::CustomResources;
+use crate::auth::{AllowAuthenticated, Authorizer};
+use crate::cacher::CacherConfig;
+use crate::metrics::Metrics;
+use crate::registry::{Parts, Registry};
+use crate::services::ServiceRanges;
+use crate::storage::Storage;
+use crate::tasks::Tasks;
+
+/// The configuration of a registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryConfig {
+    /// The limits of the watch caches.
+    pub caches: CacherConfig,
+    /// The ranges that services get their addresses from.
+    pub service_ranges: ServiceRanges,
+    /// The admission plugins that run.
+    pub plugins: EnabledPlugins,
+    /// The configuration of the admission plugins.
+    pub plugin_configurations: PluginConfigurations,
+}
+
+/// Returns a registry of the built-in and custom resources in `storage`. Caches start on first use, in tasks of
+/// `tasks`; that of the namespaces starts immediately, because every write depends on it. The ServiceAccount plugin is
+/// off, because no controller creates service accounts for this registry.
+pub fn new_registry(
+    storage: Arc<dyn Storage>,
+    tasks: &Tasks,
+    caches: CacherConfig,
+    metrics: Arc<Metrics>,
+) -> Arc<Registry> {
+    let config = RegistryConfig {
+        caches,
+        service_ranges: ServiceRanges::default(),
+        plugins: EnabledPlugins::default().without("ServiceAccount"),
+        plugin_configurations: PluginConfigurations::default(),
+    };
+    let authorizer = Arc::new(AllowAuthenticated);
+    new_registry_with_config(storage, tasks, metrics, config, authorizer)
+}
+
+/// [`new_registry`] with a configuration. `authorizer` decides on requests, reviews, and in admission.
+pub fn new_registry_with_config(
+    storage: Arc<dyn Storage>,
+    tasks: &Tasks,
+    metrics: Arc<Metrics>,
+    config: RegistryConfig,
+    authorizer: Arc<dyn Authorizer>,
+) -> Arc<Registry> {
+    let dependencies = Dependencies {
+        service_ranges: config.service_ranges,
+        ..Dependencies::default()
+    };
+    let mut virtual_resources = subresources::questions();
+    virtual_resources.push(component_statuses::resource());
+    let stored = table::resources(&dependencies);
+    let parts = Parts {
+        resources: subresources::among(&stored, &virtual_resources),
+        provider: Arc::new(CustomResources(dependencies.definitions)),
+        services: |registry| Arc::new(webhook_endpoints::Services(registry)),
+        caches: config.caches,
+        plugins: config.plugins,
+        plugin_configurations: config.plugin_configurations,
+    };
+    Registry::new(storage, tasks, metrics, parts, authorizer)
+}

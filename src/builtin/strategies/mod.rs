@@ -1,0 +1,273 @@
+//! The strategies of built-in resources. [`Builtin`] has what they share: defaults, validation and printers by tables.
+//! What a single resource has beside that is a strategy of its own, which [`of`] chooses once for each resource.
+
+mod admission;
+mod core;
+mod versions;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use self::versions::VersionPair;
+use super::table::{self, Dependencies};
+use super::{default, prepare_create, printers, subresources, validation};
+use crate::admission::ConfigurationKind;
+use crate::api::{DeleteOptions, Object, ResourceVersion, StatusCause, UserInfo};
+use crate::apiextensions::DefinitionStrategy;
+use crate::registry::allocator::Allocator;
+use crate::registry::error::Causes;
+use crate::registry::scale::ScalePaths;
+use crate::registry::strategy::{
+    Grace, Plain, PostHandler, Rules, SchemaValidator, Strategy, VirtualObjects, has_status,
+};
+use crate::registry::table_columns::TableColumn;
+use crate::registry::{Registry, Resource};
+use crate::schema::Types;
+use crate::services::ServiceStrategy;
+
+/// The strategy of a built-in resource.
+#[derive(Debug)]
+pub(super) struct Builtin {
+    rules: Rules,
+    printer: &'static printers::Printer,
+    /// The two representations of its objects, if they have two.
+    versions: Option<(&'static VersionPair, bool)>,
+    /// What the resource has beside what built-in resources share.
+    own: Arc<dyn Strategy>,
+}
+
+/// Returns what the resource of this group, version and plural name has beside what built-in resources share.
+pub(super) fn of(group: &str, plural: &str, dependencies: &Dependencies) -> Arc<dyn Strategy> {
+    let configuration = |kind: &ConfigurationKind| kind.plural() == plural;
+    match (group, plural) {
+        ("", "limitranges") => Arc::new(core::LimitRanges),
+        ("", "namespaces") => Arc::new(core::Namespaces),
+        ("", "persistentvolumes") => Arc::new(core::PersistentVolumes),
+        ("", "pods") => Arc::new(core::Pods),
+        ("", "replicationcontrollers") => Arc::new(core::ReplicationControllers),
+        ("", "secrets") => Arc::new(core::Secrets),
+        ("", "services") => {
+            let ranges = dependencies.service_ranges;
+            Arc::new(ServiceStrategy::new(ranges))
+        }
+        ("admissionregistration.k8s.io", _) => {
+            let kind = ConfigurationKind::ALL.into_iter().find(configuration);
+            match kind {
+                Some(kind) => Arc::new(admission::Configurations(kind)),
+                None => Arc::new(Plain),
+            }
+        }
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            Arc::new(DefinitionStrategy(dependencies.definitions.clone()))
+        }
+        ("batch", "jobs") => Arc::new(core::Jobs),
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            Arc::new(core::CertificateSigningRequests)
+        }
+        ("resource.k8s.io", "resourceslices") => Arc::new(core::ResourceSlices),
+        _ => Arc::new(Plain),
+    }
+}
+
+impl Builtin {
+    /// The strategy of the resource of this group, version and plural name.
+    pub(super) fn new(
+        (group, version, plural): (&str, &str, &str),
+        rules: Rules,
+        own: Arc<dyn Strategy>,
+    ) -> Self {
+        Self {
+            rules,
+            printer: printers::printer(group, plural),
+            versions: VersionPair::of(group, version, plural),
+            own,
+        }
+    }
+
+    fn other_version(&self) -> Option<&'static VersionPair> {
+        let (pair, is_stored) = self.versions?;
+        (!is_stored).then_some(pair)
+    }
+}
+
+impl Strategy for Builtin {
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn deprecation_warning(&self) -> Option<&str> {
+        self.own.deprecation_warning()
+    }
+
+    fn is_known_kind(&self, group: &str, version: &str, kind: &str) -> bool {
+        table::is_kind(group, version, kind)
+    }
+
+    fn unknown_field_label(&self, resource: &Resource, label: &str) -> String {
+        self.own.unknown_field_label(resource, label)
+    }
+
+    fn table_columns(&self) -> &[TableColumn] {
+        self.printer.columns
+    }
+
+    fn table_cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        match self.other_version().and_then(|pair| pair.to_printed) {
+            Some(to_printed) => (self.printer.cells)(&to_printed(object.clone()), now),
+            None => (self.printer.cells)(object, now),
+        }
+    }
+
+    fn set_defaults(&self, resource: &Resource, object: &mut Value) {
+        default(resource, object);
+    }
+
+    fn apply_schema(&self, object: &mut Value) -> Result<(), crate::registry::ApiError> {
+        self.own.apply_schema(object)
+    }
+
+    fn canonicalize(&self, object: &mut Value) {
+        self.own.canonicalize(object);
+    }
+
+    fn default_name(&self) -> Option<String> {
+        self.own.default_name()
+    }
+
+    fn prepare_for_create(&self, resource: &Resource, user: &UserInfo, object: &mut Value) {
+        prepare_create(resource, object, has_status(resource));
+        self.own.prepare_for_create(resource, user, object);
+        self.own.canonicalize(object);
+    }
+
+    fn prepare_for_update(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        stored: &Value,
+        object: &mut Value,
+    ) {
+        self.own
+            .prepare_for_update(resource, subresource, stored, object);
+    }
+
+    fn validate(&self, resource: &Resource, object: &Value, causes: &mut Causes) {
+        if let Some(fields) = object.as_object() {
+            validation::new(resource, fields, causes);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        old: &Value,
+        new: &Value,
+        causes: &mut Causes,
+    ) {
+        if let (Some(old), Some(new)) = (old.as_object(), new.as_object()) {
+            validation::update(resource, subresource, (old, new), causes);
+        }
+        self.own
+            .validate_update(resource, subresource, old, new, causes);
+    }
+
+    fn strict_problems(&self, object: &Value) -> Vec<StatusCause> {
+        self.own.strict_problems(object)
+    }
+
+    fn set_derived_status(
+        &self,
+        registry: &Registry,
+        subresource: Option<&str>,
+        object: &mut Value,
+    ) {
+        self.own.set_derived_status(registry, subresource, object);
+    }
+
+    fn has_finalizers(&self, object: &Value) -> bool {
+        self.own.has_finalizers(object)
+    }
+
+    fn grace(&self, stored: &Value, options: &DeleteOptions) -> Grace {
+        self.own.grace(stored, options)
+    }
+
+    fn default_propagation_warning(&self) -> Option<&'static str> {
+        self.own.default_propagation_warning()
+    }
+
+    fn begin_deletion(&self, object: &mut Value) {
+        self.own.begin_deletion(object);
+    }
+
+    fn mark_terminating(&self, object: &mut Value) {
+        self.own.mark_terminating(object);
+    }
+
+    fn differs_from_storage(&self) -> bool {
+        self.other_version().is_some()
+    }
+
+    fn to_storage(&self, types: &Arc<Types>, object: Value) -> Value {
+        match self.other_version() {
+            Some(pair) => (pair.to_storage)(types, object),
+            None => object,
+        }
+    }
+
+    fn from_storage(&self, object: Value) -> Value {
+        match self.other_version() {
+            Some(pair) => (pair.from_storage)(object),
+            None => object,
+        }
+    }
+
+    fn to_version<'o>(
+        &self,
+        types: &Arc<Types>,
+        object: &'o Value,
+        api_version: &str,
+    ) -> Cow<'o, Value> {
+        match self.versions {
+            Some((pair, _)) => pair.to_version(types, object, api_version),
+            None => Cow::Borrowed(object),
+        }
+    }
+
+    fn scale_paths(&self) -> ScalePaths {
+        self.own.scale_paths()
+    }
+
+    fn after_store<'a>(
+        &'a self,
+        registry: &'a Registry,
+        at: ResourceVersion,
+    ) -> Option<BoxFuture<'a, ()>> {
+        self.own.after_store(registry, at)
+    }
+
+    fn after_request<'a>(&'a self, written: &'a Object) -> Option<BoxFuture<'a, ()>> {
+        self.own.after_request(written)
+    }
+
+    fn schema_validator(&self) -> Option<&dyn SchemaValidator> {
+        self.own.schema_validator()
+    }
+
+    fn allocator(&self) -> Option<&dyn Allocator> {
+        self.own.allocator()
+    }
+
+    fn virtual_objects(&self) -> Option<&dyn VirtualObjects> {
+        self.own.virtual_objects()
+    }
+
+    fn post_handler(&self) -> Option<&dyn PostHandler> {
+        Some(&subresources::Posts)
+    }
+}
