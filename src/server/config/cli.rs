@@ -1,14 +1,17 @@
-//! The command line: clap's grammar built from the table of settings, and clap's errors as one
-//! line. `config` validates the values.
+//! The command line: clap's grammar from the flags, and clap's errors as one line. `server_config` validates the
+//! values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::Styles;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::server::config::settings::{CONFIG_ENV, ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::config::flags::{self, Spec};
+use crate::server::config::setting_value::{ConfigError, Source};
+use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::{bench, tail};
 
 /// The parsed command line.
@@ -35,9 +38,9 @@ pub(in crate::server) enum Invocation {
 pub(in crate::server) fn command() -> Command {
     let serve = Command::new("serve")
         .about("Serve the Kubernetes API (the default when no command is given)")
-        .args_override_self(true)
-        .args(serve_args());
-    Command::new("watchet")
+        .args_override_self(true);
+    let serve = with_serve_args(serve);
+    let watchet = Command::new("watchet")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A Kubernetes-compatible API server built around a watch cache")
         .after_help(
@@ -50,8 +53,8 @@ pub(in crate::server) fn command() -> Command {
         .styles(Styles::plain())
         .max_term_width(100)
         .args_conflicts_with_subcommands(true)
-        .args_override_self(true)
-        .args(serve_args())
+        .args_override_self(true);
+    with_serve_args(watchet)
         .subcommand(serve)
         .subcommand(bench::command())
         .subcommand(tail::command())
@@ -74,40 +77,15 @@ fn envtest_assets() -> Command {
         )
 }
 
-fn serve_args() -> Vec<Arg> {
+/// Adds the flags of `serve`.
+fn with_serve_args(command: Command) -> Command {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .help("YAML file with any of these options; see config/watchet.yaml")
         .value_parser(value_parser!(PathBuf))
         .help_heading("Process");
-    let mut args: Vec<Arg> = SPECS.iter().map(setting_arg).collect();
-    args.push(config);
-    args
-}
-
-fn setting_arg(spec: &crate::server::config::settings::Spec) -> Arg {
-    let help = match spec.default {
-        "" => spec.help.to_owned(),
-        default => format!("{} [default: {default}]", spec.help),
-    };
-    let arg = Arg::new(spec.name)
-        .long(spec.name)
-        .value_name(spec.value_name)
-        .help(help)
-        .allow_hyphen_values(true)
-        .help_heading(spec.heading);
-    match spec.setting {
-        Setting::LogLevel => arg.short('v').alias("v"),
-        // As upstream: a repeated flag adds to the list.
-        Setting::EtcdServers
-        | Setting::ServiceAccountIssuer
-        | Setting::ServiceAccountKeyFile
-        | Setting::ApiAudiences
-        | Setting::EnableAdmissionPlugins
-        | Setting::DisableAdmissionPlugins => arg.action(ArgAction::Append),
-        _ => arg,
-    }
+    flags::augment(command).arg(config)
 }
 
 /// Parses arguments, the program's name first.
@@ -133,7 +111,7 @@ pub(in crate::server) fn parse(
         None => &matches,
     };
     Ok(Invocation::Serve {
-        settings: flags(matches),
+        settings: given_flags(matches),
         config_file: matches.get_one::<PathBuf>("config").cloned(),
     })
 }
@@ -165,12 +143,16 @@ pub(in crate::server) fn config_file(
         .or_else(from_environment)
 }
 
-fn flags(matches: &ArgMatches) -> Settings {
+fn given_flags(matches: &ArgMatches) -> Settings {
     let mut settings = Settings::default();
-    for spec in &SPECS {
-        if let Some(values) = matches.get_many::<String>(spec.name) {
+    for Spec { name, .. } in flags::specs() {
+        let id = name.replace('-', "_");
+        let values = matches.get_many::<String>(&id);
+        if let Some(values) = values
+            && matches.value_source(&id) == Some(ValueSource::CommandLine)
+        {
             let values: Vec<&str> = values.map(String::as_str).collect();
-            settings.give(spec.setting, values.join(","), Source::Flag);
+            settings.give(&name, values.join(","), Source::Flag);
         }
     }
     settings
@@ -253,12 +235,12 @@ fn error_line(error: &clap::Error) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn check(args: &[&str], expected: Result<(Setting, &str), &str>) {
+    fn check(args: &[&str], expected: Result<(&str, &str), &str>) {
         let args = std::iter::once("watchet").chain(args.iter().copied());
         let result = parse(args.map(OsString::from));
         match (result, expected) {
-            (Ok(Invocation::Serve { settings, .. }), Ok((setting, text))) => {
-                assert_eq!(settings.get(setting).text, text);
+            (Ok(Invocation::Serve { settings, .. }), Ok((flag, text))) => {
+                assert_eq!(settings.text_of(flag), text);
             }
             (Err(error), Err(text)) => assert_eq!(error.to_string(), text),
             (other, expected) => panic!("{other:?} instead of {expected:?}"),
@@ -274,25 +256,19 @@ mod tests {
     fn serve_is_the_default_command() {
         for prefix in [&[][..], &["serve"][..]] {
             let with = |args: &[&'static str]| [prefix, args].concat();
-            check(&with(&[]), Ok((Setting::Storage, "embedded")));
-            check(
-                &with(&["--storage", "memory"]),
-                Ok((Setting::Storage, "memory")),
-            );
-            check(&with(&["--storage=etcd"]), Ok((Setting::Storage, "etcd")));
-            check(&with(&["-v4"]), Ok((Setting::LogLevel, "4")));
-            check(&with(&["--v=2"]), Ok((Setting::LogLevel, "2")));
-            check(
-                &with(&["--secure-port=-1"]),
-                Ok((Setting::SecurePort, "-1")),
-            );
+            check(&with(&[]), Ok(("storage", "embedded")));
+            check(&with(&["--storage", "memory"]), Ok(("storage", "memory")));
+            check(&with(&["--storage=etcd"]), Ok(("storage", "etcd")));
+            check(&with(&["-v4"]), Ok(("log-level", "4")));
+            check(&with(&["--v=2"]), Ok(("log-level", "2")));
+            check(&with(&["--secure-port=-1"]), Ok(("secure-port", "-1")));
             check(
                 &with(&["--storage", "etcd", "--storage", "memory"]),
-                Ok((Setting::Storage, "memory")),
+                Ok(("storage", "memory")),
             );
             check(
                 &with(&["--etcd-servers=a,b", "--etcd-servers", "c"]),
-                Ok((Setting::EtcdServers, "a,b,c")),
+                Ok(("etcd-servers", "a,b,c")),
             );
         }
     }

@@ -1,16 +1,20 @@
-//! The configuration file: versioned YAML with the settings in camelCase as keys. The values are
-//! texts, as from flags; `config` parses them.
+//! The configuration file: versioned YAML with the flags in camelCase as keys. The values are
+//! texts, as on the command line; `server_config` parses them.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::server::config::settings::{ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::config::flags::Spec;
+use crate::server::config::setting_value::{ConfigError, Source, file_key_of};
+use crate::server::config::settings::Settings;
 
 /// The file's `apiVersion`.
 pub(in crate::server) const API_VERSION: &str = "config.watchet.dev/v1alpha1";
 /// The file's `kind`.
 pub(in crate::server) const KIND: &str = "ServerConfiguration";
+/// The similarity above which a known key is suggested for an unknown one.
+const SIMILARITY_MIN: f64 = 0.85;
 /// The maximum size of the file; a real one has a page.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -65,33 +69,36 @@ fn give_text(settings: &mut Settings, path: &Path, text: &str) -> Result<(), Con
         }
     }
     for (key, value) in keys {
-        let Some(spec) = SPECS.iter().find(|spec| spec.file_key() == key) else {
-            return Err(ConfigError::file(path, unknown(&key)));
+        let specs = settings.specs();
+        let Some(spec) = specs.iter().find(|spec| file_key_of(&spec.name) == key) else {
+            return Err(ConfigError::file(path, unknown(&key, specs)));
         };
-        let text = scalar(spec.setting, &value)
+        let text = scalar(spec, &value)
             .map_err(|problem| ConfigError::file(path, format_args!("{key} {value}: {problem}")))?;
-        settings.give(spec.setting, text, Source::File(path.to_owned()));
+        let (flag, path) = (spec.name.clone(), path.display().to_string());
+        settings.give(&flag, text, Source::File(path));
     }
     Ok(())
 }
 
-/// Returns the error about an unknown `key`, with a suggestion: a known key that differs only in
-/// case and separators, or the spelling of a flag.
-fn unknown(key: &str) -> String {
+/// Returns the error about an unknown `key`, with the most similar known key.
+fn unknown(key: &str, specs: &[Spec]) -> String {
     let plain = |key: &str| key.replace(['-', '_'], "").to_lowercase();
-    let meant = SPECS
-        .iter()
-        .find(|spec| plain(&spec.file_key()) == plain(key));
-    match meant {
-        Some(spec) => format!("unknown key {key:?}: did you mean {:?}?", spec.file_key()),
-        None => {
+    let known = specs.iter().map(|spec| file_key_of(&spec.name));
+    let scored = known.map(|known| (strsim::jaro_winkler(&plain(key), &plain(&known)), known));
+    let nearest = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((similarity, known)) if similarity > SIMILARITY_MIN => {
+            format!("unknown key {key:?}: did you mean {known:?}?")
+        }
+        _ => {
             format!("unknown key {key:?}: remove it or see config/watchet.yaml for the known ones")
         }
     }
 }
 
-fn scalar(setting: Setting, value: &Value) -> Result<String, &'static str> {
-    let list = setting == Setting::EtcdServers;
+fn scalar(spec: &Spec, value: &Value) -> Result<String, &'static str> {
+    let list = spec.is_list;
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -125,11 +132,11 @@ mod tests {
              durability: off\n"
         );
         let settings = parse(&text).unwrap();
-        let text = |setting| settings.get(setting).text;
-        assert_eq!(text(Setting::SecurePort), "7443");
-        assert_eq!(text(Setting::Storage), "etcd");
-        assert_eq!(text(Setting::EtcdServers), "http://a:1,http://b:1");
-        assert_eq!(text(Setting::Durability), "off");
+        let text = |flag| settings.text_of(flag);
+        assert_eq!(text("secure-port"), "7443");
+        assert_eq!(text("storage"), "etcd");
+        assert_eq!(text("etcd-servers"), "http://a:1,http://b:1");
+        assert_eq!(text("durability"), "off");
     }
 
     #[test]
@@ -154,6 +161,10 @@ mod tests {
             (
                 &format!("{HEAD}data-dir: x"),
                 r#"w.yaml: unknown key "data-dir": did you mean "dataDir"?"#,
+            ),
+            (
+                &format!("{HEAD}etcdServer: x"),
+                r#"w.yaml: unknown key "etcdServer": did you mean "etcdServers"?"#,
             ),
             (
                 &format!("{HEAD}colour: blue"),

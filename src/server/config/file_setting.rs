@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::server::config::settings::{ConfigError, SettingValue};
+use crate::server::config::setting_value::{ConfigError, SettingValue};
 
 /// A path from a setting, with the setting's spelling for error messages.
 #[derive(Debug, Clone)]

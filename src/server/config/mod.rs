@@ -1,6 +1,8 @@
 //! The configuration of `watchet serve`: command line, environment and file, and their validation.
 
 // In reading order: raw settings, their sources, the validated configuration.
+pub(super) mod flags;
+pub(super) mod setting_value;
 pub(super) mod settings;
 
 pub(super) mod cli;

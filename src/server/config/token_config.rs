@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::server::config::file_setting::FileSetting;
-use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
+use crate::server::config::flags::Flags;
+use crate::server::config::setting_value::{ConfigError, SettingValue};
 
 /// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +31,8 @@ impl TokenConfig {
     ///
     /// # Errors
     /// An issuer with a colon is not a URL.
-    pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
-        let issuers = settings.get(Setting::ServiceAccountIssuer);
+    pub(in crate::server) fn check(flags: &Flags) -> Result<Self, ConfigError> {
+        let issuers = flags.service_account_issuer.clone();
         let is_url = |text: &String| {
             text.parse::<http::Uri>()
                 .is_ok_and(|uri| uri.scheme().is_some())
@@ -45,15 +46,15 @@ impl TokenConfig {
                  https://kubernetes.default.svc.cluster.local"
             )));
         }
-        let key_files = settings.get(Setting::ServiceAccountKeyFile);
+        let key_files = flags.service_account_key_file.clone();
         let file = |path: String| FileSetting {
             path: PathBuf::from(path),
             given: key_files.clone(),
         };
-        let signing = settings.find(Setting::ServiceAccountSigningKeyFile);
+        let signing = flags.service_account_signing_key_file.given();
         Ok(Self {
             issuers: list(&issuers),
-            audiences: list(&settings.get(Setting::ApiAudiences)),
+            audiences: list(&flags.api_audiences),
             key_files: list(&key_files).into_iter().map(file).collect(),
             signing_key_file: signing.map(FileSetting::new),
         })
@@ -88,21 +89,22 @@ fn list(given: &SettingValue) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::config::settings::Source;
+    use crate::server::config::setting_value::Source;
+    use crate::server::config::settings::Settings;
 
-    fn config(given: &[(Setting, &str)]) -> Result<TokenConfig, String> {
+    fn config(given: &[(&str, &str)]) -> Result<TokenConfig, String> {
         let mut settings = Settings::default();
-        for (setting, text) in given {
-            settings.give(*setting, *text, Source::Flag);
+        for (flag, text) in given {
+            settings.give(flag, *text, Source::Flag);
         }
-        TokenConfig::check(&settings).map_err(|error| error.to_string())
+        TokenConfig::check(&settings.flags()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn lists_are_comma_separated() {
         let config = config(&[
-            (Setting::ServiceAccountIssuer, "https://a, b"),
-            (Setting::ServiceAccountKeyFile, "/x.pem,/y.pem"),
+            ("service-account-issuer", "https://a, b"),
+            ("service-account-key-file", "/x.pem,/y.pem"),
         ])
         .unwrap();
         assert_eq!(config.issuers, ["https://a", "b"]);
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_issuer_with_a_colon_is_a_url() {
-        let error = config(&[(Setting::ServiceAccountIssuer, "me:you")]).unwrap_err();
+        let error = config(&[("service-account-issuer", "me:you")]).unwrap_err();
         assert!(
             error.contains("\"me:you\" contains a ':' but is no URL"),
             "{error}"

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{ETCD, KUBE_APISERVER};
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::server::process::announce::shell_word;
 
 const KUBECTL: &str = "kubectl";

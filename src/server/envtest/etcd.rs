@@ -21,7 +21,7 @@ use super::command_line::{self, CommandLine};
 use super::store::{self, Store};
 use crate::api::UserInfo;
 use crate::server::config::server_config::{LogConfig, LogFormat};
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::server::process::build::BuildError;
 use crate::server::process::files::DataDir;
 use crate::server::transport::connection::{Authentication, Service};

@@ -14,8 +14,10 @@ use super::command_line::{self, CommandLine};
 use super::store;
 use crate::controllers;
 use crate::http;
+use crate::server::config::flags::Spec;
 use crate::server::config::server_config::{Config, StorageConfig};
-use crate::server::config::settings::{ConfigError, SPECS, Setting, Settings, Source};
+use crate::server::config::setting_value::{ConfigError, Source};
+use crate::server::config::settings::Settings;
 use crate::server::process::files::{self, PRIVATE, PUBLIC};
 use crate::server::process::pki;
 
@@ -73,19 +75,20 @@ pub(in crate::server) fn parse(
     check(&line)?;
     let mut settings = settings(&line);
     let given_dir = line.value("cert-dir").map(PathBuf::from);
-    let has_certificate = settings.find(Setting::TlsCertFile).is_some()
-        || settings.find(Setting::TlsPrivateKeyFile).is_some();
+    let given = settings.flags();
+    let files = [&given.tls_cert_file, &given.tls_private_key_file];
+    let has_certificate = files.iter().any(|file| file.given().is_some());
     // Validated first, so that a wrong flag creates no files.
     let mut config = Config::check(&settings)?;
     if let Some(dir) = given_dir.as_deref().filter(|_| !has_certificate) {
         let (certificate, key) = serving_certificate(dir, config.listen.address)?;
         settings.give(
-            Setting::TlsCertFile,
+            "tls-cert-file",
             certificate.display().to_string(),
             Source::Flag,
         );
         settings.give(
-            Setting::TlsPrivateKeyFile,
+            "tls-private-key-file",
             key.display().to_string(),
             Source::Flag,
         );
@@ -151,21 +154,18 @@ fn use_directory(config: &mut Config, directory: PathBuf) {
 fn settings(line: &CommandLine) -> Settings {
     let mut settings = Settings::default();
     for (setting, default) in [
-        (Setting::BindAddress, "0.0.0.0"),
-        (Setting::ServiceClusterIpRange, "10.0.0.0/24"),
+        ("bind-address", "0.0.0.0"),
+        ("service-cluster-ip-range", "10.0.0.0/24"),
     ] {
         settings.give(setting, default, Source::Default);
     }
-    for spec in &SPECS {
-        if let Some(value) = line.value(spec.name) {
-            settings.give(spec.setting, value, Source::Flag);
+    for Spec { name, .. } in settings.specs().to_vec() {
+        if let Some(value) = line.value(&name) {
+            settings.give(&name, value, Source::Flag);
         }
     }
-    settings.give(Setting::Storage, "etcd", Source::Flag);
-    for (name, setting) in [
-        ("v", Setting::LogLevel),
-        ("logging-format", Setting::LogFormat),
-    ] {
+    settings.give("storage", "etcd", Source::Flag);
+    for (name, setting) in [("v", "log-level"), ("logging-format", "log-format")] {
         if let Some(value) = line.value(name) {
             settings.give(setting, value, Source::Flag);
         }

@@ -20,7 +20,7 @@ use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::config::server_config::{Config, Listen};
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::server::config::server_config::Config;
-use crate::server::config::settings::{ConfigError, SPECS, Settings, Source};
+use crate::server::config::setting_value::{ConfigError, Source};
+use crate::server::config::settings::Settings;
 use crate::server::process::build::{BuildError, Server};
 use crate::server::process::run::Running;
 use crate::tasks::{DrainTimeout, TaskFailed};
@@ -55,13 +56,11 @@ impl EmbeddedServer {
     pub(crate) async fn start(given: &[(String, String)]) -> Result<Self, EmbeddedServerError> {
         let mut settings = Settings::default();
         for (name, text) in given {
-            let spec = SPECS.iter().find(|spec| spec.name == name);
-            let spec = spec.ok_or_else(|| {
-                ConfigError::new(format_args!(
-                    "unknown setting: {name:?}; see `watchet --help`"
-                ))
-            })?;
-            settings.give(spec.setting, text, Source::Flag);
+            if !settings.specs().iter().any(|spec| spec.name == *name) {
+                let problem = format_args!("unknown setting: {name:?}; see `watchet --help`");
+                return Err(ConfigError::new(problem).into());
+            }
+            settings.give(name, text, Source::Flag);
         }
         let server = Server::build(&Config::check(&settings)?).await?;
         let (running, router) = server.spawn_with_router();

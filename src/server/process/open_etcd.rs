@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::open_storage::OpenError;
 use crate::metrics::Metrics;
 use crate::server::config::server_config::EtcdConfig;
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::storage::Storage;
 
 /// The time limit for the first response of etcd: if everything is started at the same time, etcd

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::metrics::Metrics;
 use crate::server::config::server_config::{DurabilityConfig, StorageConfig};
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::server::envtest::attached::Attached;
 use crate::storage::Storage;
 use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::auth::TokenIssuer;
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::{TokenConfig, TokenKeys};
 use crate::server::process::pki::{Pki, PkiError};
 

@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
-use crate::server::config::settings::ConfigError;
+use crate::server::config::setting_value::ConfigError;
 use crate::x509::{ClientVerifier, ClientVerifierError};
 
 /// Why TLS could not be set up.

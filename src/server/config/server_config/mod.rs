@@ -14,7 +14,9 @@ use crate::cacher::CacherConfig;
 use crate::controllers;
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
-use crate::server::config::settings::{ConfigError, Setting, SettingValue, Settings};
+use crate::server::config::flags::Flags;
+use crate::server::config::setting_value::{ConfigError, SettingValue};
+use crate::server::config::settings::Settings;
 use crate::server::config::token_config::TokenConfig;
 use crate::server::envtest::store::Store;
 use crate::services::ServiceRanges;
@@ -132,53 +134,55 @@ impl Config {
     /// # Errors
     /// The first invalid value, in the order of the help.
     pub(in crate::server) fn check(settings: &Settings) -> Result<Self, ConfigError> {
-        let listen = listen(settings)?;
+        let flags = &settings.flags();
+        let listen = listen(flags)?;
         let serving_certificate =
-            certificate_files(settings, Setting::TlsCertFile, Setting::TlsPrivateKeyFile)?;
-        let file = |setting| settings.find(setting).map(FileSetting::new);
-        let data_dir = PathBuf::from(settings.get(Setting::DataDir).text);
-        let kubeconfig = settings
-            .find(Setting::WriteKubeconfig)
+            certificate_files(&flags.tls_cert_file, &flags.tls_private_key_file)?;
+        let file = |value: &SettingValue| value.given().map(FileSetting::new);
+        let data_dir = PathBuf::from(flags.data_dir.text.clone());
+        let kubeconfig = flags
+            .write_kubeconfig
+            .given()
             .map_or_else(|| data_dir.join("kubeconfig"), |given| given.text.into());
         if kubeconfig.is_dir() {
             let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
-            return Err(settings.get(Setting::WriteKubeconfig).error(problem));
+            return Err(flags.write_kubeconfig.clone().error(problem));
         }
         Ok(Self {
             data_dir,
             kubeconfig,
             listen,
             serving_certificate,
-            client_ca_file: file(Setting::ClientCaFile),
-            token_auth_file: file(Setting::TokenAuthFile),
-            tokens: TokenConfig::check(settings)?,
-            storage: storage(settings)?,
-            compaction_interval: parsed_duration(&settings.get(Setting::EtcdCompactionInterval))?,
+            client_ca_file: file(&flags.client_ca_file),
+            token_auth_file: file(&flags.token_auth_file),
+            tokens: TokenConfig::check(flags)?,
+            storage: storage(flags)?,
+            compaction_interval: parsed_duration(&flags.etcd_compaction_interval)?,
             registry: RegistryConfig {
-                caches: watch_cache(settings)?,
-                service_ranges: service_ranges(settings)?,
-                plugins: plugins(settings)?,
+                caches: watch_cache(flags)?,
+                service_ranges: service_ranges(flags)?,
+                plugins: plugins(flags)?,
                 plugin_configurations: PluginConfigurations::default(),
             },
-            admission_config_file: file(Setting::AdmissionControlConfigFile),
-            controllers: controllers(settings)?,
-            shutdown_grace: parsed_duration(&settings.get(Setting::ShutdownGracePeriod))?,
-            log: log(settings)?,
+            admission_config_file: file(&flags.admission_control_config_file),
+            controllers: controllers(flags)?,
+            shutdown_grace: parsed_duration(&flags.shutdown_grace_period)?,
+            log: log(flags)?,
         })
     }
 }
 
-fn listen(settings: &Settings) -> Result<Listen, ConfigError> {
-    let given = settings.get(Setting::BindAddress);
+fn listen(flags: &Flags) -> Result<Listen, ConfigError> {
+    let given = flags.bind_address.clone();
     let address: IpAddr = given.text.parse().map_err(|_| {
         given.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
     })?;
-    let secure = settings.get(Setting::SecurePort);
+    let secure = flags.secure_port.clone();
     let secure_port = port(
         &secure,
         "must be a port number, 0 to 65535 (0 takes a free one)",
     )?;
-    let insecure = settings.get(Setting::InsecurePort);
+    let insecure = flags.insecure_port.clone();
     let insecure_port = match insecure.text.as_str() {
         "auto" => Some(0),
         _ => Some(port(
@@ -208,14 +212,13 @@ fn port(given: &SettingValue, problem: &str) -> Result<u16, ConfigError> {
 }
 
 fn certificate_files(
-    settings: &Settings,
-    certificate: Setting,
-    key: Setting,
+    certificate: &SettingValue,
+    key: &SettingValue,
 ) -> Result<Option<CertificateFiles>, ConfigError> {
-    let needs = |given: &SettingValue, other: Setting| {
-        given.error(format_args!("needs --{} too", other.spec().name))
+    let needs = |given: &SettingValue, other: &SettingValue| {
+        given.error(format_args!("needs --{} too", other.flag))
     };
-    match (settings.find(certificate), settings.find(key)) {
+    match (certificate.given(), key.given()) {
         (Some(certificate), Some(key)) => Ok(Some(CertificateFiles {
             certificate: FileSetting::new(certificate),
             key: FileSetting::new(key),
@@ -226,9 +229,9 @@ fn certificate_files(
     }
 }
 
-fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
-    let kind = settings.get(Setting::Storage);
-    let given = settings.get(Setting::Durability);
+fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
+    let kind = flags.storage.clone();
+    let given = flags.durability.clone();
     let durability = match given.text.as_str() {
         "fsync" => DurabilityConfig::Fsync,
         "interval" => DurabilityConfig::Interval,
@@ -236,12 +239,12 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
         _ => return Err(given.error("must be fsync, interval or none")),
     };
     // Validated for any storage, so that mistakes are found early.
-    let etcd = etcd(settings)?;
+    let etcd = etcd(flags)?;
     match kind.text.as_str() {
         "embedded" => {
-            refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Embedded { durability })
+            refuse_etcd_settings(flags, &kind).map(|()| StorageConfig::Embedded { durability })
         }
-        "memory" => refuse_etcd_settings(settings, &kind).map(|()| StorageConfig::Memory),
+        "memory" => refuse_etcd_settings(flags, &kind).map(|()| StorageConfig::Memory),
         "etcd" if etcd.servers.is_empty() => {
             Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
         }
@@ -252,16 +255,16 @@ fn storage(settings: &Settings) -> Result<StorageConfig, ConfigError> {
 
 /// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
 /// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
-fn refuse_etcd_settings(settings: &Settings, kind: &SettingValue) -> Result<(), ConfigError> {
+fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), ConfigError> {
     let only_etcd = [
-        Setting::EtcdServers,
-        Setting::EtcdCafile,
-        Setting::EtcdCertfile,
-        Setting::EtcdKeyfile,
+        &flags.etcd_servers,
+        &flags.etcd_cafile,
+        &flags.etcd_certfile,
+        &flags.etcd_keyfile,
     ];
     match only_etcd
         .into_iter()
-        .filter_map(|setting| settings.find(setting))
+        .filter_map(|value| value.given())
         .find(|given| given.source >= kind.source)
     {
         Some(given) => Err(given.error(format_args!(
@@ -272,8 +275,8 @@ fn refuse_etcd_settings(settings: &Settings, kind: &SettingValue) -> Result<(), 
     }
 }
 
-fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
-    let given = settings.get(Setting::EtcdServers);
+fn etcd(flags: &Flags) -> Result<EtcdConfig, ConfigError> {
+    let given = flags.etcd_servers.clone();
     let servers: Vec<String> = given
         .text
         .split(',')
@@ -285,8 +288,8 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
             "{wrong:?} is not an endpoint: write http://HOST:PORT or https://HOST:PORT"
         )));
     }
-    let ca = settings.find(Setting::EtcdCafile).map(FileSetting::new);
-    let identity = certificate_files(settings, Setting::EtcdCertfile, Setting::EtcdKeyfile)?;
+    let ca = flags.etcd_cafile.given().map(FileSetting::new);
+    let identity = certificate_files(&flags.etcd_certfile, &flags.etcd_keyfile)?;
     let plain = servers.iter().find(|server| server.starts_with("http://"));
     if let (Some(server), Some(file)) = (
         plain,
@@ -299,7 +302,7 @@ fn etcd(settings: &Settings) -> Result<EtcdConfig, ConfigError> {
     }
     Ok(EtcdConfig {
         servers,
-        prefix: etcd_prefix(&settings.get(Setting::EtcdPrefix))?,
+        prefix: etcd_prefix(&flags.etcd_prefix)?,
         ca,
         identity,
     })
@@ -334,18 +337,18 @@ fn etcd_prefix(given: &SettingValue) -> Result<String, ConfigError> {
 /// The minimum memory for history: a few objects of the maximum size.
 const HISTORY_BYTES_MIN: usize = 16 << 20;
 
-fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
+fn watch_cache(flags: &Flags) -> Result<CacherConfig, ConfigError> {
     let defaults = CacherConfig::default();
-    let given = settings.get(Setting::WatchHistoryWindow);
+    let given = flags.watch_history_window.clone();
     let history_window = parsed_duration(&given)?;
     if history_window.is_zero() {
         return Err(given.error("must be longer than 0"));
     }
-    let given = settings.get(Setting::WatchHistoryBytesMax);
+    let given = flags.watch_history_bytes_max.clone();
     let history_bytes_max = bytes::parse(&given.text)
         .filter(|bytes| *bytes >= HISTORY_BYTES_MIN)
         .ok_or_else(|| given.error("must be an amount such as 256Mi or 1Gi, at least 16Mi"))?;
-    let interval = parsed_duration(&settings.get(Setting::WatchCacheConsistencyCheckInterval))?;
+    let interval = parsed_duration(&flags.watch_cache_consistency_check_interval)?;
     Ok(CacherConfig {
         history_window,
         history_bytes_max,
@@ -354,21 +357,21 @@ fn watch_cache(settings: &Settings) -> Result<CacherConfig, ConfigError> {
     })
 }
 
-fn service_ranges(settings: &Settings) -> Result<ServiceRanges, ConfigError> {
-    let given = settings.get(Setting::ServiceClusterIpRange);
+fn service_ranges(flags: &Flags) -> Result<ServiceRanges, ConfigError> {
+    let given = flags.service_cluster_ip_range.clone();
     ServiceRanges::parse(&given.text).map_err(|error| given.error(error))
 }
 
-fn plugins(settings: &Settings) -> Result<EnabledPlugins, ConfigError> {
-    let enable = settings.get(Setting::EnableAdmissionPlugins);
-    let disable = settings.get(Setting::DisableAdmissionPlugins);
+fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
+    let enable = flags.enable_admission_plugins.clone();
+    let disable = flags.disable_admission_plugins.clone();
     // Each flag separately first, so that an error names the flag with the wrong name.
     EnabledPlugins::parse(&enable.text, "").map_err(|error| enable.error(error))?;
     EnabledPlugins::parse(&enable.text, &disable.text).map_err(|error| disable.error(error))
 }
 
-fn controllers(settings: &Settings) -> Result<controllers::Selection, ConfigError> {
-    let given = settings.get(Setting::Controllers);
+fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
+    let given = flags.controllers.clone();
     controllers::Selection::parse(&given.text).map_err(|error| given.error(error))
 }
 
@@ -377,15 +380,15 @@ fn parsed_duration(given: &SettingValue) -> Result<Duration, ConfigError> {
         .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 
-fn log(settings: &Settings) -> Result<LogConfig, ConfigError> {
-    let given = settings.get(Setting::LogLevel);
+fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
+    let given = flags.log_level.clone();
     let filter = log_filter(&given.text).ok_or_else(|| {
         given.error(
             "must be error, warn, info, debug, trace, a number, or a filter such as \
              info,watchet::cacher=debug",
         )
     })?;
-    let given = settings.get(Setting::LogFormat);
+    let given = flags.log_format.clone();
     let format = match given.text.as_str() {
         "text" => LogFormat::Text,
         "json" => LogFormat::Json,

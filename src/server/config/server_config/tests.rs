@@ -5,34 +5,35 @@ use std::path::Path;
 
 use super::*;
 use crate::server::config::file as config_file;
-use crate::server::config::settings::{SPECS, Source};
+use crate::server::config::flags::Spec;
+use crate::server::config::setting_value::{Source, file_key_of, variable_of};
 
 /// Checks a configuration; flags are `--name=value`, environment variables `NAME=value`, other
 /// lines are from the file.
 fn check(lines: &[&str]) -> Result<Config, String> {
     let mut settings = Settings::default();
     for line in lines {
-        let (setting, text, source) = parse(line);
-        settings.give(setting, text, source);
+        let (flag, text, source) = parse(&settings, line);
+        settings.give(&flag, text, source);
     }
     Config::check(&settings).map_err(|error| error.to_string())
 }
 
-fn parse(line: &str) -> (Setting, &str, Source) {
+fn parse<'a>(settings: &Settings, line: &'a str) -> (String, &'a str, Source) {
     let (key, text) = line.split_once('=').unwrap();
-    SPECS
-        .iter()
-        .find_map(|spec| {
-            let source = if key == format!("--{}", spec.name) {
+    let mut specs = settings.specs().iter();
+    specs
+        .find_map(|Spec { name, .. }| {
+            let source = if key == format!("--{name}") {
                 Source::Flag
-            } else if key == spec.env() {
+            } else if key == variable_of(name) {
                 Source::Environment
-            } else if key == spec.file_key() {
+            } else if key == file_key_of(name) {
                 Source::File("w.yaml".into())
             } else {
                 return None;
             };
-            Some((spec.setting, text, source))
+            Some((name.clone(), text, source))
         })
         .unwrap_or_else(|| panic!("{key} is not a setting"))
 }
@@ -44,12 +45,16 @@ fn the_documented_default_file_is_the_built_in_default() {
     config_file::give(&mut settings, &path, "--config").unwrap();
     let built_in = Settings::default();
     let text = std::fs::read_to_string(&path).unwrap();
-    for spec in &SPECS {
-        let given = settings.get(spec.setting);
-        assert_eq!(given.text, spec.default, "{}", spec.name);
-        let live = given.source != Source::Default;
+    for spec in built_in.specs() {
+        let (given, source) = settings.value_of(&spec.name);
+        assert_eq!(given, spec.default, "{}", spec.name);
+        let live = source != Source::Default;
         assert_eq!(live, !spec.default.is_empty(), "{} in the file", spec.name);
-        let line = format!("{}{}:", if live { "\n" } else { "\n# " }, spec.file_key());
+        let line = format!(
+            "{}{}:",
+            if live { "\n" } else { "\n# " },
+            file_key_of(&spec.name)
+        );
         assert!(text.contains(&line), "the file documents {line:?}");
     }
     assert_eq!(Config::check(&settings), Config::check(&built_in));

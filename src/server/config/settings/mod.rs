@@ -1,187 +1,46 @@
-//! Raw settings: the table of names, defaults and help texts, and the layers (flags, environment,
-//! file, defaults) that set them. Values are texts with their source; `config` parses them.
-
-mod specs;
+//! The layers that set the flags: command line, environment, file and defaults. Values are texts with their
+//! source; `server_config` parses them.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
 
-pub(in crate::server) use specs::SPECS;
+use serde_json::{Map, json};
 
-/// A setting of `watchet serve`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(
-    missing_docs,
-    reason = "SPECS documents each of them, for users of --help too"
-)]
-pub(in crate::server) enum Setting {
-    BindAddress,
-    SecurePort,
-    InsecurePort,
-    TlsCertFile,
-    TlsPrivateKeyFile,
-    WriteKubeconfig,
-    ClientCaFile,
-    TokenAuthFile,
-    ServiceAccountIssuer,
-    ServiceAccountKeyFile,
-    ServiceAccountSigningKeyFile,
-    ApiAudiences,
-    DataDir,
-    Storage,
-    Durability,
-    EtcdServers,
-    EtcdPrefix,
-    EtcdCafile,
-    EtcdCertfile,
-    EtcdKeyfile,
-    EtcdCompactionInterval,
-    WatchHistoryWindow,
-    WatchHistoryBytesMax,
-    WatchCacheConsistencyCheckInterval,
-    ServiceClusterIpRange,
-    EnableAdmissionPlugins,
-    DisableAdmissionPlugins,
-    AdmissionControlConfigFile,
-    Controllers,
-    ShutdownGracePeriod,
-    LogLevel,
-    LogFormat,
-}
+use crate::server::config::flags::{self, Flags, Spec};
+use crate::server::config::setting_value::{Source, variable_of};
 
-/// The definition of a setting.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::server) struct Spec {
-    /// The setting.
-    pub setting: Setting,
-    /// The name: the flag without `--`, from which the names in the environment and in the file are
-    /// derived.
-    pub name: &'static str,
-    /// The placeholder of the value in the help.
-    pub value_name: &'static str,
-    /// The default; empty if there is none.
-    pub default: &'static str,
-    /// The heading in the help.
-    pub heading: &'static str,
-    /// The help.
-    pub help: &'static str,
-}
-
-impl Spec {
-    /// Returns the environment variable, as in `WATCHET_DATA_DIR`.
-    pub(in crate::server) fn env(&self) -> String {
-        format!("WATCHET_{}", self.name.replace('-', "_").to_uppercase())
-    }
-
-    /// Returns the key in the file, as in `dataDir`.
-    pub(in crate::server) fn file_key(&self) -> String {
-        let mut words = self.name.split('-');
-        let first = words.next().unwrap_or_default().to_owned();
-        words.fold(first, |key, word| {
-            let (initial, rest) = word.split_at(1);
-            key + &initial.to_uppercase() + rest
-        })
-    }
-}
-
-impl Setting {
-    /// Returns the row of [`SPECS`].
-    pub(in crate::server) fn spec(self) -> &'static Spec {
-        SPECS
-            .iter()
-            .find(|spec| spec.setting == self)
-            .expect("SPECS has a row for every setting, which a test checks")
-    }
-}
-
-/// The source of a value, weakest first: a later one overrides an earlier one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::server) enum Source {
-    /// The built-in default.
-    Default,
-    /// The configuration file at this path.
-    File(PathBuf),
-    /// The environment.
-    Environment,
-    /// The command line.
-    Flag,
-}
-
-/// The value of a setting as text, with its source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::server) struct SettingValue {
-    /// The setting.
-    pub setting: Setting,
-    /// The value; empty if there is none.
-    pub text: String,
-    /// The source.
-    pub source: Source,
-}
-
-impl SettingValue {
-    /// Returns the setting's name as spelled in the source.
-    pub(in crate::server) fn name(&self) -> String {
-        let spec = self.setting.spec();
-        match &self.source {
-            Source::Default | Source::Flag => format!("--{}", spec.name),
-            Source::Environment => spec.env(),
-            Source::File(path) => format!("{} in {}", spec.file_key(), path.display()),
-        }
-    }
-
-    /// Creates an error about this value.
-    pub(in crate::server) fn error(&self, problem: impl fmt::Display) -> ConfigError {
-        let name = self.name();
-        if self.text.is_empty() {
-            ConfigError(format!("{name}: {problem}"))
-        } else {
-            ConfigError(format!("{name} {:?}: {problem}", self.text))
-        }
-    }
-}
-
-/// An invalid configuration: one line with the key, the value and the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(in crate::server) struct ConfigError(String);
-
-impl ConfigError {
-    /// Creates an error that is not about the value of a setting. Line breaks, as in parsers'
-    /// messages, become spaces.
-    pub(in crate::server) fn new(message: impl fmt::Display) -> Self {
-        let message = message.to_string();
-        Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
-    }
-
-    /// Creates an error about the file at `path`.
-    pub(in crate::server) fn file(path: &Path, problem: impl fmt::Display) -> Self {
-        Self::new(format_args!("{}: {problem}", path.display()))
-    }
-}
+/// The environment variable of `--config`, which is not a setting: the file cannot name itself.
+pub(in crate::server) const CONFIG_ENV: &str = "WATCHET_CONFIG";
 
 /// The values of all layers. An empty value resets a setting to its default, whatever a weaker
 /// layer has.
-#[derive(Debug, Clone, Default)]
-pub(in crate::server) struct Settings(BTreeMap<Setting, SettingValue>);
+#[derive(Debug, Clone)]
+pub(in crate::server) struct Settings {
+    specs: Vec<Spec>,
+    /// By the name of the flag.
+    values: BTreeMap<String, (String, Source)>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            specs: flags::specs(),
+            values: BTreeMap::new(),
+        }
+    }
+}
 
 impl Settings {
-    /// Adds a value, unless a stronger layer has set one. EmbeddedServer one layer the last value counts.
-    pub(in crate::server) fn give(
-        &mut self,
-        setting: Setting,
-        text: impl Into<String>,
-        source: Source,
-    ) {
-        let current = self.0.get(&setting);
-        if current.is_none_or(|current| current.source <= source) {
-            let text = text.into();
-            let given = SettingValue {
-                setting,
-                text,
-                source,
-            };
-            self.0.insert(setting, given);
+    /// Returns the flags, in the order of the help.
+    pub(in crate::server) fn specs(&self) -> &[Spec] {
+        &self.specs
+    }
+
+    /// Adds a value of a flag, unless a stronger layer has set one. In one layer the last value counts.
+    pub(in crate::server) fn give(&mut self, flag: &str, text: impl Into<String>, source: Source) {
+        debug_assert!(self.specs.iter().any(|spec| spec.name == flag), "{flag}");
+        let current = self.values.get(flag);
+        if current.is_none_or(|(_, current)| *current <= source) {
+            self.values.insert(flag.to_owned(), (text.into(), source));
         }
     }
 
@@ -193,8 +52,9 @@ impl Settings {
     ) -> Vec<String> {
         let mut unknown = Vec::new();
         for (name, value) in variables.filter(|(name, _)| name.starts_with("WATCHET_")) {
-            match SPECS.iter().find(|spec| spec.env() == name) {
-                Some(spec) => self.give(spec.setting, value, Source::Environment),
+            let flag = self.specs.iter().map(|spec| &spec.name);
+            match flag.cloned().find(|flag| variable_of(flag) == name) {
+                Some(flag) => self.give(&flag, value, Source::Environment),
                 None if name == CONFIG_ENV => {}
                 None => unknown.push(name),
             }
@@ -202,26 +62,37 @@ impl Settings {
         unknown
     }
 
-    /// Returns the value of `setting`, or its default.
-    pub(in crate::server) fn get(&self, setting: Setting) -> SettingValue {
-        match self.0.get(&setting) {
-            Some(given) if !given.text.is_empty() => given.clone(),
-            _ => SettingValue {
-                setting,
-                text: setting.spec().default.to_owned(),
-                source: Source::Default,
-            },
-        }
-    }
-
-    /// Returns the value of `setting`, if there is one.
-    pub(in crate::server) fn find(&self, setting: Setting) -> Option<SettingValue> {
-        Some(self.get(setting)).filter(|given| !given.text.is_empty())
+    /// Returns the flags with the value of the strongest layer, or the default.
+    pub(in crate::server) fn flags(&self) -> Flags {
+        let values = self.specs.iter().map(|spec| {
+            let given = self.values.get(&spec.name);
+            let (text, source) = match given.filter(|(text, _)| !text.is_empty()) {
+                Some((text, source)) => (text, source),
+                None => (&spec.default, &Source::Default),
+            };
+            let value = json!({"flag": spec.name, "text": text, "source": source});
+            (spec.name.clone(), value)
+        });
+        let values: Map<_, _> = values.collect();
+        serde_json::from_value(values.into()).expect("each field of Flags has a Spec of its name")
     }
 }
 
-/// The environment variable of `--config`, which is not a setting: the file cannot name itself.
-pub(in crate::server) const CONFIG_ENV: &str = "WATCHET_CONFIG";
+#[cfg(test)]
+impl Settings {
+    /// Returns the value of a flag and its source.
+    pub(in crate::server) fn value_of(&self, flag: &str) -> (String, Source) {
+        let spec = self.specs.iter().find(|spec| spec.name == flag);
+        let default = &spec.unwrap_or_else(|| panic!("{flag} is no flag")).default;
+        let given = self.values.get(flag).filter(|(text, _)| !text.is_empty());
+        given.cloned().unwrap_or((default.clone(), Source::Default))
+    }
+
+    /// Returns the text of a flag.
+    pub(in crate::server) fn text_of(&self, flag: &str) -> String {
+        self.value_of(flag).0
+    }
+}
 
 #[cfg(test)]
 mod tests;

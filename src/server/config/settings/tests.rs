@@ -1,21 +1,23 @@
 //! Tests of the table of settings and of the layers.
 
 use super::*;
+use crate::server::config::setting_value::file_key_of;
 
 #[test]
 fn spellings_are_derived_from_the_name() {
-    let spec = Setting::TlsPrivateKeyFile.spec();
-    assert_eq!(spec.env(), "WATCHET_TLS_PRIVATE_KEY_FILE");
-    assert_eq!(spec.file_key(), "tlsPrivateKeyFile");
-    assert_eq!(Setting::Storage.spec().file_key(), "storage");
+    let flag = "tls-private-key-file";
+    assert_eq!(variable_of(flag), "WATCHET_TLS_PRIVATE_KEY_FILE");
+    assert_eq!(file_key_of(flag), "tlsPrivateKeyFile");
+    assert_eq!(file_key_of("storage"), "storage");
 }
 
+/// Deserializing the flags panics if a field has no value of its name.
 #[test]
-fn every_setting_has_one_row_in_order() {
-    for (index, spec) in SPECS.iter().enumerate() {
-        assert_eq!(spec.setting as usize, index, "{}", spec.name);
-    }
-    assert_eq!(Setting::LogFormat as usize + 1, SPECS.len());
+fn every_flag_has_a_value() {
+    let flags = Settings::default().flags();
+    assert_eq!(flags.bind_address.text, "127.0.0.1");
+    assert_eq!(flags.bind_address.name(), "--bind-address");
+    assert_eq!(flags.tls_cert_file.given(), None);
 }
 
 #[test]
@@ -34,13 +36,11 @@ fn the_stronger_layer_wins_in_any_order() {
             }
             let mut settings = Settings::default();
             for (text, source) in order {
-                settings.give(Setting::DataDir, text, source);
+                settings.give("data-dir", text, source);
             }
-            let given = settings.get(Setting::DataDir);
-            assert_eq!(
-                (given.text.as_str(), given.source),
-                layers[upto - 1].clone()
-            );
+            let given = settings.flags().data_dir;
+            let expected = layers[upto - 1].clone();
+            assert_eq!((given.text.as_str(), given.source), expected);
         }
     }
 }
@@ -48,9 +48,9 @@ fn the_stronger_layer_wins_in_any_order() {
 #[test]
 fn an_empty_value_means_the_default() {
     let mut settings = Settings::default();
-    settings.give(Setting::DataDir, "/var/lib/w", Source::Environment);
-    settings.give(Setting::DataDir, "", Source::Flag);
-    assert_eq!(settings.get(Setting::DataDir).text, "./.watchet");
+    settings.give("data-dir", "/var/lib/w", Source::Environment);
+    settings.give("data-dir", "", Source::Flag);
+    assert_eq!(settings.flags().data_dir.text, "./.watchet");
 }
 
 #[test]
@@ -65,5 +65,5 @@ fn unknown_variables_are_returned() {
     let unknown =
         settings.give_environment(variables.map(|(k, v)| (k.into(), v.into())).into_iter());
     assert_eq!(unknown, ["WATCHET_DATADIR"]);
-    assert_eq!(settings.get(Setting::SecurePort).text, "1");
+    assert_eq!(settings.flags().secure_port.text, "1");
 }

@@ -1,7 +1,9 @@
 //! The flags of kube-apiserver 1.36: names, types, and the help of those with an effect.
 
+use std::sync::LazyLock;
+
 use super::super::command_line::{Flag, Kind};
-use crate::server::config::settings::SPECS;
+use crate::server::config::flags::{Spec, specs};
 
 /// Flags with an effect. A flag with the name of a setting sets it.
 const SERVED: &[Flag] = &[
@@ -293,6 +295,9 @@ const LISTS: &[&str] = &[
     "watch-cache-sizes",
 ];
 
+/// The flags of `watchet serve`.
+static SPECS: LazyLock<Vec<Spec>> = LazyLock::new(specs);
+
 /// Returns every flag. A flag with the name of a setting has an effect, whatever list it is in.
 pub(super) fn all() -> Vec<Flag> {
     let ignored = [
@@ -305,8 +310,8 @@ pub(super) fn all() -> Vec<Flag> {
     ];
     let mut flags = Flag::with_ignored(SERVED, &ignored);
     for flag in flags.iter_mut().filter(|flag| flag.is_ignored()) {
-        let setting = SPECS.iter().find(|spec| spec.name == flag.name);
-        flag.help = setting.map_or("", |spec| spec.help);
+        let spec = SPECS.iter().find(|spec| spec.name == flag.name);
+        flag.help = spec.map_or("", |spec| &spec.help);
     }
     flags
 }

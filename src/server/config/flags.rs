@@ -1,0 +1,164 @@
+//! The flags of `watchet serve`: the only definition of each, with its name, help and default.
+
+use clap::{ArgAction, Args, Command};
+use serde::Deserialize;
+
+use crate::server::config::setting_value::SettingValue;
+
+const SERVING: &str = "Serving";
+const AUTHENTICATION: &str = "Authentication";
+const STORAGE: &str = "Storage";
+const WATCH_CACHE: &str = "Watch cache";
+const SERVICES: &str = "Services";
+const ADMISSION: &str = "Admission";
+const CONTROLLERS: &str = "Controllers";
+const PROCESS: &str = "Process";
+
+/// The settings of `watchet serve`, in the order of the help and of `config/watchet.yaml`. The name of a field
+/// is that of the flag (`data_dir`: `--data-dir`), of the environment variable (`WATCHET_DATA_DIR`) and of the
+/// key in the configuration file (`dataDir`). A setting without a default has an empty text. A setting with
+/// `ArgAction::Append` is a list: a repeated flag adds to it, as upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::server) struct Flags {
+    /// IP address to listen on; 0.0.0.0 or :: for all interfaces
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", help_heading = SERVING)]
+    pub bind_address: SettingValue,
+    /// Port of HTTPS; 0 uses a free one, which the kubeconfig then contains
+    #[arg(long, value_name = "PORT", default_value = "6443", help_heading = SERVING)]
+    pub secure_port: SettingValue,
+    /// Port of plain HTTP/1.1 and h2c WITHOUT AUTHENTICATION, for load tests and curl; allowed on a
+    /// loopback address only; 0 is off, `auto` takes a free port
+    #[arg(long, value_name = "PORT", default_value = "0", help_heading = SERVING)]
+    pub insecure_port: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = SERVING, help = "PEM file with the serving certificate, followed by its chain [default: one signed by the CA in <data-dir>/pki]")]
+    pub tls_cert_file: SettingValue,
+    /// PEM file with the private key of --tls-cert-file
+    #[arg(long, value_name = "FILE", help_heading = SERVING)]
+    pub tls_private_key_file: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "Where to write a kubeconfig with an admin credential, mode 0600 [default: <data-dir>/kubeconfig]")]
+    pub write_kubeconfig: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with more CAs whose client certificates are accepted (user: common name, groups: organizations); the CA in <data-dir>/pki always is")]
+    pub client_ca_file: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "CSV file of accepted bearer tokens, one per line: token,user,uid[,\"group1,group2\"]")]
+    pub token_auth_file: SettingValue,
+    /// Who issues the tokens of service accounts; tokens of the second and later ones are accepted too
+    #[arg(long, value_name = "URL,...", default_value = "https://kubernetes.default.svc.cluster.local", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub service_account_issuer: SettingValue,
+    /// PEM files with more keys whose signatures of service accounts' tokens are believed; the key that
+    /// signs always is
+    #[arg(long, value_name = "FILE,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub service_account_key_file: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the private key (RSA, or ECDSA with P-256 or P-384) that signs service accounts' tokens; give the same to all servers of one etcd [default: one kept in <data-dir>/pki]")]
+    pub service_account_signing_key_file: SettingValue,
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
+    pub api_audiences: SettingValue,
+    /// Directory of the embedded store, and with every kind of storage of the CA, the certificates and the
+    /// kubeconfig; one process at a time may use it
+    #[arg(long, value_name = "DIR", default_value = "./.watchet", help_heading = STORAGE)]
+    pub data_dir: SettingValue,
+    /// Storage of objects: `embedded` (in --data-dir), `memory` (lost at exit) or `etcd` (see
+    /// --etcd-servers)
+    #[arg(long, value_name = "KIND", default_value = "embedded", help_heading = STORAGE)]
+    pub storage: SettingValue,
+    /// When the embedded store forces writes to disk: `fsync` (before each is acknowledged), `interval`
+    /// (often, in the background) or `none` (at exit)
+    #[arg(long, value_name = "WHEN", default_value = "fsync", help_heading = STORAGE)]
+    pub durability: SettingValue,
+    /// etcd endpoints, e.g. http://127.0.0.1:2379; needed by --storage etcd
+    #[arg(long, value_name = "URL,...", action = ArgAction::Append, help_heading = STORAGE)]
+    pub etcd_servers: SettingValue,
+    /// Prefix of all keys in etcd
+    #[arg(long, value_name = "PATH", default_value = "/registry", help_heading = STORAGE)]
+    pub etcd_prefix: SettingValue,
+    /// PEM file with the CA of etcd's serving certificates
+    #[arg(long, value_name = "FILE", help_heading = STORAGE)]
+    pub etcd_cafile: SettingValue,
+    /// PEM file with the client certificate for etcd
+    #[arg(long, value_name = "FILE", help_heading = STORAGE)]
+    pub etcd_certfile: SettingValue,
+    /// PEM file with the private key of --etcd-certfile
+    #[arg(long, value_name = "FILE", help_heading = STORAGE)]
+    pub etcd_keyfile: SettingValue,
+    /// Minimum retention of history (which a reconnecting client resumes from), in any kind of storage; 0
+    /// retains it until another program compacts etcd, or forever
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = STORAGE)]
+    pub etcd_compaction_interval: SettingValue,
+    /// How long each cache remembers changes, for watches that lag or come back; below a minute, the time
+    /// between two bookmarks, an idle watch may be unable to resume
+    #[arg(long, value_name = "DURATION", default_value = "1m15s", help_heading = WATCH_CACHE)]
+    pub watch_history_window: SettingValue,
+    /// Maximum memory for the history of one resource, even before the window is over
+    #[arg(long, value_name = "BYTES", default_value = "256Mi", help_heading = WATCH_CACHE)]
+    pub watch_history_bytes_max: SettingValue,
+    /// How often each cache is compared with a list from storage; 0 is never
+    #[arg(long, value_name = "DURATION", default_value = "0", help_heading = WATCH_CACHE)]
+    pub watch_cache_consistency_check_interval: SettingValue,
+    /// Where the addresses of services come from; two ranges of different families, with a comma between,
+    /// make a cluster of both, and the first is that of services that do not say which they want
+    #[arg(long, value_name = "CIDR[,CIDR]", default_value = "10.96.0.0/12", help_heading = SERVICES)]
+    pub service_cluster_ip_range: SettingValue,
+    /// Admission plugins that run beside the default ones, under kube-apiserver's names:
+    /// OwnerReferencesPermissionEnforcement, or any default one; NodeRestriction has no effect yet
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = ADMISSION)]
+    pub enable_admission_plugins: SettingValue,
+    /// Default admission plugins that do not run, e.g. ServiceAccount; a name that is unknown is answered
+    /// with those that are known
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = ADMISSION)]
+    pub disable_admission_plugins: SettingValue,
+    /// AdmissionConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON with the configurations of
+    /// PodSecurity, ResourceQuota, MutatingAdmissionWebhook and ValidatingAdmissionWebhook
+    #[arg(long, value_name = "FILE", help_heading = ADMISSION)]
+    pub admission_control_config_file: SettingValue,
+    #[arg(long, value_name = "NAME,...", default_value = "*", help_heading = CONTROLLERS, help = "Which controllers run inside: `*` is all, `NAME` is that one, `-NAME` is not that one (`*,-NAME` all others, `-NAME` alone none); a name that there is not is answered with those that there are")]
+    pub controllers: SettingValue,
+    /// Time limit for requests in flight after SIGTERM or SIGINT
+    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = PROCESS)]
+    pub shutdown_grace_period: SettingValue,
+    /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet::cacher=debug`; or a
+    /// number as upstream's -v takes
+    #[arg(short = 'v', long, alias = "v", value_name = "LEVEL", default_value = "info", help_heading = PROCESS)]
+    pub log_level: SettingValue,
+    /// Format of log lines on stderr: `text` or `json`
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = PROCESS)]
+    pub log_format: SettingValue,
+}
+
+/// A flag, as the layers need it.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct Spec {
+    /// The name, without `--`.
+    pub name: String,
+    /// The default; empty if there is none.
+    pub default: String,
+    /// The help.
+    pub help: String,
+    /// Whether a repeated flag adds to the value.
+    pub is_list: bool,
+}
+
+/// Adds the flags to `command`. The values are texts that the layers combine; none is required.
+pub(in crate::server) fn augment(command: Command) -> Command {
+    let flags = Flags::augment_args(Command::new("flags"));
+    let args = flags.get_arguments().cloned().map(|arg| {
+        arg.required(false)
+            .allow_hyphen_values(true)
+            .value_parser(clap::value_parser!(String))
+    });
+    command.args(args)
+}
+
+/// Returns the flags in the order of their definition.
+pub(in crate::server) fn specs() -> Vec<Spec> {
+    let command = augment(Command::new("flags"));
+    let spec = |arg: &clap::Arg| Spec {
+        name: arg.get_long().unwrap_or_default().to_owned(),
+        default: match arg.get_default_values() {
+            [default, ..] => default.to_string_lossy().into_owned(),
+            [] => String::new(),
+        },
+        help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
+        is_list: matches!(arg.get_action(), ArgAction::Append),
+    };
+    command.get_arguments().map(spec).collect()
+}
