@@ -17,9 +17,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::event::CacheEvent;
+use super::object_map::ObjectMap;
 use super::replay::{History, RETRY_PAUSE};
-use super::snapshot::{ObjectMap, Snapshot, TooOld};
-use super::source::Unreadable;
+use super::snapshot::{Snapshot, TooOld};
+use super::unreadable::Unreadable;
 use super::{CachedResource, CacherConfig};
 use watchet_api::{Object, ObjectKey, ResourceVersion, StorageKey};
 use watchet_reflector::Change;

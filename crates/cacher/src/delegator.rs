@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::cache_watcher::{CacheWatcher, Start};
 use super::freshness::NotReached;
 use super::list_plan::{ListPlan, ReadVersion, plan};
+use super::object_map::{ObjectMap, lookup};
+use super::page::Page;
 use super::select::{count, select};
-use super::snapshot::ObjectMap;
-use super::storage_reads::Page;
 use super::{CachedResource, Cacher, ObjectList, ReadError};
 use watchet_api::{
     GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, SelectionPredicate,
@@ -338,14 +338,6 @@ impl Cacher {
         }
         waited
     }
-}
-
-/// Returns the object of this key, or an empty map.
-pub(super) fn lookup(objects: &ObjectMap, key: &ObjectKey) -> ObjectMap {
-    objects
-        .get(key)
-        .map(|object| ObjectMap::unit(key.clone(), object.clone()))
-        .unwrap_or_default()
 }
 
 /// Returns what a plan selects from a state at `at`. Yields to other tasks while it searches a

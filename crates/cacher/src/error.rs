@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::source::Unreadable;
+use super::unreadable::Unreadable;
 use watchet_api::{ContinueToken, InvalidContinueToken, InvalidKey, ResourceVersion, StorageKey};
 use watchet_storage::StorageError;
 
@@ -130,6 +130,12 @@ impl ReadError {
             },
             error => Self::Storage(error),
         }
+    }
+}
+
+impl From<Unreadable> for ReadError {
+    fn from(error: Unreadable) -> Self {
+        Self::Undecodable(error.to_string())
     }
 }
 

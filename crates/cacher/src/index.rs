@@ -2,7 +2,7 @@
 //! touch its own pods only. Candidates of an index still have to match the predicate.
 
 use super::CachedResource;
-use super::snapshot::ObjectMap;
+use super::object_map::ObjectMap;
 use watchet_api::{FieldRef, Object, SelectionPredicate};
 use watchet_reflector::{IndexFunc, Indexer};
 

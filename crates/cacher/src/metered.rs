@@ -1,5 +1,4 @@
-//! Metrics of a Cacher: gauges read at scrape time, results of reads, and `MeteredSource`, a
-//! Reflector source that counts lists, failures and received events.
+//! `MeteredSource`: a Reflector source that counts lists, failures and received events.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -8,51 +7,10 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::storage_reads::Page;
-use super::{CachedResource, Cacher, ReadError};
+use super::CachedResource;
 use watchet_api::{Object, ResourceVersion};
-use watchet_metrics::{CacheState, CacheStats, ListCost};
+use watchet_metrics::ListCost;
 use watchet_reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
-
-impl CacheState for Cacher {
-    fn stats(&self) -> Option<CacheStats> {
-        let snapshot = self.published.snapshot.load_full()?;
-        Some(CacheStats {
-            resource_version: snapshot.at.get(),
-            objects: snapshot.objects().len(),
-            objects_bytes: snapshot.objects_bytes(),
-            history_events: snapshot.history_len(),
-            live_watchers: self.dispatcher.members(),
-            consistency_checks: self.consistency_checks(),
-        })
-    }
-}
-
-impl Cacher {
-    /// Counts the result of a consistent read that fell back to storage.
-    pub(super) fn count_fallback<T>(&self, answer: Result<T, ReadError>) -> Result<T, ReadError> {
-        if self.storage.progress_supported() {
-            let metrics = &self.resource.metrics;
-            metrics.read_consistently(answer.is_ok(), true);
-        }
-        answer
-    }
-
-    /// Returns true if the cache can answer a consistent read, and counts it then.
-    pub(super) async fn can_answer_latest(&self) -> Result<bool, ReadError> {
-        let fresh = self.consistent().await?;
-        if fresh {
-            self.resource.metrics.read_consistently(true, false);
-        }
-        Ok(fresh)
-    }
-
-    /// Counts a list answered by the cache, with the index that it used.
-    pub(super) fn count_list(&self, page: &Page, index: Option<usize>) {
-        let metrics = &self.resource.metrics;
-        metrics.listed_from_cache(page.cost(), index);
-    }
-}
 
 /// When the last item of the source started to arrive. The source writes it and the store of the
 /// same Reflector reads it; they run alternately.

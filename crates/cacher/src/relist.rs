@@ -8,7 +8,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::event::CacheEvent;
-use super::snapshot::{ObjectMap, Snapshot};
+use super::object_map::ObjectMap;
+use super::snapshot::Snapshot;
 use watchet_api::{Object, ResourceVersion};
 
 /// Returns the revisions that lead from `old` to `new` at `at`, in order. Returns `None` if there

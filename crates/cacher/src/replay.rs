@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use super::CachedResource;
 use super::event::CacheEvent;
-use super::snapshot::{ObjectMap, Snapshot};
-use super::source::Unreadable;
+use super::object_map::ObjectMap;
+use super::snapshot::Snapshot;
+use super::unreadable::Unreadable;
 use watchet_api::{ObjectKey, ResourceVersion};
 use watchet_reflector::Change;
 use watchet_storage::{ListRequest, Storage, StorageError, StorageEvent};

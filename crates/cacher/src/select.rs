@@ -4,7 +4,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::snapshot::ObjectMap;
+use super::object_map::ObjectMap;
 use watchet_api::{Object, ObjectKey, SelectionPredicate};
 
 /// Objects examined per call, about a millisecond of work, so that a selector with few matches does

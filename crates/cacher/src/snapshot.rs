@@ -24,14 +24,10 @@ use std::time::Duration;
 use imbl::Vector;
 use tokio::time::Instant;
 
-use super::delegator::lookup;
 use super::event::CacheEvent;
 use super::index::{self, IndexedObjects};
+use super::object_map::{ObjectMap, lookup};
 use watchet_api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
-use watchet_reflector as reflector;
-
-/// The objects of a resource in key order.
-pub(super) type ObjectMap = reflector::ObjectMap<Object>;
 
 /// Events between two retained states: a read at an exact version undoes half as many on average,
 /// at worst in about half a millisecond; a thousand retained states take 6 to 11 MB.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 
-use super::{CachedResource, ReadError};
+use super::CachedResource;
+use super::unreadable::Unreadable;
 use watchet_api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
 use watchet_reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use watchet_storage::{
@@ -132,28 +133,6 @@ impl StorageSource {
 }
 
 type Decoded = Result<Arc<Object>, Unreadable>;
-
-/// A stored value that cannot be decoded as an object.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{key}: {detail}")]
-pub(super) struct Unreadable {
-    pub(super) key: StorageKey,
-    pub(super) detail: String,
-}
-
-impl From<Unreadable> for SourceError {
-    fn from(error: Unreadable) -> Self {
-        Self::Undecodable {
-            detail: error.to_string(),
-        }
-    }
-}
-
-impl From<Unreadable> for ReadError {
-    fn from(error: Unreadable) -> Self {
-        Self::Undecodable(error.to_string())
-    }
-}
 
 /// Returns one error with the keys of all values, or of the first ones.
 fn combine(unreadable: &[Unreadable]) -> SourceError {

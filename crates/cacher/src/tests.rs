@@ -27,11 +27,14 @@ pub(super) use self::fake::FakeStorage;
 pub(super) use self::silent::Silent;
 pub(super) use self::unreadable::garbage;
 use super::*;
+use tokio_util::sync::CancellationToken;
 use watchet_api::{
-    ContinueToken, EventType, FieldColumn, FieldSelector, GetOptions, ListOptions,
-    ResolvedFieldSelector, ResourceVersionMatch, SelectionPredicate,
+    ColumnSet, ContinueToken, EventType, FieldColumn, FieldRef, FieldSelector, GetOptions,
+    ListOptions, ObjectKey, ResolvedFieldSelector, ResourceVersion, ResourceVersionMatch,
+    SelectionPredicate, StorageKey,
 };
 use watchet_metrics::Metrics;
+use watchet_tasks::Tasks;
 
 pub(super) fn rv(n: u64) -> ResourceVersion {
     ResourceVersion::new(n)

@@ -168,8 +168,9 @@ async fn state_before_an_unreadable_value_is_found() {
 /// A watch that waits for older history must not delay shutdown.
 #[tokio::test(start_paused = true)]
 async fn stop_finishes_the_backfill() {
-    use super::super::{Cacher, Tasks};
+    use super::super::Cacher;
     use watchet_api::{ListOptions, SelectionPredicate};
+    use watchet_tasks::Tasks;
     let storage = silent_before(300);
     let tasks = Tasks::new();
     let cacher = Cacher::start(resource(), storage, &tasks, CacherConfig::default());
