@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::args::{Encoding, FillArgs, ObjectArgs, Resource};
 use super::client::{self, ClientError, Connection};
+use super::error::BenchError;
 use super::objects::{self, Spec};
 use super::report::Report;
 use super::requests::{self, RequestLoad, Volume};
-use super::run::BenchError;
 use super::target::Target;
 use watchet_tasks::Tasks;
 

@@ -37,6 +37,7 @@ mod progress;
 mod report;
 
 mod churn;
+mod error;
 mod fill;
 mod floor;
 mod read;

@@ -9,10 +9,10 @@ use http::Method;
 use super::args::{Encoding, GetArgs, ListArgs, ObjectArgs, ResponseArgs, SelectionArgs};
 use super::client::{self, ClientError, Connection, query_value};
 use super::decode::{self, List};
+use super::error::BenchError;
 use super::objects;
 use super::report::Report;
 use super::requests::{self, RequestLoad, Volume};
-use super::run::BenchError;
 use super::target::Target;
 use watchet_tasks::Tasks;
 

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use super::args::Encoding;
 use super::client::{self, ClientError, Connection};
+use super::error::BenchError;
 use super::latency::Latencies;
 use super::process::{Process, Usage};
 use super::progress::Progress;
 use super::report::Report;
-use super::run::BenchError;
 use super::target::Target;
 use watchet_tasks::Tasks;
 

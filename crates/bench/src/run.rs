@@ -4,7 +4,6 @@
 //! the report still goes to stdout); 2, invalid arguments.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,52 +12,11 @@ use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
 use super::args::{
     FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, ResponseArgs, TargetArgs, WatchArgs,
 };
-use super::client::ClientError;
-use super::floor::{self, Floor, FloorError};
-use super::process::ProcessError;
-use super::report::{Report, UnknownKey};
+use super::error::BenchError;
+use super::floor::{self, Floor};
+use super::report::Report;
 use super::target::{Target, TargetError};
 use super::{churn, fill, page, read, storm, watch};
-
-/// Why there is no report, or why it has faults.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BenchError {
-    #[error(transparent)]
-    Arguments(#[from] clap::Error),
-    #[error("{0}")]
-    Usage(String),
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error(transparent)]
-    Floor(#[from] FloorError),
-    #[error("{0}")]
-    Ended(&'static str),
-    #[error("a connection's task failed, which is a bug: {0}")]
-    Task(#[from] tokio::task::JoinError),
-    #[error("cannot start: {0}")]
-    Start(io::Error),
-    #[error(transparent)]
-    Key(#[from] UnknownKey),
-    #[error("cannot print the report: {0}")]
-    Print(io::Error),
-    #[error("cannot write the page {path:?}: {source}")]
-    Page { path: PathBuf, source: io::Error },
-    #[error("the run has faults:\n  {}", .0.join("\n  "))]
-    Faults(Vec<String>),
-}
-
-impl BenchError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Arguments(_) | Self::Usage(_) | Self::Target(_) | Self::Key(_) => 2,
-            _ => 1,
-        }
-    }
-}
 
 /// Returns the command line of `bench`.
 pub fn command() -> Command {

@@ -2,6 +2,7 @@
 //! consistency: each watcher receives each change once and in order, its final state equals a list,
 //! and each client reads its own writes.
 
+mod collection;
 pub(super) mod mix;
 mod tally;
 mod watcher;
@@ -19,16 +20,17 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::args::{ChurnArgs, ChurnLoadArgs, Resource};
+use super::args::{ChurnArgs, ChurnLoadArgs};
 use super::client::{self, CONNECTING_MAX, ClientError, Connection};
-use super::objects::{self, collection};
+use super::error::BenchError;
+use super::objects;
 use super::pace::Pace;
 use super::process::{Process, Usage};
 use super::progress::Progress;
 use super::read::list_of;
 use super::report::Report;
-use super::run::BenchError;
 use super::target::Target;
+use collection::{NAMESPACE, all};
 use mix::Verb;
 use tally::{Faults, Tally};
 use watcher::Plan;
@@ -36,23 +38,10 @@ use watchet_tasks::Tasks;
 use worker::{Work, Worker, WorkerResult};
 use write_log::WriteLog;
 
-/// The namespace of the objects. Objects of earlier runs in it are deleted first.
-const NAMESPACE: &str = "bench-churn";
 /// How often the run polls its counters.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long watches stay open after the last event, to detect duplicates.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
-
-/// Returns the name of an object.
-fn name(object: u32) -> String {
-    format!("bench-churn-{object}")
-}
-
-/// Returns the path of the collection of all objects.
-fn all() -> String {
-    let collection = collection(Resource::Configmaps, Some(NAMESPACE));
-    format!("{collection}?{}", objects::ours())
-}
 
 /// The result of a run.
 struct Outcome {

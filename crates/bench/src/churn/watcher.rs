@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::all;
+use super::collection::all;
 use super::tally::Tally;
 use super::write_log::WriteLog;
 use crate::args::Encoding;

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
+use super::collection::{NAMESPACE, all, name};
 use super::mix::{Mix, Verb};
 use super::write_log::{WriteId, WriteLog};
-use super::{NAMESPACE, all, name};
 use crate::args::{Encoding, Resource};
 use crate::client::{ClientError, Connection};
 use crate::decode::{Malformed, Object};

@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep};
 
 use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
 use super::client::{self, CONNECTING_MAX, ClientError};
+use super::error::BenchError;
 use super::objects::collection;
 use super::pace::Pace;
 use super::process::{Process, ProcessError, Usage};
 use super::progress::Progress;
 use super::read::list_of;
 use super::report::Report;
-use super::run::BenchError;
 use super::target::Target;
 use event_log::EventLog;
 use tally::{Faults, Tally};

@@ -14,10 +14,10 @@ use super::event_log::EventLog;
 use super::watchers::node;
 use crate::args::Mode;
 use crate::client::{self, ClientError, Connection, Driver};
+use crate::error::BenchError;
 use crate::mark::{MARK, Mark};
 use crate::objects::{self, Spec, collection};
 use crate::pace::Pace;
-use crate::run::BenchError;
 use crate::target::Target;
 use watchet_tasks::Tasks;
 
