@@ -9,7 +9,7 @@ use k8s_openapi::Resource;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use super::metrics::InformerSnapshot;
+use super::informer_snapshot::InformerSnapshot;
 use super::{
     ApiResource, HttpListerWatcher, InformerSynced, KubeObject, ListWatchOptions, ObjectScope,
     RestClient, SharedInformer,

@@ -19,6 +19,7 @@
 mod controller;
 mod delta_fifo;
 mod factory;
+mod informer_snapshot;
 mod key;
 pub mod kubelet;
 mod leader_election;

@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use super::informer_snapshot::InformerSnapshot;
 use super::{HandlerMetrics, KubeObject, ReflectorMetrics};
 use super::{SharedInformer, SharedInformerFactory, WorkQueue};
 use watchet_metrics::write_work_queues;
@@ -39,18 +40,6 @@ use watchet_metrics::{Counter, Exposition, Format, Histogram, Kind, Label, WorkQ
 pub struct InformerMetrics {
     informers: Vec<InformerSnapshot>,
     queues: Vec<Arc<WorkQueueMetrics>>,
-}
-
-/// The state of an informer at the time of a scrape.
-#[derive(Debug)]
-pub(super) struct InformerSnapshot {
-    pub name: String,
-    pub reflector: Option<Arc<ReflectorMetrics>>,
-    pub synced: bool,
-    pub objects: usize,
-    pub queued: usize,
-    /// By number.
-    pub handlers: Vec<(String, Arc<HandlerMetrics>)>,
 }
 
 impl InformerMetrics {

@@ -218,11 +218,21 @@ struct Resource {
     short_names: Vec<String>,
 }
 
+impl RestClient {
+    /// Discovers the server's resources.
+    ///
+    /// # Errors
+    /// A request fails.
+    pub async fn discover(&self) -> Result<Discovery, RestError> {
+        discover(self).await
+    }
+}
+
 /// Discovers the resources of a server.
 ///
 /// # Errors
 /// A request fails.
-pub(super) async fn discover(client: &RestClient) -> Result<Discovery, RestError> {
+async fn discover(client: &RestClient) -> Result<Discovery, RestError> {
     let mut known = Vec::new();
     for root in ["/api", "/apis"] {
         let path = Path::new(root);

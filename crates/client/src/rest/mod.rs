@@ -2,6 +2,7 @@
 //! nothing and does not retry.
 
 mod api_resource;
+mod call;
 mod config;
 mod connect;
 mod credentials;
@@ -10,6 +11,7 @@ mod error;
 mod exec;
 #[cfg(test)]
 pub(crate) mod fake;
+mod invalid_config;
 mod kubeconfig;
 mod material;
 mod path;
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
@@ -32,10 +34,12 @@ use super::FOREVER;
 use watchet_tasks::Tasks;
 
 pub use api_resource::{ApiResource, ObjectScope};
+pub(crate) use call::Call;
 pub use config::{ClientCertificate, Impersonate, Pem, RestConfig, RestConfigError, Token};
 pub use discovery::{Discovery, UnknownResource};
 pub use error::RestError;
 pub use exec::ExecPlugin;
+pub use invalid_config::InvalidRestConfig;
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(crate) use path::Path;
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
@@ -87,38 +91,6 @@ struct Shared {
     user_agent: HeaderValue,
     timeout: Duration,
     _connections: DropGuard,
-}
-
-/// A [`RestConfig`] is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the server {server:?} cannot be used: {detail}")]
-pub struct InvalidRestConfig {
-    /// The URL of the server.
-    pub server: String,
-    /// The problem.
-    pub detail: String,
-}
-
-/// A request.
-pub(crate) struct Call<'a> {
-    pub method: Method,
-    pub path: &'a Path,
-    pub accept: &'static str,
-    pub content_type: &'static str,
-    pub body: Bytes,
-}
-
-impl<'a> Call<'a> {
-    /// Creates a GET of `path`.
-    pub(crate) fn get(path: &'a Path) -> Self {
-        Self {
-            method: Method::GET,
-            path,
-            accept: "application/json",
-            content_type: "application/json",
-            body: Bytes::new(),
-        }
-    }
 }
 
 /// The body of a streaming response. It keeps the client's connections open.
@@ -227,19 +199,6 @@ impl RestClient {
     /// Returns the default namespace.
     pub fn default_namespace(&self) -> &str {
         &self.shared.namespace
-    }
-
-    /// Returns a client for the objects of a resource, in all namespaces, as values of `T`.
-    pub fn resource<T>(&self, resource: ApiResource) -> ResourceClient<T> {
-        ResourceClient::new(self.clone(), resource)
-    }
-
-    /// Discovers the server's resources.
-    ///
-    /// # Errors
-    /// A request fails.
-    pub async fn discover(&self) -> Result<Discovery, RestError> {
-        discovery::discover(self).await
     }
 
     /// Sends a request and returns the response's body as a stream; only the head has a timeout.

@@ -138,6 +138,13 @@ impl Patch {
     }
 }
 
+impl RestClient {
+    /// Returns a client for the objects of a resource, in all namespaces, as values of `T`.
+    pub fn resource<T>(&self, resource: ApiResource) -> ResourceClient<T> {
+        ResourceClient::new(self.clone(), resource)
+    }
+}
+
 impl<T> ResourceClient<T> {
     pub(super) fn new(client: RestClient, resource: ApiResource) -> Self {
         Self {

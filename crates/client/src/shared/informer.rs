@@ -25,7 +25,7 @@ use super::{AlreadyStarted, InformerStopped};
 use crate::controller::{
     Config, Controller, ControllerState, Resync, WatchErrorHandler, process_deltas,
 };
-use crate::metrics::InformerSnapshot;
+use crate::informer_snapshot::InformerSnapshot;
 use crate::{
     DeltaFifo, Deltas, IndexTaken, Indexers, KubeObject, Lister, Notification, ReflectorMetrics,
     Requeue, ResourceEventHandler, ThreadSafeStore,

@@ -8,14 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::listener::{HandlerMetrics, Listener};
+use super::registration::HandlerId;
 use super::registration::HandlerRegistration;
 use crate::{FOREVER, KubeObject, Notification};
 
 /// The minimum resync period of a handler.
 pub(super) const RESYNC_MIN: Duration = Duration::from_secs(1);
-
-/// Identifies a handler of an informer.
-pub(super) type HandlerId = u64;
 
 #[derive(Debug)]
 pub(super) struct Processor<T> {

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use super::listener::{HandlerMetrics, Listener};
-use super::processor::HandlerId;
 use super::synced::{InformerSynced, NeverSynced};
 use crate::KubeObject;
+
+/// Identifies a handler of an informer.
+pub(super) type HandlerId = u64;
 
 /// A registered handler of an informer.
 #[derive(Debug, Clone)]

@@ -5,8 +5,11 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::constants::{API_VERSION, KIND, gvk};
+use super::definition_names::{definition_of, message_of};
+use super::dialect::Dialect;
 use super::kinds::{self, Describe};
-use super::paths::{Dialect, Names};
+use super::paths::Names;
 use super::{ResourceDescription, custom};
 use crate::types::{ListKind, Shape, TypeRef};
 
@@ -274,17 +277,7 @@ fn annotate_member(of: TypeRef<'_>, property: &mut Map<String, Value>) {
     }
 }
 
-pub(super) const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. \
-                           Servers convert what they know to the latest internal value and may reject \
-                           what they do not know.";
-pub(super) const KIND: &str = "Kind says which REST resource this object is. Servers may infer it from where the \
-                    client sends requests to. It cannot be changed and is in CamelCase.";
-pub(super) const METADATA: &str = "Standard object's metadata.";
 const LIST_META: &str = "Standard list metadata.";
-
-pub(super) fn gvk(group: &str, version: &str, kind: &str) -> Value {
-    json!({"group": group, "kind": kind, "version": version})
-}
 
 /// Replaces the schema of types with a special JSON form.
 fn special_form(name: &str, schema: &mut Value, dialect: Dialect) {
@@ -353,25 +346,3 @@ fn adapt(schema: &mut Value, dialect: Dialect) {
 }
 
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
-
-const PACKAGES: &[(&str, &str)] = &[
-    ("meta", "io.k8s.apimachinery.pkg.apis."),
-    ("apiextensions", "io.k8s.apiextensions-apiserver.pkg.apis."),
-    ("apiregistration", "io.k8s.kube-aggregator.pkg.apis."),
-];
-const API: &str = "io.k8s.api.";
-
-/// Returns the definition of a message: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`.
-pub(super) fn definition_of(message: &str) -> String {
-    let word = message.split('.').next().unwrap_or_default();
-    let package = PACKAGES.iter().find(|(package, _)| *package == word);
-    format!("{}{message}", package.map_or(API, |(_, package)| package))
-}
-
-fn message_of(definition: &str) -> Option<String> {
-    let packages = PACKAGES.iter().map(|(_, package)| *package);
-    let message = packages
-        .chain([API])
-        .find_map(|p| definition.strip_prefix(p))?;
-    Some(message.to_owned())
-}

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::ResourceDescription;
-use super::components::{API_VERSION, KIND, METADATA, gvk};
-use super::paths::Dialect;
+use super::constants::{API_VERSION, KIND, METADATA, gvk};
+use super::dialect::Dialect;
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";

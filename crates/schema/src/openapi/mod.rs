@@ -6,58 +6,28 @@
 //! `kubectl apply` merge rules, `kubectl create --validate` the parameters of PATCH.
 
 mod components;
+mod constants;
 mod custom;
+mod definition_names;
+mod dialect;
 mod gnostic;
 mod gnostic_v3;
 mod kinds;
 mod operations;
 mod paths;
+mod resource_description;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
 use self::components::Components;
-use self::paths::{Dialect, Names};
+use self::dialect::Dialect;
+use self::paths::Names;
 use super::Types;
 
-/// A resource, for the documents.
-#[derive(Debug, Clone)]
-pub struct ResourceDescription {
-    /// Empty for the core group.
-    pub group: String,
-    /// `v1`
-    pub version: String,
-    /// `Deployment`
-    pub kind: String,
-    /// `deployments`
-    pub plural: String,
-    /// True if its objects are namespaced.
-    pub namespaced: bool,
-    /// As in discovery.
-    pub verbs: Vec<String>,
-    /// The subresources.
-    pub parts: Vec<SubresourceDescription>,
-    /// The `openAPIV3Schema` of a custom resource version; null if it has none. `None` for built-in
-    /// resources.
-    pub schema: Option<Arc<Value>>,
-    /// The paths of a custom resource's selectable fields, such as `spec.color`.
-    pub selectable: Vec<String>,
-}
-
-/// A subresource, for the documents.
-#[derive(Debug, Clone)]
-pub struct SubresourceDescription {
-    /// `status`
-    pub name: String,
-    /// As in discovery.
-    pub verbs: Vec<String>,
-    /// Group, version and kind of its bodies, if they are not the resource's own.
-    pub body: Option<(String, String, String)>,
-}
+pub use resource_description::{ResourceDescription, SubresourceDescription};
 
 /// The `info` of the documents.
 #[derive(Debug, Clone)]

@@ -3,7 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::components::{definition_of, gvk};
+use super::constants::gvk;
+use super::definition_names::definition_of;
+use super::dialect::Dialect;
 use super::operations::{
     Body, OPERATIONS, Operation, PRETTY, Parameter, ResponseKind, WATCH_OPERATIONS,
 };
@@ -38,23 +40,6 @@ const CUSTOM_PATCH_TYPES: &[&str] = &[
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 ];
-
-/// The version of OpenAPI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    V2,
-    V3,
-}
-
-impl Dialect {
-    /// Returns the location of schemas in the document.
-    pub(super) fn schema_location(self) -> &'static str {
-        match self {
-            Self::V2 => "/definitions",
-            Self::V3 => "/components/schemas",
-        }
-    }
-}
 
 /// Names of schemas in a document.
 pub(super) struct Names<'a> {

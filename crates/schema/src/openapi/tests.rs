@@ -1,8 +1,10 @@
 //! Tests of the documents: references, agreement with the tables, and the parts that clients use.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
-use super::components::definition_of;
+use super::definition_names::definition_of;
 use super::kinds::KINDS;
 use super::*;
 use crate::types::{Fields, Scalar, Shape, TypeRef};

@@ -1,7 +1,7 @@
 //! The data file: opens it (locked and verified), reads it in snapshots, and opens it again after a
 //! failure.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, 
 
 use super::codec::decode_number;
 use super::error::{Fault, OpenError, catch_damage};
+use super::private_file::open_private;
 use super::revision_file::RevisionFile;
 use super::snapshot::Snapshot;
 use super::tables::{self, FORMAT, FORMAT_VERSION, META};
@@ -274,15 +275,6 @@ fn make_directory(directory: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory)
-}
-
-/// Opens a file for reading and writing; creates it with access for its owner only.
-pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 /// Locks the directory for this process. The database also locks its file, but the directory must

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::writer::REOPEN_PAUSE;
 use super::writer::{Op, Reply};
 use super::{Durability, Embedded};
 use crate::{Storage as _, StorageError};
@@ -21,10 +22,6 @@ const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
 /// The delay after a failed round of expiry.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
-
-/// The delay between attempts to open the file again after a failure: short for an operator who
-/// frees space, long enough that verifying a large file costs little.
-pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
 impl Embedded {
     /// Runs until `cancel`, then flushes.

@@ -12,10 +12,12 @@
 //! - *Open*: verifies the whole file first. See `data`.
 
 mod codec;
+mod config;
 mod data;
 mod error;
 mod hub;
 mod maintain;
+mod private_file;
 mod revision_file;
 mod snapshot;
 mod sparse;
@@ -35,14 +37,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::config::{Durability, EmbeddedConfig};
+
 use self::data::Data;
 pub use self::data::{DATA_FILE, REVISION_FILE};
 pub use self::error::OpenError;
 use self::hub::Hub;
 use self::revision_file::RevisionFile;
 use self::sparse::Sparse;
+use self::tables::BATCH_OPS_MAX;
 use self::watch::Cursor;
-use self::writer::{BATCH_OPS_MAX, Op, Reply, WriterStatus, WriterThread};
+use self::writer::{Op, Reply, WriterStatus, WriterThread};
 use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_tasks::Tasks;
@@ -50,43 +55,6 @@ use watchet_tasks::Tasks;
 /// Maximum size of a value: etcd's default limit of a request, so that data can move between back
 /// ends.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;
-
-/// When a write is on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// Before it is acknowledged.
-    #[default]
-    Fsync,
-    /// At most this long after it is acknowledged, while `maintain` runs, and at shutdown. A crash
-    /// of the process or machine loses the writes since the last flush. Their revisions are not
-    /// reused: the store continues at a later one without history, so that clients that have seen
-    /// lost writes list again. Zero is `Fsync`.
-    Interval(Duration),
-    /// At shutdown, and about once a minute, which bounds the loss in a crash.
-    None,
-}
-
-/// The configuration of an embedded store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EmbeddedConfig {
-    /// When a write is on disk.
-    pub durability: Durability,
-    /// At each interval, history is compacted to the revision of the previous interval, so that it
-    /// is one to two intervals long, as kube-apiserver's
-    /// [compactor](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)
-    /// does. Zero disables compaction.
-    pub compaction_interval: Duration,
-}
-
-impl Default for EmbeddedConfig {
-    /// `Fsync`, and five minutes, the default of the API server's `--etcd-compaction-interval`.
-    fn default() -> Self {
-        Self {
-            durability: Durability::Fsync,
-            compaction_interval: Duration::from_secs(5 * 60),
-        }
-    }
-}
 
 /// An open store. Dropping it ends its watches, waits for current reads, flushes, and releases the
 /// data directory.

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use super::codec::{decode_number, encode_number};
-use super::data::open_private;
+use super::private_file::open_private;
 
 const NAME: &str = "revision_file";
 

@@ -27,7 +27,6 @@ use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
 
 use super::codec::{Head, Record, decode_number, encode_number};
 use super::error::Fault;
-use super::writer::BATCH_OPS_MAX;
 use crate::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
 use watchet_api::{ResourceVersion, StorageKey};
 
@@ -53,6 +52,9 @@ pub(super) const FORMAT_VERSION: u64 = 1;
 /// record has it.
 pub(super) const FIRST_REVISION: u64 = 1;
 
+/// Maximum number of operations per transaction: many share the cost of a sync, and the first does
+/// not wait long.
+pub(super) const BATCH_OPS_MAX: usize = 256;
 /// The distance by which the ceiling is raised: more revisions than a store without durability
 /// makes between two flushes. A crash skips as many revisions.
 const CEILING_AHEAD: u64 = 1 << 22;

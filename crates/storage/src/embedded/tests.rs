@@ -351,7 +351,7 @@ async fn until(done: impl AsyncFn() -> bool) {
         if done().await {
             return;
         }
-        tokio::time::sleep(maintain::REOPEN_PAUSE).await;
+        tokio::time::sleep(writer::REOPEN_PAUSE).await;
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("the condition is never met");
@@ -370,7 +370,7 @@ async fn store_recovers_once_its_disk_works() {
     put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
     // Attempts to open it fail.
-    tokio::time::sleep(3 * maintain::REOPEN_PAUSE).await;
+    tokio::time::sleep(3 * writer::REOPEN_PAUSE).await;
     put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
     // The health check fails.
     store.current_revision().await.unwrap_err();

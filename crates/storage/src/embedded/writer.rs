@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::Durability;
+use super::config::Durability;
 use super::data::Data;
 use super::error::{Fault, catch_damage};
 use super::hub::Hub;
-use super::maintain::REOPEN_PAUSE;
 use super::revision_file::RevisionFile;
+use super::tables::BATCH_OPS_MAX;
 use super::tables::{self, Numbers, Tables};
 use crate::{Outcome, Put, StorageError, StorageEvent};
 use watchet_api::{ResourceVersion, StorageKey};
 
-/// Maximum number of operations per transaction: many share the cost of a sync, and the first does
-/// not wait long.
-pub(super) const BATCH_OPS_MAX: usize = 256;
+/// The delay between attempts to open the file again after a failure: short for an operator who
+/// frees space, long enough that verifying a large file costs little.
+pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
 /// Bytes of values after which a transaction accepts no further operation.
 const BATCH_BYTES_MAX: usize = 8 << 20;

@@ -22,11 +22,8 @@ use tonic::transport::Endpoint;
 
 use super::failure::Failure;
 use super::version::ProgressSupport;
+use super::watch_pool::RESPONSE_BYTES_MAX;
 use super::watch_pool::WatchPool;
-
-/// Maximum size of a response. List pages are far smaller (see `list`); the limit bounds the memory
-/// that one message can allocate.
-pub(super) const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// The first delay after a failure; each further one doubles it.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);

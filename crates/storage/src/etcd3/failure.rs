@@ -50,7 +50,7 @@ impl Failure {
             Self::AnswerTooLarge { bytes } => StorageError::Failed(format!(
                 "etcd's response of {} bytes exceeds the limit of {} bytes",
                 bytes.map_or("unknown".into(), |bytes| bytes.to_string()),
-                super::cluster::RESPONSE_BYTES_MAX,
+                super::watch_pool::RESPONSE_BYTES_MAX,
             )),
         }
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use etcd_client::{GetOptions, GetResponse};
 
 use super::Etcd3;
-use super::cluster::{Member, RESPONSE_BYTES_MAX, Repeat};
+use super::cluster::{Member, Repeat};
 use super::failure::Failure;
 use super::keys::{raw_revision, revision};
+use super::watch_pool::RESPONSE_BYTES_MAX;
 use crate::{ListPage, ListRequest, StorageError};
 use watchet_api::ResourceVersion;
 

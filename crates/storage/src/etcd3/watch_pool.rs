@@ -8,9 +8,12 @@ use etcd_client::{Channel, Client, ConnectOptions, WatchClient};
 use parking_lot::Mutex;
 use tonic::transport::Endpoint;
 
-use super::cluster::RESPONSE_BYTES_MAX;
 use super::config::STREAMS_PER_CONNECTION;
 use super::failure::Failure;
+
+/// Maximum size of a response. List pages are far smaller (see `list`); the limit bounds the memory
+/// that one message can allocate.
+pub(super) const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// A stream on a connection; dropping it releases the slot.
 #[derive(Debug, Clone)]

@@ -1,0 +1,40 @@
+//! The configuration of an embedded store.
+
+use std::time::Duration;
+
+/// When a write is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before it is acknowledged.
+    #[default]
+    Fsync,
+    /// At most this long after it is acknowledged, while `maintain` runs, and at shutdown. A crash
+    /// of the process or machine loses the writes since the last flush. Their revisions are not
+    /// reused: the store continues at a later one without history, so that clients that have seen
+    /// lost writes list again. Zero is `Fsync`.
+    Interval(Duration),
+    /// At shutdown, and about once a minute, which bounds the loss in a crash.
+    None,
+}
+
+/// The configuration of an embedded store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddedConfig {
+    /// When a write is on disk.
+    pub durability: Durability,
+    /// At each interval, history is compacted to the revision of the previous interval, so that it
+    /// is one to two intervals long, as kube-apiserver's
+    /// [compactor](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)
+    /// does. Zero disables compaction.
+    pub compaction_interval: Duration,
+}
+
+impl Default for EmbeddedConfig {
+    /// `Fsync`, and five minutes, the default of the API server's `--etcd-compaction-interval`.
+    fn default() -> Self {
+        Self {
+            durability: Durability::Fsync,
+            compaction_interval: Duration::from_secs(5 * 60),
+        }
+    }
+}
