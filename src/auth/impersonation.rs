@@ -203,11 +203,10 @@ fn decoded(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use async_trait::async_trait;
     use futures_util::FutureExt as _;
     use http::HeaderName;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::auth::{AllowAuthenticated, Decision};
@@ -289,7 +288,7 @@ mod tests {
     #[async_trait]
     impl Authorizer for Recorder {
         async fn authorize(&self, attributes: &Attributes) -> Decision {
-            self.seen.lock().unwrap().push(attributes.clone());
+            self.seen.lock().push(attributes.clone());
             match attributes.resource == self.denied {
                 true => Decision::NoOpinion("".into()),
                 false => Decision::Allow("".into()),
@@ -309,7 +308,7 @@ mod tests {
         let authorizer = Recorder::default();
         let impersonated = impersonate(&authorizer, &user, &headers(&lines)).await;
         assert_eq!(impersonated.unwrap().groups, ["dev", SYSTEM_AUTHENTICATED]);
-        let seen = authorizer.seen.into_inner().unwrap();
+        let seen = authorizer.seen.into_inner();
         let seen: Vec<String> = seen
             .iter()
             .map(|a| {

@@ -260,7 +260,7 @@ pub(crate) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value)
 
 /// What a client of `resource` sees of an object in stored form.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
-    resource.strategy.from_storage(object)
+    resource.strategy.presented(object)
 }
 
 /// Returns an object, which says of which version it is, in another version of its kind.

@@ -256,7 +256,7 @@ pub(crate) trait Strategy: Any + Debug + Send + Sync {
     }
 
     /// Returns what clients of this resource see of an object in stored form.
-    fn from_storage(&self, object: Value) -> Value {
+    fn presented(&self, object: Value) -> Value {
         object
     }
 

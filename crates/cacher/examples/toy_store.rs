@@ -5,6 +5,8 @@
 //! $ cargo run -p watchet-cacher --example toy_store
 //! ```
 
+#![allow(clippy::print_stdout, reason = "it prints what the watch delivers")]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The seeds of randomized tests: random ones, printed, or the one of the variable `WATCHET_SEED`, which repeats a run.
-//! Unit tests and integration tests share this file.
 
 const VARIABLE: &str = "WATCHET_SEED";
 

@@ -73,10 +73,12 @@ fn cause(reason: &str) -> StatusCause {
 /// Returns which requests exceed what can be allocated.
 fn problems(requests: &ResourceList, allocatable: &ResourceList) -> Vec<String> {
     let mut problems = Vec::new();
-    let units: [(&str, fn(&Quantity) -> i64); 2] =
-        [("cpu", Quantity::milli_value), ("memory", Quantity::value)];
     let none = Quantity::of_count(0);
-    for (name, number) in units {
+    for name in ["cpu", "memory"] {
+        let number = |quantity: &Quantity| match name {
+            "cpu" => quantity.milli_value(),
+            _ => quantity.value(),
+        };
         let amount = |list: &ResourceList| list.get(name).unwrap_or(&none).clone();
         let (requested, limit) = (amount(requests), amount(allocatable));
         if requested > limit {

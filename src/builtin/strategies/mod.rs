@@ -220,7 +220,7 @@ impl Strategy for Builtin {
         }
     }
 
-    fn from_storage(&self, object: Value) -> Value {
+    fn presented(&self, object: Value) -> Value {
         match self.other_version() {
             Some(pair) => (pair.from_storage)(object),
             None => object,

@@ -52,8 +52,9 @@ impl Settings {
     ) -> Vec<String> {
         let mut unknown = Vec::new();
         for (name, value) in variables.filter(|(name, _)| name.starts_with("WATCHET_")) {
-            let flag = self.specs.iter().map(|spec| &spec.name);
-            match flag.cloned().find(|flag| variable_of(flag) == name) {
+            let mut flags = self.specs.iter().map(|spec| &spec.name);
+            let flag = flags.find(|flag| variable_of(flag) == name);
+            match flag.cloned() {
                 Some(flag) => self.give(&flag, value, Source::Environment),
                 None if name == CONFIG_ENV => {}
                 None => unknown.push(name),
