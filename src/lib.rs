@@ -29,3 +29,8 @@ pub mod http;
 
 pub mod server;
 pub mod testing;
+
+/// Runs the example of the client's README, which needs a server.
+#[cfg(doctest)]
+#[doc = include_str!("../crates/client/README.md")]
+mod client_readme {}

@@ -1,5 +1,5 @@
 //! `watchet bench`: a load generator for any Kubernetes API server, and its report. It is a client,
-//! independent of the server's code: it uses `api` and the kubeconfig of `informer`.
+//! independent of the server's code: it uses `watchet_client` for the kubeconfig.
 //!
 //! # Structure
 //!
