@@ -1,5 +1,5 @@
 //! The verbs on resources: create, update, patch, apply and delete over storage, and the reads, which the cache of each
-//! resource answers. How resources differ is in their [strategies](strategy::Strategy), which other modules provide.
+//! resource answers. How resources differ is in their strategies, which other modules provide.
 //! It knows no HTTP: bodies come as JSON values, failures leave as [`ApiError`].
 //!
 //! # Definitions

@@ -3,12 +3,14 @@
 mod cluster;
 mod pods;
 mod quotas;
+mod writes;
 
 use serde_json::{Value, json};
 
+use self::writes::{merge, prepare_update, problems_of_new, problems_of_update};
 use super::*;
 use crate::builtin::table;
-use crate::builtin::{default, prepare, prepare_create};
+use crate::builtin::{default, prepare_create};
 use crate::services::spec;
 
 fn told(causes: Causes) -> Vec<String> {
@@ -65,44 +67,6 @@ fn check_write(plural: &str, subresource: Option<&str>, old: Value, patch: Value
     let mut causes = Causes::default();
     problems_of_update(&resource, subresource, &old, &new, &mut causes);
     assert_eq!(told(causes), wanted);
-}
-
-fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
-    new(resource, object.as_object().unwrap(), causes);
-}
-
-fn problems_of_update(
-    resource: &Resource,
-    subresource: Option<&str>,
-    old: &Value,
-    new: &Value,
-    causes: &mut Causes,
-) {
-    let (old, new) = (old.as_object().unwrap(), new.as_object().unwrap());
-    update(resource, subresource, (old, new), causes);
-}
-
-/// What an update takes over from the stored object.
-fn prepare_update(plural: &str, old: &Value, new: &mut Value) {
-    match plural {
-        "persistentvolumes" => prepare::keep_phase_time(old, new),
-        "services" => spec::carry_on(old.as_object().unwrap(), new.as_object_mut().unwrap()),
-        _ => {}
-    }
-}
-
-fn merge(into: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(members) if into.is_object() => {
-            for (member, value) in members {
-                match value {
-                    Value::Null => drop(into.as_object_mut().unwrap().remove(member)),
-                    value => merge(&mut into[member], value),
-                }
-            }
-        }
-        value => *into = value.clone(),
-    }
 }
 
 fn pod(spec: Value) -> Value {
