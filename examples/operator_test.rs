@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The operator: what it does about one namespace.
 async fn reconcile(namespace: Arc<Namespace>, client: Arc<Client>) -> Result<Action, kube::Error> {
     let quotas: Api<ResourceQuota> = Api::namespaced(Client::clone(&client), &namespace.name_any());
-    let wanted = namespace.labels().contains_key("team");
-    match (wanted, quotas.get_opt("team").await?) {
+    let needs_quota = namespace.labels().contains_key("team");
+    match (needs_quota, quotas.get_opt("team").await?) {
         (true, None) => {
             let quota = serde_json::from_value(json!({
                 "metadata": {"name": "team"},

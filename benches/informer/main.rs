@@ -2,7 +2,7 @@
 //! queue there are, on the same pods, the reflector's store of kube-rs and a store of plain hash maps
 //! under a lock, which is client-go's form. What comes over the wire is not in it.
 //!
-//! Besides times each bench tells what it allocates. `max alloc` of the module `fill`, divided by the number
+//! Besides times each bench reports what it allocates. `max alloc` of the module `fill`, divided by the number
 //! of objects, is what a store takes for each beside the object itself, which all share.
 
 mod plain;
@@ -161,7 +161,7 @@ mod update {
             .bench_local_values(|pod| store.update(pod));
     }
 
-    /// While somebody holds a list that was taken before a thousand of them.
+    /// While a caller holds a list that was taken before a thousand of them.
     #[divan::bench(args = [0, 2])]
     fn ours_beside_a_list(bencher: Bencher, indexes: usize) {
         let (store, mut n) = (ours(indexes), 0);

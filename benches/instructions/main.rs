@@ -1,5 +1,5 @@
 //! The three hottest paths, each as one piece of work that is always the same, for scripts/instructions
-//! to count the instructions of under valgrind. It counts nothing itself and tells no times.
+//! to count the instructions of under valgrind. It counts nothing itself and reports no times.
 //!
 //! `instructions PATH` works on one of them; without a path, as `cargo bench` starts it, on all.
 
@@ -58,10 +58,10 @@ fn main() {
     let named = std::env::args()
         .skip(1)
         .find(|name| !name.starts_with("--"));
-    let wanted = |(path, _): &&(&str, fn())| named.as_deref().is_none_or(|name| name == *path);
-    let wanted: Vec<_> = PATHS.iter().filter(wanted).collect();
-    assert!(!wanted.is_empty(), "no path is called {named:?}");
-    for (path, work) in wanted {
+    let selected = |(path, _): &&(&str, fn())| named.as_deref().is_none_or(|name| name == *path);
+    let selected: Vec<_> = PATHS.iter().filter(selected).collect();
+    assert!(!selected.is_empty(), "no path is called {named:?}");
+    for (path, work) in selected {
         eprintln!("instructions: {path} works; scripts/instructions counts");
         work();
     }

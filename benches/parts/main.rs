@@ -1,7 +1,7 @@
-//! The parts of the two paths, timed one by one: `cargo bench --bench parts [FILTER]`. It tells which
-//! part got slower; how fast the whole is over sockets and disks, `scripts/bench` tells.
+//! The parts of the two paths, timed one by one: `cargo bench --bench parts [FILTER]`. It shows which
+//! part got slower; how fast the whole is over sockets and disks, `scripts/bench` measures.
 //!
-//! Each part is reached by the crate's public rooms, so that it is measured as it is used.
+//! Each part is reached by public modules, so that it is measured as it is used.
 
 #[path = "../fixture/mod.rs"]
 mod fixture;
@@ -92,7 +92,7 @@ mod selector {
     }
 }
 
-/// Events into a cache of so many pods that nobody watches: decoded, applied, published.
+/// Events into a cache of so many pods without watchers: decoded, applied, published.
 mod apply {
     use super::*;
 
@@ -119,7 +119,7 @@ mod apply {
 mod dispatch {
     use super::*;
 
-    /// Watchers of what `selector` tells of each; `writes` of them see each event.
+    /// Watchers, each with the selector of `selector`; `writes` of them see each event.
     fn events(
         bencher: Bencher,
         watchers: usize,
@@ -272,7 +272,7 @@ mod managers {
             });
     }
 
-    /// The entries after somebody else changed one annotation.
+    /// The entries after another manager changed one annotation.
     #[divan::bench]
     fn of_an_update(bencher: Bencher) {
         let types = Types::builtins();

@@ -29,7 +29,7 @@ use website::{LISTING, Website, WebsiteSpec};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a user does, and sees.
-async fn tell(client: Client) -> Result<(), Box<dyn Error>> {
+async fn run_story(client: Client) -> Result<(), Box<dyn Error>> {
     await_condition(
         Api::all(client.clone()),
         Website::crd_name(),
@@ -53,7 +53,7 @@ async fn tell(client: Client) -> Result<(), Box<dyn Error>> {
     let scaled = Patch::Merge(json!({"spec": {"replicas": 0}}));
     let params = PatchParams::default();
     deployments.patch("shop", &params, &scaled).await?;
-    println!("somebody scales its deployment to 0");
+    println!("a user scales its deployment to 0");
     let restored = |deployment: Option<&Deployment>| {
         let spec = deployment.and_then(|deployment| deployment.spec.as_ref());
         spec.is_some_and(|spec| spec.replicas == Some(3))
@@ -103,7 +103,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             return Err("the operator has ended".into());
         }
         () = rollout::roll_out(client.clone()) => return Err("the rollout has ended".into()),
-        told = tokio::time::timeout(PATIENCE, tell(client)) => told??,
+        ended = tokio::time::timeout(PATIENCE, run_story(client)) => ended??,
     }
     server.stop().await?;
     Ok(())

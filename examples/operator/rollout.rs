@@ -1,5 +1,5 @@
 //! Stands in for the deployment controller and the kubelets, which a server alone does not have:
-//! every deployment is at once as ready as it wants to be. It makes no pods.
+//! every deployment is immediately as ready as its spec requires. It makes no pods.
 
 use std::sync::Arc;
 use std::time::Duration;

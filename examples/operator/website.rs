@@ -55,7 +55,7 @@ pub(crate) struct WebsiteSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
-    /// The generation of which the rest tells.
+    /// The generation that the rest describes.
     pub(crate) observed_generation: Option<i64>,
     /// How many servers are ready.
     pub(crate) ready_replicas: i32,
@@ -69,7 +69,7 @@ fn replicas() -> i32 {
 }
 
 impl Website {
-    /// Whether all that is wanted now is there.
+    /// Whether everything that the spec requires exists.
     pub(crate) fn is_ready(&self) -> bool {
         self.status.as_ref().is_some_and(|status| {
             let mut ready = status.conditions.iter().filter(|c| c.type_ == READY);
@@ -93,11 +93,11 @@ impl Website {
 
 type Failure = finalizer::Error<kube::Error>;
 
-/// Defines websites and cares for them until it is dropped. `told` hears of each one that was seen
+/// Defines websites and reconciles them until it is dropped. `report` is called for each one that was reconciled
 /// to, and of each failure; what failed is tried again.
 pub(crate) async fn operate(
     client: Client,
-    told: impl Fn(Result<String, String>),
+    report: impl Fn(Result<String, String>),
 ) -> Result<(), Box<dyn std::error::Error>> {
     define(&client).await?;
     let everything = watcher::Config::default;
@@ -107,10 +107,10 @@ pub(crate) async fn operate(
         .run(reconcile, again, Arc::new(client))
         .for_each(|outcome| {
             match outcome {
-                Ok((website, _)) => told(Ok(website.to_string())),
+                Ok((website, _)) => report(Ok(website.to_string())),
                 // A child has changed or gone after its owner.
                 Err(controller::Error::ObjectNotFound(_)) => {}
-                Err(error) => told(Err(error.to_string())),
+                Err(error) => report(Err(error.to_string())),
             }
             std::future::ready(())
         })

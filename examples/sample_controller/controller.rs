@@ -8,7 +8,7 @@
 //!                                           └───────────────────────┘
 //! ```
 //!
-//! What happened is forgotten at once, and only which Foo it happened to is kept: `reconcile` looks at
+//! An event only queues the key of its Foo: `reconcile` looks at
 //! what there is and does what is missing. So it does not matter how often it is called, nor whether
 //! the process, or the server, died since.
 
@@ -49,7 +49,7 @@ pub(crate) struct SampleController {
 }
 
 impl SampleController {
-    /// Has the factory's informers tell it what to look at. They are started by the caller.
+    /// Adds handlers to the factory's informers. The caller starts them.
     pub(crate) fn new(
         client: &RestClient,
         factory: &SharedInformerFactory,
@@ -85,7 +85,7 @@ impl SampleController {
         tokio::join!(work, end);
     }
 
-    /// One worker. The queue gives no key to two of them at once.
+    /// One worker. The queue gives no key to two of them concurrently.
     async fn work(&self) {
         while let Some(key) = self.queue.get().await {
             match self.reconcile(&key).await {
@@ -108,7 +108,7 @@ impl SampleController {
             return Ok(());
         };
         let deployment = self.deployment_of(&foo, namespace).await?;
-        self.tell_status(&foo, namespace, &deployment).await?;
+        self.update_status(&foo, namespace, &deployment).await?;
         let about = ApiResource::of::<Foo>().reference(&*foo);
         self.recorder
             .normal(&about, "Synced", "Foo synced successfully");
@@ -141,15 +141,15 @@ impl SampleController {
             return Ok(known);
         }
         // A copy of the copy: what a lister gives belongs to everybody. It has the resourceVersion, so
-        // that somebody else's change in between is not overwritten: this fails then.
-        let mut wanted = Deployment::clone(&known);
-        wanted.spec.get_or_insert_default().replicas = replicas;
-        let scaled = deployments.update(&wanted).await?;
+        // that a concurrent change is not overwritten: this fails then.
+        let mut scaled_spec = Deployment::clone(&known);
+        scaled_spec.spec.get_or_insert_default().replicas = replicas;
+        let scaled = deployments.update(&scaled_spec).await?;
         tracing::info!(namespace, name, replicas, "scaled a deployment");
         Ok(Arc::new(scaled))
     }
 
-    async fn tell_status(
+    async fn update_status(
         &self,
         foo: &Foo,
         namespace: &str,
@@ -157,11 +157,11 @@ impl SampleController {
     ) -> Result<(), Failure> {
         let status = deployment.status.as_ref();
         let available = status.and_then(|status| status.available_replicas);
-        let mut told = foo.clone();
-        told.status.available_replicas = available.unwrap_or(0);
-        if told != *foo {
+        let mut updated = foo.clone();
+        updated.status.available_replicas = available.unwrap_or(0);
+        if updated != *foo {
             let foos = self.foos.clone().namespace(namespace);
-            foos.update_status(&told).await?;
+            foos.update_status(&updated).await?;
         }
         Ok(())
     }
@@ -186,12 +186,12 @@ fn follow_deployments(
     let handler = ResourceEventHandlerFuncs::<Deployment>::new()
         .on_add(move |deployment, _| add_owner(&added, &deployment))
         .on_update(move |old, new| {
-            // A resync tells of every Deployment; nothing is to be done about one that is as it was.
+            // A resync sends every Deployment; one that has not changed needs nothing.
             if old.metadata.resource_version != new.metadata.resource_version {
                 add_owner(&changed, &new);
             }
         })
-        // Also when it went while nobody looked: what was known of it last says whose it was.
+        // Also if it was deleted while the watch was down: its last known state has its owner.
         .on_delete(move |gone: Deleted<Deployment>| add_owner(&deleted, gone.object()));
     informer.add_event_handler(handler).map(drop)
 }

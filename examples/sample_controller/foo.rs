@@ -56,7 +56,7 @@ impl Metadata for Foo {
 }
 
 impl Foo {
-    /// What tells a server that there are Foos.
+    /// The definition of Foos.
     pub(crate) fn definition() -> Result<CustomResourceDefinition, serde_json::Error> {
         serde_json::from_value(json!({
             "metadata": {

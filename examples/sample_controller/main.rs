@@ -52,7 +52,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// How many Foos are seen to at once.
+    /// How many Foos are reconciled concurrently.
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     workers: usize,
 
@@ -137,7 +137,7 @@ async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>>
     match led {
         LeaderEnded::Done(done) => done,
         LeaderEnded::NeverLed => Ok(()),
-        // Whoever runs it starts it again, and then it waits for its turn.
+        // Its supervisor starts it again, and then it waits until it leads.
         LeaderEnded::Lost => Err("the lease was lost".into()),
     }
 }
@@ -187,7 +187,7 @@ async fn define_until_taken(client: &RestClient) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Defines Foos, if nobody has yet. Whether the server has them now.
+/// Defines Foos unless they are defined. Returns whether the server has them now.
 async fn define(
     client: &RestClient,
     definition: &CustomResourceDefinition,

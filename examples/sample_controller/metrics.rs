@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use watchet::client::{InformerMetrics, ObjectKey, SharedInformerFactory, WorkQueue};
 use watchet::metrics::Format;
 
-/// What there is to tell of, once this process leads.
+/// What is reported once this process leads.
 pub(crate) type Counting = Arc<OnceLock<(Arc<SharedInformerFactory>, Arc<WorkQueue<ObjectKey>>)>>;
 
 /// Answers `GET /metrics` for ever.

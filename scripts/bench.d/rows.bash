@@ -135,7 +135,7 @@ measure_watch_growth() {
     shared=$((($(part 10000) + 99) / 100))
     measure "$cpu=growth, 10,000 watchers, 100 a connection: CPU us per delivered event" \
         watch --watchers "$(part 10000)" --connections "$shared" "${most[@]}" "${pid[@]}"
-    # A delivery is one event told to one watcher; the time is from the first write to the last delivery.
+    # A delivery is one event sent to one watcher; the time is from the first write to the last delivery.
     measure "deliveries_per_s=burst without a pause: deliveries per second, none lost" \
         watch --watchers "$watchers" --events "$(part 1500)" --rate 0 --writers 64 "${pid[@]}"
 }
@@ -148,8 +148,8 @@ measure_lists() {
     measure "$(list_rows consistent)" "${lists[@]}" 20 "${pid[@]}"
     measure "$(list_rows protobuf)" "${lists[@]}" 5 --accept protobuf "${pid[@]}"
     for name in watch-list list; do
-        measure "cpu_ms_per_megabyte=$name of all pods by 10 clients at once: CPU ms per MB
-latency_us_complete.p99=$name of all pods by 10 clients at once: p99 us" \
+        measure "cpu_ms_per_megabyte=$name of all pods by 10 concurrent clients: CPU ms per MB
+latency_us_complete.p99=$name of all pods by 10 concurrent clients: p99 us" \
             storm pods --clients 10 --by "$name" "${pid[@]}"
     done
     measure "$cpu=list, label selector that matches none: CPU ms" \

@@ -63,7 +63,7 @@ start_etcd() {
         --initial-cluster "default=http://127.0.0.1:$peer" 2>"$work/etcd.log" &
     etcd=$!
     etcd_url=http://127.0.0.1:$client
-    # It listens before it has a leader, and would make whoever asks wait for that.
+    # It listens before it has a leader, and a client would wait for that.
     until [ "$(code_of "127.0.0.1:$client" /health)" = 200 ]; do
         tries=$((tries - 1))
         if [ "$tries" = 0 ]; then

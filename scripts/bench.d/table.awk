@@ -1,6 +1,6 @@
 # Makes a table of results.tsv (column, row, value) and goals.tsv, on one page of text or, with -v
 # markdown=1, as Markdown. -v storages="embedded etcd" says which columns there are beside the floor.
-# A goal whose row there is not is named at the end: nobody would ever miss it.
+# A goal whose row there is not is named at the end: its absence would not be noticed.
 
 BEGIN {
     FS = "\t"

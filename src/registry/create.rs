@@ -1,4 +1,4 @@
-//! Create (§1.5): identity, names, validation, and the write that finds the key absent.
+//! Create: identity, names, validation, and the write that expects the key to be absent.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::api::names::generate;
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
 
-/// How often a name is made from `generateName` before the collisions are the client's (§1.4).
+/// The number of names that are generated from `generateName` before the client gets a 409, as in kube-apiserver (KEP-4420).
 const GENERATE_NAME_TRIES_MAX: usize = 8;
 
 pub(crate) async fn create(

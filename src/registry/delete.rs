@@ -1,5 +1,5 @@
-//! Delete (§1.5): at once, after a grace period, or when the finalizers are done; one object or
-//! what a list selects. What follows from a mark, controllers do.
+//! Delete: immediately, after a grace period, or when the finalizers are removed; of one object or of all that a list
+//! selects. Controllers complete the deletion of an object that is marked as being deleted.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolic
 use crate::cacher::ObjectList;
 use crate::storage::{Outcome, Storage as _};
 
-/// How many objects a collection delete lists at once (§1.5).
+/// Page size of the list of a collection delete.
 const COLLECTION_PAGE: usize = 10_000;
 
 const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
@@ -125,8 +125,8 @@ impl Decide for Deleting<'_> {
     }
 }
 
-/// Deletes what cannot be read (§2.6), without a look at preconditions and finalizers, which cannot be
-/// read either. What can be read is refused, so that nothing goes this way by mistake (WC-075).
+/// Deletes an object that cannot be decoded (KEP-3926), without its preconditions and finalizers, which cannot be decoded
+/// either. An object that can be decoded is rejected, so that nothing is deleted this way by mistake (WC-075).
 async fn delete_corrupt(registry: &Registry, place: &Place) -> Result<Deleted, ApiError> {
     let store = registry.store(&place.resource);
     loop {

@@ -15,7 +15,7 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion, StorageKey};
 use crate::cacher::ReadError;
 use crate::storage::{Expect, KeyValue, Outcome, Put, Storage as _, StorageError};
 
-/// How long one write may go on losing against others, and may take in all (§8.3).
+/// The time limit of one write, including its retries after conflicts: kube-apiserver's limit of a mutating request.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
 /// Most objects are not larger, so that their buffer need not grow while they are encoded.
@@ -34,7 +34,7 @@ impl Place {
     /// The place of `target`.
     ///
     /// # Errors
-    /// 400 when a name or a namespace is missing or cannot be part of a path (§1.2).
+    /// 400 when a name or a namespace is missing or cannot be part of a path.
     pub(crate) fn of(target: &Target) -> Result<Self, ApiError> {
         Self::new(&target.resource, target.namespace.as_deref(), &target.name)
     }

@@ -1,5 +1,5 @@
-//! Metadata: the rules that every object obeys, whatever it is (§1.4). Its shape and its agreement
-//! with the URL, what the server sets, what a write may not change, and what is valid.
+//! The rules for `metadata` of every object: its shape, its agreement with the URL, the fields that the server sets, the
+//! fields that a write cannot change, and validation.
 
 use std::collections::HashSet;
 

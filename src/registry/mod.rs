@@ -8,7 +8,7 @@
 //!   `metadata.resourceVersion`. Both groups' events are stored in the core group's form. Custom resources
 //!   are written in the version that the client speaks, and converted where they are read and stored.
 //! - *Suggestion*: the object as a cache has it, perhaps stale; a first guess for an optimistic
-//!   write that saves a read (§2.1).
+//!   write that saves a read.
 //!
 //! # Invariants
 //!

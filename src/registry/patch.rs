@@ -1,6 +1,6 @@
-//! Patch (§8.6): JSON patch, merge patch and strategic merge patch, applied to what the client sees
-//! of the object and then written by the rules of an update. A patch is applied again to every
-//! newer state it meets; only a resource version in it can make it conflict.
+//! Patch: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch, applied to the object in the client's
+//! version and then written by the rules of an update. After a conflict the patch is applied to the newer state; it fails
+//! with a 409 only if it has a resourceVersion.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{ApiError, Patch, Registry, Target, conversion, json_patch, patched, 
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
 
-/// How many operations a JSON patch may have (§8.3).
+/// Maximum number of operations of a JSON patch, as in kube-apiserver.
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
 pub(crate) async fn patch(

@@ -1,6 +1,5 @@
-//! The write pipeline (§1.5): what becomes of a body on its way to storage, in one place for creates,
-//! updates and patches. The order is upstream's. What a step does is told by its module; how the
-//! result gets into storage is the business of `write`.
+//! The write pipeline: the steps from a request body to the object that is stored, for creates, updates and patches, in
+//! upstream's order. Each step has a module of its own; `guaranteed_update` writes the result to storage.
 
 use serde_json::Value;
 

@@ -154,7 +154,7 @@ async fn stored_names(
     Ok((names, more))
 }
 
-/// What `options` select of `resource` (§9).
+/// Returns the predicate of `options`, with its fields resolved for `resource`.
 pub(crate) fn predicate(
     resource: &Resource,
     namespace: Option<&str>,

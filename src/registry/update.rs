@@ -1,4 +1,4 @@
-//! Update (§1.5): PUT, of an object or of its subresource, and the rules that PATCH shares with it.
+//! Update: PUT of an object or of a subresource, and the rules that PATCH shares with it.
 
 use std::sync::Arc;
 

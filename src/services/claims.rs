@@ -1,11 +1,11 @@
-//! Claims: a key in storage for each address and each port that a service has. What is chosen, and for whom,
-//! is told one level up.
+//! Claims: a key in storage for each address and each port that a service has. The parent module chooses
+//! what to claim.
 //!
 //! # Definitions
 //!
-//! - *Claim*: a key for one address (an `IPAddress`, as upstream has them) or one port, that says which
-//!   service has it. It is put where there is none, so of two that want the same, on however many servers,
-//!   one gets it.
+//! - *Claim*: a key for one address (an `IPAddress`, as upstream has them) or one port, that names the
+//!   service that has it. It is only created if absent, so that of two services, on any number of servers, one
+//!   gets it.
 //! - *Hold*: a mark in a claim that a write which is under way relies on it: which write, and which revision
 //!   of the service it would replace, its *base* (zero when it makes the service). Such a write is over for
 //!   good once the service has a later revision.
@@ -259,7 +259,7 @@ impl Claims<'_> {
         }
     }
 
-    /// Whether nobody has a use for another's claim any more.
+    /// Returns true if no service uses this claim.
     async fn is_abandoned(&self, good: Allocated, claim: &Claim) -> Result<bool, ApiError> {
         let age = Timestamp::now().duration_since(claim.since());
         if age.as_secs() <= HOLD_MAX.as_secs() as i64 {

@@ -196,8 +196,8 @@ mod tests {
                 ))
             }
             Err(causes) => {
-                let told = causes.into_iter();
-                Err(told
+                let texts = causes.into_iter();
+                Err(texts
                     .map(|c| format!("{}: {}", c.field, c.message))
                     .collect())
             }
@@ -205,44 +205,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_clusters() {
-        let told = |ranges, spec| {
+    fn unset_families_and_policy_follow_the_cluster() {
+        let filled_in = |ranges, spec| {
             let (families, policy, _) = filled(ranges, None, spec).unwrap();
             (families, policy.as_str().unwrap().to_owned())
         };
         let of = |families: &[&str], policy: &str| (json!(families), policy.to_owned());
-        assert_eq!(told(V4, json!({})), of(&["IPv4"], SINGLE));
-        assert_eq!(told("fd00::/108", json!({})), of(&["IPv6"], SINGLE));
-        assert_eq!(told(BOTH, json!({})), of(&["IPv4"], SINGLE));
+        assert_eq!(filled_in(V4, json!({})), of(&["IPv4"], SINGLE));
+        assert_eq!(filled_in("fd00::/108", json!({})), of(&["IPv6"], SINGLE));
+        assert_eq!(filled_in(BOTH, json!({})), of(&["IPv4"], SINGLE));
         let prefers = json!({"ipFamilyPolicy": PREFERRED});
-        assert_eq!(told(V4, prefers.clone()), of(&["IPv4"], PREFERRED));
-        assert_eq!(told(BOTH, prefers), of(&["IPv4", "IPv6"], PREFERRED));
+        assert_eq!(filled_in(V4, prefers.clone()), of(&["IPv4"], PREFERRED));
+        assert_eq!(filled_in(BOTH, prefers), of(&["IPv4", "IPv6"], PREFERRED));
         let second = json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": REQUIRED});
-        assert_eq!(told(BOTH, second), of(&["IPv6", "IPv4"], REQUIRED));
+        assert_eq!(filled_in(BOTH, second), of(&["IPv6", "IPv4"], REQUIRED));
         let chosen = json!({"clusterIP": "fd00::7", "clusterIPs": ["fd00::7"]});
-        assert_eq!(told(BOTH, chosen), of(&["IPv6"], SINGLE));
+        assert_eq!(filled_in(BOTH, chosen), of(&["IPv6"], SINGLE));
         let foreign = json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": {}});
-        assert_eq!(told(V4, foreign), of(&["IPv4", "IPv6"], REQUIRED));
+        assert_eq!(filled_in(V4, foreign), of(&["IPv4", "IPv6"], REQUIRED));
         let headless = json!({"clusterIP": "None", "clusterIPs": ["None"]});
-        assert_eq!(told(BOTH, headless), of(&["IPv4"], SINGLE));
+        assert_eq!(filled_in(BOTH, headless), of(&["IPv4"], SINGLE));
     }
 
     #[test]
-    fn what_the_cluster_has_not_is_refused() {
-        let told = |ranges, spec| filled(ranges, None, spec).unwrap_err();
+    fn families_outside_of_the_cluster_are_rejected() {
+        let refusals = |ranges, spec| filled(ranges, None, spec).unwrap_err();
         assert_eq!(
-            told(V4, json!({"ipFamilyPolicy": REQUIRED})),
+            refusals(V4, json!({"ipFamilyPolicy": REQUIRED})),
             [
                 "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not \
               configured for dual-stack services"
             ]
         );
         assert_eq!(
-            told(V4, json!({"ipFamilies": ["IPv6"]})),
+            refusals(V4, json!({"ipFamilies": ["IPv6"]})),
             ["spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"]
         );
         assert_eq!(
-            told(
+            refusals(
                 V4,
                 json!({"clusterIP": "fd00::1", "clusterIPs": ["fd00::1"]})
             ),
@@ -253,7 +253,7 @@ mod tests {
         );
         let both = json!({"ipFamilies": ["IPv4", "IPv6"]});
         assert_eq!(
-            told(BOTH, both),
+            refusals(BOTH, both),
             [
                 "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or \
               'PreferDualStack' when multiple IP families are specified"
@@ -280,9 +280,9 @@ mod tests {
         );
         let mut fewer = both.clone();
         fewer["clusterIPs"] = json!(["10.96.0.9"]);
-        let told = filled(BOTH, Some(both), fewer).unwrap_err();
+        let refusals = filled(BOTH, Some(both), fewer).unwrap_err();
         let why = "must be 'SingleStack' to release the secondary cluster IP";
-        assert!(told[0].ends_with(why), "{told:?}");
+        assert!(refusals[0].ends_with(why), "{refusals:?}");
     }
     /// As upstream: a service that requires what the cluster has no longer is refused until it says that one
     /// family will do; one that prefers it is left alone.

@@ -182,8 +182,8 @@ async fn release_new(
     release(registry, owner, writer, &had, service, since).await;
 }
 
-/// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves a claim that nobody
-/// uses, which can be taken over.
+/// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves an unused
+/// claim, which another service can take over.
 async fn release(
     registry: &Registry,
     owner: ObjectIdentity<'_>,
@@ -308,7 +308,7 @@ impl Allocation<'_> {
         ApiError::invalid(&self.target.resource, &self.target.name, vec![cause])
     }
 
-    /// One that nobody has: of those that nobody chooses, then of the others.
+    /// Returns a free address: first from the part of the range that users rarely choose from (KEP-3070), then from the rest.
     async fn free_address(&self, range: Range) -> Result<String, ApiError> {
         let (chosen, all) = (range.chosen(), range.len());
         for (from, len) in [(chosen, all - chosen), (0, chosen)] {

@@ -1,5 +1,5 @@
-//! The ranges that services get their addresses from: one, or one of each family. What is given of them to
-//! whom is not known here.
+//! The ranges that services get their addresses from: one, or one of each family. `claims` has the addresses that are
+//! allocated.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -283,8 +283,8 @@ mod tests {
             ("10.0.0.0/16,10.1.0.0/16", "different IP families"),
             ("10.0.0.0/16,fd00::/108,10.1.0.0/16", "one range or two"),
         ] {
-            let told = ServiceRanges::parse(text).unwrap_err();
-            assert!(told.contains(problem), "{text:?}: {told}");
+            let error = ServiceRanges::parse(text).unwrap_err();
+            assert!(error.contains(problem), "{text:?}: {error}");
         }
     }
 }

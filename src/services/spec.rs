@@ -1,5 +1,5 @@
-//! What a service has by its type, and how an update carries on what it was given: addresses and ports
-//! of nodes. Where they come from is told by `registry::services`.
+//! The allocated fields of a service, by its type, and how an update retains them: addresses and node ports. `claims`
+//! allocates them.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn pair_addresses(spec: &mut Fields) {
     }
 }
 
-/// Whether somebody else says where it leads, and nothing is between.
+/// Returns true for a service without a selector whose address is `None`: a user writes its endpoints.
 pub(crate) fn is_foreign(spec: &Fields) -> bool {
     text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
 }
@@ -178,7 +178,7 @@ mod tests {
         });
         let bare = json!({"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]});
         let mut all = carried(old.clone(), bare);
-        // Families are told by who knows the cluster's.
+        // Families are set where those of the cluster are known.
         for member in ["ipFamilies", "ipFamilyPolicy"] {
             all[member] = old[member].clone();
         }

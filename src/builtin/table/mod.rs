@@ -107,7 +107,7 @@ const HISTORIC_PREFIXES: &[(&str, &str, &str)] = &[
     ("networking.k8s.io", "ingresses", "ingress"),
 ];
 
-/// Fields that watches pin so often that events are sorted by them (§5.1).
+/// Fields with an index in the cache: kubelets watch their own pods by `spec.nodeName`.
 const TRIGGERS: &[(&str, &str)] = &[
     ("pods", "spec.nodeName"),
     ("nodes", "metadata.name"),

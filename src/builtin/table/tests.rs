@@ -111,7 +111,7 @@ fn kinds_of_the_type_tables_are_served() {
     assert_eq!(unserved, of_other_paths);
 }
 
-/// §1.2: the keys of a store that Kubernetes has used.
+/// The keys are those of kube-apiserver, so that its stores can be served.
 #[test]
 fn storage_prefixes_are_kubernetes_own() {
     for (group, plural, prefix) in [

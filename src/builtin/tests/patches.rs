@@ -40,7 +40,7 @@ async fn each_kind_of_patch_is_applied() {
     assert_eq!(fixture.get("deployments/d").await, d);
 }
 
-/// §8.6: malformed 400, inapplicable 422, absent 404, too long 413.
+/// A malformed patch is 400, one that does not apply 422, one of a missing object 404, one with too many operations 413.
 #[tokio::test]
 async fn a_patch_is_refused_for_what_it_is() {
     let fixture = fixture().await;
