@@ -7,7 +7,7 @@ ARG WATCHET_GIT_COMMIT
 # The caches keep the protobuf compiler and the dependencies between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked && cp target/release/watchet /watchet
+    cargo build --profile dist --locked && cp target/dist/watchet /watchet
 
 FROM debian:bookworm-slim
 COPY --from=build /watchet /usr/local/bin/watchet

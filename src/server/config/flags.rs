@@ -115,7 +115,7 @@ pub(in crate::server) struct Flags {
     /// Time limit for requests in flight after SIGTERM or SIGINT
     #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = PROCESS)]
     pub shutdown_grace_period: SettingValue,
-    /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet::cacher=debug`; or a
+    /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet_cacher=debug`; or a
     /// number as upstream's -v takes
     #[arg(short = 'v', long, alias = "v", value_name = "LEVEL", default_value = "info", help_heading = PROCESS)]
     pub log_level: SettingValue,

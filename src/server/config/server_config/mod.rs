@@ -385,7 +385,7 @@ fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
     let filter = log_filter(&given.text).ok_or_else(|| {
         given.error(
             "must be error, warn, info, debug, trace, a number, or a filter such as \
-             info,watchet::cacher=debug",
+             info,watchet_cacher=debug",
         )
     })?;
     let given = flags.log_format.clone();

@@ -154,7 +154,7 @@ fn valid_values() {
     };
     assert_eq!(etcd.servers, ["http://a:1", "b:2"]);
     assert_eq!(etcd.prefix, "/x/y");
-    for filter in ["warn", "3", "info,watchet::cacher=debug", "watchet=trace"] {
+    for filter in ["warn", "3", "info,watchet_cacher=debug", "watchet=trace"] {
         assert!(
             check(&[&format!("--log-level={filter}")]).is_ok(),
             "{filter}"
@@ -292,7 +292,7 @@ fn errors_name_the_key_and_the_remedy() {
         ),
         (
             &["--log-level=loud"],
-            r#"--log-level "loud": must be error, warn, info, debug, trace, a number, or a filter such as info,watchet::cacher=debug"#,
+            r#"--log-level "loud": must be error, warn, info, debug, trace, a number, or a filter such as info,watchet_cacher=debug"#,
         ),
         (
             &["--log-format=xml"],
