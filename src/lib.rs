@@ -33,4 +33,4 @@ pub mod testing;
 /// Runs the example of the client's README, which needs a server.
 #[cfg(doctest)]
 #[doc = include_str!("../crates/client/README.md")]
-mod client_readme {}
+struct ClientReadme;
