@@ -311,21 +311,30 @@ async fn make_pod(server: &Server) {
 }
 
 /// Begins as many writes as may be in flight and never ends them. They stay until their connections are dropped.
+///
+/// A write is refused while earlier ones, whose connections a test has just dropped, still count. Each probe that is not
+/// refused therefore adds a write.
 async fn take_all_seats(server: &Server) -> Vec<TcpStream> {
     let mut seated = Vec::new();
-    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n");
     for _ in 0..WRITES_MAX {
-        let mut stream = plain(server).await;
-        stream.write_all(head.as_bytes()).await.expect("it reads");
-        seated.push(stream);
+        seated.push(take_seat(server).await);
     }
-    let taken = async {
+    let full = async {
         while post(&mut plain(server).await, MAPS, "", b"{}").await.code != 429 {
+            seated.push(take_seat(server).await);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, taken).await.expect("all seats are taken");
+    timeout(PATIENCE, full).await.expect("all seats are taken");
     seated
+}
+
+/// Begins a write.
+async fn take_seat(server: &Server) -> TcpStream {
+    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n");
+    let mut stream = plain(server).await;
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    stream
 }
 
 /// How curl reaches the server.
