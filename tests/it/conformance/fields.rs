@@ -1,4 +1,4 @@
-//! The table of selectable fields (§9): each field of each type selects by its value, in lists and in
+//! The table of selectable fields: each field of each type selects by its value, in lists and in
 //! watches. How a selector is spelled is the business of `selections`.
 
 use base64::Engine as _;

@@ -1,5 +1,5 @@
 //! WC-180 to WC-191: a cache that is not ready, is stopped, or is behind. What needs a clock of its own
-//! is tested in `src/cacher/tests`.
+//! is tested in `crates/cacher/src/tests`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -168,7 +168,7 @@ pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_
     .await;
 }
 
-/// §2.7 has no line in the checklist: storage that cannot be reached.
+/// Storage that cannot be reached. The checklist has no line for it.
 pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.get(MAPS).await.ok(200);

@@ -76,7 +76,7 @@ const NOW: &[&str] = &["b", "c", "d"];
 const INVALID: Told = Told::Failure(422, "Invalid");
 const TOO_LARGE: Told = Told::Failure(504, "Timeout");
 
-/// §7.1 and §7.3.
+/// Returns the expected result of a list by resourceVersion, match, limit and continue token.
 fn list(world: &World, at: At, rule: Option<&str>, limited: bool, continued: bool) -> Told {
     let whole = |all: &'static [&'static str], limited: bool, version| match limited {
         true => Told::List(&all[..1], true, version),
@@ -155,7 +155,7 @@ pub(crate) async fn every_kind_of_get(site: &Site) {
     join_all(cells).await;
 }
 
-/// What a watch begins with, or that it is refused (§7.1, §7.4).
+/// What a watch begins with, or that it is refused.
 fn begins(
     at: At,
     rule: Option<&str>,

@@ -1,6 +1,6 @@
 //! Informers against the real binary: through crashes, lost history, cut connections, bursts and slow
 //! handlers, what they hold is in the end what is listed, and what each handler was told adds up to it.
-//! The parts of an informer have tests of their own in `src/informer`.
+//! The parts of an informer have tests of their own in `crates/client`.
 
 mod burst;
 mod kinds;
