@@ -11,7 +11,7 @@ use crate::api::{SYSTEM_ANONYMOUS, SYSTEM_UNAUTHENTICATED, UserInfo};
 pub(super) const PUBLIC_PATHS: &[&str] =
     &["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-/// Allows everything to authenticated users, and [`PUBLIC_PATHS`] to the others.
+/// Allows everything to authenticated users, and the public paths to the others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAuthenticated;
 

@@ -1,5 +1,5 @@
 //! The client library: a local, indexed copy of a collection of any Kubernetes server, and handlers
-//! that are notified of its changes. It uses the same [`Reflector`](crate::reflector) as the
+//! that are notified of its changes. It uses the same [`Reflector`](watchet_reflector) as the
 //! server's caches, with HTTP as the source and a `DeltaFifo` as the store. It does not depend on
 //! the server's modules.
 //!
