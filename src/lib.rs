@@ -2,6 +2,7 @@
 
 // The crates below `crates/`, under the names that the documentation uses.
 pub use watchet_api as api;
+pub use watchet_auth as auth;
 pub use watchet_bench as bench;
 pub use watchet_cacher as cacher;
 pub use watchet_client as client;
@@ -13,9 +14,7 @@ pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
-// In reading order: authentication and authorization, admission, registry, controllers, HTTP, server process, server for tests.
-pub mod auth;
-
+// In reading order: admission, registry, controllers, HTTP, server process, server for tests.
 pub mod admission;
 
 pub mod apiextensions;

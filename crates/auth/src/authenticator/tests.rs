@@ -7,9 +7,9 @@ use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 
 use super::*;
-use crate::auth::service_account::TokenIssuer;
-use crate::auth::token_file::TokenFile;
-use crate::x509::ClientVerifier;
+use crate::service_account::TokenIssuer;
+use crate::token_file::TokenFile;
+use watchet_x509::ClientVerifier;
 
 struct Ca(Issuer<'static, KeyPair>, CertificateDer<'static>);
 

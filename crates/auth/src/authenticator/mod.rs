@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::allow_authenticated::PUBLIC_PATHS;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
-use crate::api::{Status, UserInfo};
+use watchet_api::{Status, UserInfo};
 
 /// Authenticates requests.
 #[derive(Debug)]

@@ -67,7 +67,7 @@ pub fn group_names(namespace: &str) -> Vec<String> {
 }
 
 /// Splits the user name of a service account into namespace and name.
-pub(in crate::auth) fn split_user_name(user: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_user_name(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user
         .strip_prefix("system:serviceaccount:")?
         .split_once(':')?;

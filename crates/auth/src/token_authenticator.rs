@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::service_account::{ServiceAccountToken, TokenIssuer};
 use super::token_error::InvalidToken;
 use super::token_file::TokenFile;
-use crate::api::UserInfo;
+use watchet_api::UserInfo;
 
 /// Authenticates bearer tokens.
 #[derive(Debug)]

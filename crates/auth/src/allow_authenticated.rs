@@ -4,11 +4,11 @@ use async_trait::async_trait;
 
 use super::attributes::Attributes;
 use super::authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
-use crate::api::{SYSTEM_ANONYMOUS, SYSTEM_UNAUTHENTICATED, UserInfo};
+use watchet_api::{SYSTEM_ANONYMOUS, SYSTEM_UNAUTHENTICATED, UserInfo};
 
 /// The paths that need no credentials; upstream's bootstrap policy allows the same to
 /// `system:unauthenticated`, and nothing below them.
-pub(super) const PUBLIC_PATHS: &[&str] =
+pub(crate) const PUBLIC_PATHS: &[&str] =
     &["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
 /// Allows everything to authenticated users, and the public paths to the others.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use super::attributes::Attributes;
 use super::authorizer::Authorizer;
 use super::service_account::claims::{group_names, split_user_name};
-use crate::api::{
+use watchet_api::{
     SYSTEM_ANONYMOUS, SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED, Status, UserInfo,
 };
 
@@ -209,7 +209,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::auth::{AllowAuthenticated, Decision};
+    use crate::{AllowAuthenticated, Decision};
 
     fn check(
         user: UserInfo,

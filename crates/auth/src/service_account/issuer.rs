@@ -12,7 +12,7 @@ use super::claims::{Claims, KubernetesClaims};
 use super::keys::{InvalidKeys, SigningKey, VerifyingKey};
 use super::secret_token::{self, SecretToken};
 use super::token::ServiceAccountToken;
-use crate::auth::token_error::InvalidToken;
+use crate::token_error::InvalidToken;
 
 /// The issuer if none is configured, as upstream's tools choose.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -100,7 +100,7 @@ impl TokenIssuer {
     ///
     /// # Errors
     /// The token is invalid.
-    pub(in crate::auth) fn authenticate(
+    pub(crate) fn authenticate(
         &self,
         token: &str,
         audiences: &[String],
@@ -243,7 +243,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::auth::service_account::claims::Reference;
+    use crate::service_account::claims::Reference;
 
     fn claims(issuer: &TokenIssuer, from: i64, until: i64) -> Claims {
         let now = Timestamp::now().as_second();

@@ -33,7 +33,7 @@ pub enum InvalidToken {
 
 impl InvalidToken {
     /// Returns the error of a token whose account or bound object no longer exists, with upstream's message.
-    pub(super) fn invalidated() -> Self {
+    pub(crate) fn invalidated() -> Self {
         Self::Invalidated("service account token has been invalidated".to_owned())
     }
 }

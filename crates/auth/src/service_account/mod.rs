@@ -1,7 +1,7 @@
 //! Service account tokens: claims, keys, issuing, verification, and validation by the objects that they
 //! refer to.
 
-pub(super) mod claims;
+pub(crate) mod claims;
 mod issuer;
 mod keys;
 mod secret_token;

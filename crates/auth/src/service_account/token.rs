@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::claims::{KubernetesClaims, Reference, group_names, user_name};
 use super::secret_token::{self, SecretToken};
-use crate::api::{Object, UserInfo};
-use crate::auth::object_reader::{Freshness, ObjectReadError, ObjectReader};
-use crate::auth::token_error::InvalidToken;
+use crate::object_reader::{Freshness, ObjectReadError, ObjectReader};
+use crate::token_error::InvalidToken;
+use watchet_api::{Object, UserInfo};
 
 /// How long a token remains valid after its object got a deletion timestamp, as upstream.
 const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::api::Object;
+use watchet_api::Object;
 
 /// How new the returned object must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::claims::{KubernetesClaims, Reference, user_name};
-use crate::api::Object;
-use crate::auth::object_reader::{Freshness, ObjectReader};
-use crate::auth::token_error::InvalidToken;
+use crate::object_reader::{Freshness, ObjectReader};
+use crate::token_error::InvalidToken;
+use watchet_api::Object;
 
 /// The issuer that upstream's token controller writes into these tokens, independent of the server's.
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";

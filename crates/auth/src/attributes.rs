@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::{FieldSelector, LabelSelector, Status, StatusDetails, UserInfo};
+use watchet_api::{FieldSelector, LabelSelector, Status, StatusDetails, UserInfo};
 
 /// A request, as upstream's `authorizer.Attributes`: a verb on a resource, or on a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 
 use super::attributes::Attributes;
-use crate::api::UserInfo;
+use watchet_api::UserInfo;
 
 /// The decision of an authorizer, with its reason; the reason may be empty. Only `Allow` lets a request
 /// pass.

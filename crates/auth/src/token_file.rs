@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::UserInfo;
+use watchet_api::UserInfo;
 
 /// The accepted tokens and their users.
 ///

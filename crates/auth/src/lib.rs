@@ -1,0 +1,83 @@
+//! Authentication and authorization of requests.
+//!
+//! Authentication maps a client certificate or a bearer token to a [`UserInfo`](watchet_api::UserInfo).
+//! Service account tokens refer to objects, which the caller makes readable as an [`ObjectReader`].
+//! Authorization decides whether a user may send a request: the server builds [`Attributes`] and calls an
+//! [`Authorizer`]. Reviews, CEL expressions, admission plugins and impersonation call the same authorizer.
+//!
+//! An authorizer that allows reading to every user, and writing to one group:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use watchet_api::UserInfo;
+//! use watchet_auth::{Attributes, Authorizer, Decision};
+//!
+//! #[derive(Debug)]
+//! struct ReadOnly {
+//!     writers: String,
+//! }
+//!
+//! #[async_trait::async_trait]
+//! impl Authorizer for ReadOnly {
+//!     async fn authorize(&self, attributes: &Attributes) -> Decision {
+//!         if matches!(&*attributes.verb, "get" | "list" | "watch") {
+//!             return Decision::Allow("every user may read".into());
+//!         }
+//!         match attributes.user.groups.contains(&self.writers) {
+//!             true => Decision::Allow("the user may write".into()),
+//!             false => Decision::NoOpinion("the user may only read".into()),
+//!         }
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let authorizer = ReadOnly { writers: "developers".to_owned() };
+//! let mut attributes = Attributes {
+//!     user: Arc::new(UserInfo { name: "jane".to_owned(), ..UserInfo::default() }),
+//!     verb: "delete".to_owned(),
+//!     is_resource_request: true,
+//!     api_version: "v1".to_owned(),
+//!     resource: "pods".to_owned(),
+//!     namespace: "default".to_owned(),
+//!     name: "web-0".to_owned(),
+//!     ..Attributes::default()
+//! };
+//! let decision = authorizer.authorize(&attributes).await;
+//! assert!(!decision.is_allowed());
+//! assert_eq!(
+//!     attributes.forbidden(decision.reason()).message,
+//!     r#"pods "web-0" is forbidden: User "jane" cannot delete resource "pods" in API group "" in the namespace "default": the user may only read"#
+//! );
+//! attributes.verb = "get".to_owned();
+//! assert!(authorizer.authorize(&attributes).await.is_allowed());
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+// In reading order: authorization, authentication.
+mod allow_authenticated;
+mod attributes;
+mod authorizer;
+
+mod authenticator;
+pub mod impersonation;
+mod object_reader;
+mod service_account;
+mod token_authenticator;
+mod token_error;
+mod token_file;
+pub mod websocket_token;
+
+pub use allow_authenticated::AllowAuthenticated;
+pub use attributes::Attributes;
+pub use authenticator::{Authenticator, PeerCertificate, Unauthorized};
+pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
+pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
+pub use service_account::{
+    Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,
+    TokenIssuer, group_names, user_name,
+};
+pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
+pub use token_error::InvalidToken;
+pub use token_file::{InvalidTokenFile, TokenFile};
