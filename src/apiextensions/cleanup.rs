@@ -12,11 +12,11 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::Definitions;
 use super::conditions;
 use super::conditions::{ESTABLISHED, TERMINATING};
 use super::definition::Definition;
 use super::follow::definitions;
+use super::{Definitions, write_edited};
 use crate::api::{
     DeleteOptions, ListOptions, Preconditions, PropagationPolicy, SelectionPredicate,
 };
@@ -185,7 +185,7 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
             false => Change::Put(object),
         }
     };
-    registry.edit(&place, finish).await?;
+    write_edited(registry, &place, finish).await?;
     Ok(true)
 }
 
@@ -228,7 +228,7 @@ async fn say(
         }
         Change::Put(object)
     };
-    registry.edit(place, edit).await
+    write_edited(registry, place, edit).await
 }
 
 /// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing

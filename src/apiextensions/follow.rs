@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::conditions;
 use super::conditions::{NAMES_ACCEPTED, Taken, Verdict};
 use super::definition::{Definition, Names};
-use super::{Custom, Definitions, Versions, checks, cleanup, resources};
+use super::{Custom, Definitions, Versions, checks, cleanup, resources, write_edited};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::guaranteed_update::{Change, Place};
@@ -379,6 +379,6 @@ impl Known {
             }
             Change::Put(object)
         };
-        registry.edit(&place, edit).await
+        write_edited(registry, &place, edit).await
     }
 }

@@ -165,17 +165,15 @@ impl<F: FnMut(&Value) -> Change + Send> Decide for Edit<'_, F> {
     }
 }
 
-impl Registry {
-    /// Changes the object at `place`, unless it is gone.
-    async fn edit(
-        &self,
-        place: &Place,
-        edit: impl FnMut(&Value) -> Change + Send,
-    ) -> Result<(), ApiError> {
-        let mut edit = Edit { place, edit };
-        match self.guaranteed_write(place, false, &mut edit).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        }
+/// Writes what `edit` returns for the object at `place`. Does nothing if the object does not exist.
+async fn write_edited(
+    registry: &Registry,
+    place: &Place,
+    edit: impl FnMut(&Value) -> Change + Send,
+) -> Result<(), ApiError> {
+    let mut edit = Edit { place, edit };
+    match registry.guaranteed_write(place, false, &mut edit).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
     }
 }

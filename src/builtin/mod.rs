@@ -15,7 +15,7 @@ pub(crate) mod events;
 mod kubernetes_service;
 mod prepare;
 mod printers;
-mod quotas;
+pub(crate) mod quotas;
 mod registry;
 mod service_account_tokens;
 mod strategies;
@@ -29,9 +29,8 @@ pub(crate) mod tests;
 
 pub use kubernetes_service::KubernetesService;
 pub(crate) use prepare::service_class;
-pub(crate) use quotas::QuotaBaseline;
 pub use registry::{RegistryConfig, new_registry, new_registry_with_config};
-pub use service_account_tokens::start_token_tracking;
+pub use service_account_tokens::{TokenObjects, start_token_tracking};
 
 use serde_json::Value;
 

@@ -45,120 +45,120 @@ impl QuotaBaseline {
     }
 }
 
-impl Registry {
-    /// Returns the resources whose objects the limits of a quota are about.
-    pub(crate) fn resources_of_quota(&self, quota: &Value) -> Vec<Arc<Resource>> {
-        let usage = QuotaUsage::new(quota);
-        let table = self.table.load();
-        let is_counted = |resource: &&Arc<Resource>| {
-            let preferred = table.preferred(&resource.group, &resource.plural);
-            resource.namespaced
-                && resource.is_stored()
-                && preferred.is_some_and(|preferred| Arc::ptr_eq(preferred, resource))
-                && usage.is_about(&resource.group, &resource.plural)
+/// Returns the resources whose objects the limits of a quota are about.
+pub(crate) fn resources_of_quota(registry: &Registry, quota: &Value) -> Vec<Arc<Resource>> {
+    let usage = QuotaUsage::new(quota);
+    let table = registry.table.load();
+    let is_counted = |resource: &&Arc<Resource>| {
+        let preferred = table.preferred(&resource.group, &resource.plural);
+        resource.namespaced
+            && resource.is_stored()
+            && preferred.is_some_and(|preferred| Arc::ptr_eq(preferred, resource))
+            && usage.is_about(&resource.group, &resource.plural)
+    };
+    table.all().iter().filter(is_counted).cloned().collect()
+}
+
+/// Returns true if the status of a quota cannot be right: it is of another spec, or says nothing of a limit.
+pub(crate) fn is_quota_uncounted(registry: &Registry, quota: &Value) -> bool {
+    let mut usage = QuotaUsage::new(quota);
+    let is_of_spec = usage.is_status_of(quota);
+    let counted = resources_of_quota(registry, quota);
+    for resource in counted {
+        usage.add_missing(&resource.group, &resource.plural);
+    }
+    !is_of_spec || !usage.is_status_of(quota)
+}
+
+/// Returns a hash of how much an object counts for, and in which scopes. While it stays the same, an update
+/// of the object changes no quota. Returns nothing for objects that are only counted.
+pub(crate) fn quota_footprint(resource: &Resource, object: &Object) -> Option<u64> {
+    let (group, plural) = (&resource.group, &resource.plural);
+    if !QuotaUsage::varies(group, plural) {
+        return None;
+    }
+    let value = value_of(object).ok()?;
+    let mut hasher = DefaultHasher::new();
+    QuotaUsage::footprint(group, plural, &value, Timestamp::now()).hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// Counts the objects that a quota is about, and writes what they use into its status. Returns when to count
+/// again if the status says more than was counted.
+///
+/// What a request is charged for is not stored yet at that moment, and is not counted. So the status is
+/// lowered only by what it said already [`IN_FLIGHT`] ago, which `baseline` keeps from one call to the next.
+///
+/// # Errors
+/// Something cannot be read, or the status cannot be written: 409 if the quota is charged all the time.
+pub(crate) async fn count_quota(
+    registry: &Registry,
+    key: &ObjectKey,
+    baseline: &mut Option<QuotaBaseline>,
+    options: &WriteOptions,
+) -> Result<Option<Duration>, ApiError> {
+    let resource = registry.resource("", "v1", "resourcequotas");
+    let target = |subresource: Option<&str>| Target {
+        resource: resource.clone().expect("the table of built-ins has it"),
+        namespace: Some(key.namespace().to_owned()),
+        name: key.name().to_owned(),
+        subresource: subresource.map(str::to_owned),
+    };
+    let (quota, status) = (target(None), target(Some("status")));
+    for _ in 0..COUNTS_MAX {
+        let Some(mut value) = read_quota(registry, &quota).await? else {
+            *baseline = None;
+            return Ok(None);
         };
-        table.all().iter().filter(is_counted).cloned().collect()
-    }
-
-    /// Returns true if the status of a quota cannot be right: it is of another spec, or says nothing of a limit.
-    pub(crate) fn is_quota_uncounted(&self, quota: &Value) -> bool {
-        let mut usage = QuotaUsage::new(quota);
-        let is_of_spec = usage.is_status_of(quota);
-        let counted = self.resources_of_quota(quota);
-        for resource in counted {
-            usage.add_missing(&resource.group, &resource.plural);
+        baseline.take_if(|before| !before.is_before(&value));
+        let now = Instant::now();
+        let before = baseline.get_or_insert_with(|| QuotaBaseline::of(&value, now));
+        let is_stored = now.duration_since(before.at) >= IN_FLIGHT;
+        let mut usage = usage_of_quota(registry, &value).await?;
+        let is_more = usage.keep_charged(&value, is_stored.then_some(&before.used));
+        if !usage.is_status_of(&value) {
+            value["status"] = usage.status();
+            match update::update(registry, &status, value.clone(), options).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => continue,
+                Err(ApiError::Conflict { .. }) => continue,
+                Err(error) => return Err(error),
+            }
         }
-        !is_of_spec || !usage.is_status_of(quota)
+        if !is_more {
+            *baseline = None;
+            return Ok(None);
+        }
+        if is_stored {
+            *baseline = Some(QuotaBaseline::of(&value, now));
+        }
+        return Ok(Some(IN_FLIGHT));
     }
+    Err(update::modified(&quota.resource, &quota.name))
+}
 
-    /// Returns a hash of how much an object counts for, and in which scopes. While it stays the same, an update
-    /// of the object changes no quota. Returns nothing for objects that are only counted.
-    pub(crate) fn quota_footprint(&self, resource: &Resource, object: &Object) -> Option<u64> {
+/// Returns the quota as it is stored; `None` if it does not exist.
+async fn read_quota(registry: &Registry, target: &Target) -> Result<Option<Value>, ApiError> {
+    match read::get(registry, target, GetOptions::default()).await {
+        Ok(found) => value_of(&found).map(Some),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Counts the objects that a quota limits.
+async fn usage_of_quota(registry: &Registry, quota: &Value) -> Result<QuotaUsage, ApiError> {
+    let mut usage = QuotaUsage::new(quota);
+    let namespace = metadata::text(quota, "namespace");
+    for resource in resources_of_quota(registry, quota) {
+        let all = ListOptions::default();
+        let list = read::list(registry, &resource, Some(namespace), &all).await?;
+        let objects = list.items.iter().map(|object| value_of(object));
+        let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
         let (group, plural) = (&resource.group, &resource.plural);
-        if !QuotaUsage::varies(group, plural) {
-            return None;
-        }
-        let value = value_of(object).ok()?;
-        let mut hasher = DefaultHasher::new();
-        QuotaUsage::footprint(group, plural, &value, Timestamp::now()).hash(&mut hasher);
-        Some(hasher.finish())
+        usage.count(group, plural, &objects, Timestamp::now());
     }
-
-    /// Counts the objects that a quota is about, and writes what they use into its status. Returns when to count
-    /// again if the status says more than was counted.
-    ///
-    /// What a request is charged for is not stored yet at that moment, and is not counted. So the status is
-    /// lowered only by what it said already [`IN_FLIGHT`] ago, which `baseline` keeps from one call to the next.
-    ///
-    /// # Errors
-    /// Something cannot be read, or the status cannot be written: 409 if the quota is charged all the time.
-    pub(crate) async fn count_quota(
-        &self,
-        key: &ObjectKey,
-        baseline: &mut Option<QuotaBaseline>,
-        options: &WriteOptions,
-    ) -> Result<Option<Duration>, ApiError> {
-        let resource = self.resource("", "v1", "resourcequotas");
-        let target = |subresource: Option<&str>| Target {
-            resource: resource.clone().expect("the table of built-ins has it"),
-            namespace: Some(key.namespace().to_owned()),
-            name: key.name().to_owned(),
-            subresource: subresource.map(str::to_owned),
-        };
-        let (quota, status) = (target(None), target(Some("status")));
-        for _ in 0..COUNTS_MAX {
-            let Some(mut value) = self.quota(&quota).await? else {
-                *baseline = None;
-                return Ok(None);
-            };
-            baseline.take_if(|before| !before.is_before(&value));
-            let now = Instant::now();
-            let before = baseline.get_or_insert_with(|| QuotaBaseline::of(&value, now));
-            let is_settled = now.duration_since(before.at) >= IN_FLIGHT;
-            let mut usage = self.usage_of_quota(&value).await?;
-            let is_more = usage.keep_charged(&value, is_settled.then_some(&before.used));
-            if !usage.is_status_of(&value) {
-                value["status"] = usage.status();
-                match update::update(self, &status, value.clone(), options).await {
-                    Ok(_) => {}
-                    Err(error) if error.is_not_found() => continue,
-                    Err(ApiError::Conflict { .. }) => continue,
-                    Err(error) => return Err(error),
-                }
-            }
-            if !is_more {
-                *baseline = None;
-                return Ok(None);
-            }
-            if is_settled {
-                *baseline = Some(QuotaBaseline::of(&value, now));
-            }
-            return Ok(Some(IN_FLIGHT));
-        }
-        Err(update::modified(&quota.resource, &quota.name))
-    }
-
-    async fn quota(&self, target: &Target) -> Result<Option<Value>, ApiError> {
-        match read::get(self, target, GetOptions::default()).await {
-            Ok(found) => value_of(&found).map(Some),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn usage_of_quota(&self, quota: &Value) -> Result<QuotaUsage, ApiError> {
-        let mut usage = QuotaUsage::new(quota);
-        let namespace = metadata::text(quota, "namespace");
-        for resource in self.resources_of_quota(quota) {
-            let all = ListOptions::default();
-            let list = read::list(self, &resource, Some(namespace), &all).await?;
-            let objects = list.items.iter().map(|object| value_of(object));
-            let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
-            let (group, plural) = (&resource.group, &resource.plural);
-            usage.count(group, plural, &objects, Timestamp::now());
-        }
-        Ok(usage)
-    }
+    Ok(usage)
 }
 
 /// The object as it is stored. That is enough to count it: what is counted by more than its number has one

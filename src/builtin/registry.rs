@@ -64,7 +64,7 @@ pub fn new_registry_with_config(
     let parts = Parts {
         resources: subresources::among(&stored, &virtual_resources),
         provider: Arc::new(CustomResources(dependencies.definitions)),
-        services: |registry| Arc::new(webhook_endpoints::Services(registry)),
+        services: |registry| Arc::new(webhook_endpoints::ServiceEndpoints(registry)),
         caches: config.caches,
         plugins: config.plugins,
         plugin_configurations: config.plugin_configurations,

@@ -1,5 +1,5 @@
-//! Where a Service is, for the client of webhooks. There is no proxy here that would lead from a Service's own
-//! address to what serves it, so what serves it is looked up: this is for servers beside us, not for pods.
+//! Resolves the Service of a webhook to an endpoint. This server may run outside of the cluster network, where no proxy
+//! serves cluster IPs, so it connects to an address of the Endpoints or EndpointSlices instead.
 
 use std::sync::{Arc, Weak};
 
@@ -11,13 +11,12 @@ use crate::api::{ListOptions, Object};
 use crate::registry::guaranteed_update::Place;
 use crate::registry::{Registry, read};
 
-/// Finds Services for the client of webhooks. There is no proxy that would lead from a Service's own address to
-/// what serves it, so its Endpoints are used, or its EndpointSlices; of a Service that names a host outside, that.
+/// Resolves Services to ready endpoints, and those of type ExternalName to their host.
 #[derive(Debug)]
-pub(crate) struct Services(pub(crate) Weak<Registry>);
+pub(crate) struct ServiceEndpoints(pub(crate) Weak<Registry>);
 
 #[async_trait]
-impl ServiceResolver for Services {
+impl ServiceResolver for ServiceEndpoints {
     async fn resolve(
         &self,
         namespace: &str,
@@ -25,7 +24,7 @@ impl ServiceResolver for Services {
         port: u16,
     ) -> Result<(String, u16), String> {
         let registry = self.0.upgrade().ok_or("the server is shutting down")?;
-        let service = registry.read_core("services", namespace, name).await?;
+        let service = read_core(&registry, "services", namespace, name).await?;
         let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
         let spec = &service["spec"];
         if spec["type"] == "ExternalName" {
@@ -33,11 +32,11 @@ impl ServiceResolver for Services {
             return Ok((host.to_owned(), port));
         }
         let ports = spec["ports"].as_array().into_iter().flatten();
-        let wanted = ports.into_iter().find(|p| p["port"] == port);
-        let wanted =
-            wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
-        let port_name = wanted["name"].as_str().unwrap_or_default();
-        let endpoints = registry.read_core("endpoints", namespace, name).await?;
+        let service_port = ports.into_iter().find(|p| p["port"] == port);
+        let service_port = service_port
+            .ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        let port_name = service_port["name"].as_str().unwrap_or_default();
+        let endpoints = read_core(&registry, "endpoints", namespace, name).await?;
         let endpoints = endpoints.unwrap_or_default();
         let subsets = endpoints["subsets"].as_array().into_iter().flatten();
         let found = subsets.into_iter().find_map(|subset| {
@@ -46,7 +45,7 @@ impl ServiceResolver for Services {
         if let Some(found) = found {
             return Ok(found);
         }
-        let slices = registry.slices(namespace, name).await?;
+        let slices = slices(&registry, namespace, name).await?;
         let found = slices.iter().find_map(|slice| {
             let ready = slice["endpoints"]
                 .as_array()?
@@ -58,7 +57,7 @@ impl ServiceResolver for Services {
     }
 }
 
-/// An address with the port of this name; one port needs none.
+/// Returns `address` with the number of the port called `name`. A single port may have no name.
 fn endpoint(address: &Value, ports: &Value, name: &str) -> Option<(String, u16)> {
     let named = |port: &&Value| port["name"].as_str().unwrap_or_default() == name;
     let port = ports.as_array()?.iter().find(named)?;
@@ -68,34 +67,36 @@ fn endpoint(address: &Value, ports: &Value, name: &str) -> Option<(String, u16)>
     Some((address.as_str()?.to_owned(), port))
 }
 
-impl Registry {
-    async fn read_core(
-        &self,
-        plural: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Value>, String> {
-        let resource = self.resource("", "v1", plural).ok_or("it is not served")?;
-        let place = Place::new(&resource, Some(namespace), name).map_err(|e| e.to_string())?;
-        match self.read_stored(&place).await {
-            Ok(current) => Ok(Some(current.value)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }
+/// Returns an object of the core group as it is stored; `None` if it does not exist.
+async fn read_core(
+    registry: &Registry,
+    plural: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, String> {
+    let resource = registry
+        .resource("", "v1", plural)
+        .ok_or("it is not served")?;
+    let place = Place::new(&resource, Some(namespace), name).map_err(|e| e.to_string())?;
+    match registry.read_stored(&place).await {
+        Ok(current) => Ok(Some(current.value)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.to_string()),
     }
+}
 
-    async fn slices(&self, namespace: &str, service: &str) -> Result<Vec<Value>, String> {
-        let resource = self.resource("discovery.k8s.io", "v1", "endpointslices");
-        let resource = resource.ok_or("endpointslices are not served")?;
-        let labels = format!("kubernetes.io/service-name={service}");
-        let options = ListOptions {
-            labels: labels.parse().map_err(|error| format!("{error}"))?,
-            ..ListOptions::default()
-        };
-        let list = read::list(self, &resource, Some(namespace), &options).await;
-        let list = list.map_err(|error| error.to_string())?;
-        let value = |object: &Arc<Object>| serde_json::from_slice(object.body_slice());
-        let values = list.items.iter().map(value).collect::<Result<_, _>>();
-        values.map_err(|error| error.to_string())
-    }
+/// Returns the EndpointSlices of a Service.
+async fn slices(registry: &Registry, namespace: &str, service: &str) -> Result<Vec<Value>, String> {
+    let resource = registry.resource("discovery.k8s.io", "v1", "endpointslices");
+    let resource = resource.ok_or("endpointslices are not served")?;
+    let labels = format!("kubernetes.io/service-name={service}");
+    let options = ListOptions {
+        labels: labels.parse().map_err(|error| format!("{error}"))?,
+        ..ListOptions::default()
+    };
+    let list = read::list(registry, &resource, Some(namespace), &options).await;
+    let list = list.map_err(|error| error.to_string())?;
+    let value = |object: &Arc<Object>| serde_json::from_slice(object.body_slice());
+    let values = list.items.iter().map(value).collect::<Result<_, _>>();
+    values.map_err(|error| error.to_string())
 }

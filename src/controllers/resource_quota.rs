@@ -18,7 +18,7 @@ use super::follower::{Follower, FollowerEvent};
 use super::framework::{self, Controller};
 use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey};
-use crate::builtin::QuotaBaseline;
+use crate::builtin::quotas::{self, QuotaBaseline};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource};
 
@@ -105,7 +105,7 @@ impl ResourceQuotas {
 
     fn handle_quota(&self, state: &mut WatchState, quota: &Object) {
         let value = parse(quota);
-        let resources = self.registry.resources_of_quota(&value);
+        let resources = quotas::resources_of_quota(&self.registry, &value);
         let names = resources.iter().map(|resource| name_of(resource)).collect();
         for resource in resources {
             state.follow(&self.registry, resource);
@@ -114,7 +114,7 @@ impl ResourceQuotas {
         let quotas = state.quotas.entry(key.namespace().to_owned()).or_default();
         let is_new = quotas.insert(key.name().to_owned(), names).is_none();
         // Most changes of a quota are charges by admission.
-        if is_new || self.registry.is_quota_uncounted(&value) {
+        if is_new || quotas::is_quota_uncounted(&self.registry, &value) {
             self.queue.add(key.clone());
         }
     }
@@ -140,8 +140,7 @@ impl ResourceQuotas {
                     continue;
                 }
                 FollowerEvent::Object(object) => {
-                    quotas.contains_key(object.key().namespace())
-                        && watched.is_changed(&self.registry, object)
+                    quotas.contains_key(object.key().namespace()) && watched.is_changed(object)
                 }
                 FollowerEvent::Deleted(object) => {
                     watched.footprints.remove(object.key());
@@ -224,8 +223,8 @@ impl WatchState {
 
 impl WatchedResource {
     /// Returns true if the usage of the object has changed.
-    fn is_changed(&mut self, registry: &Registry, object: &Object) -> bool {
-        let Some(footprint) = registry.quota_footprint(&self.resource, object) else {
+    fn is_changed(&mut self, object: &Object) -> bool {
+        let Some(footprint) = quotas::quota_footprint(&self.resource, object) else {
             return false;
         };
         let before = self.footprints.insert(object.key().clone(), footprint);
@@ -263,10 +262,7 @@ impl Controller for ResourceQuotas {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
         let options = framework::write_options(ACCOUNT);
         let mut baseline = self.baselines.lock().remove(key);
-        let counted = self
-            .registry
-            .count_quota(key, &mut baseline, &options)
-            .await;
+        let counted = quotas::count_quota(&self.registry, key, &mut baseline, &options).await;
         if let Some(baseline) = baseline {
             self.baselines.lock().insert(key.clone(), baseline);
         }

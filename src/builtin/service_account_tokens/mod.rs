@@ -17,8 +17,12 @@ const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const TRACKING_NAMESPACE: &str = "kube-system";
 
+/// Reads the objects that service account tokens refer to from a registry.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenObjects<'a>(pub &'a Registry);
+
 #[async_trait]
-impl ObjectReader for Registry {
+impl ObjectReader for TokenObjects<'_> {
     async fn read(
         &self,
         resource: &str,
@@ -26,12 +30,12 @@ impl ObjectReader for Registry {
         name: &str,
         freshness: Freshness,
     ) -> Result<Arc<Object>, ObjectReadError> {
-        let target = target(self, resource, namespace, name);
+        let target = target(self.0, resource, namespace, name);
         let resource_version = match freshness {
             Freshness::Any => Some(ResourceVersion::ZERO),
             Freshness::Latest => None,
         };
-        let object = self.get(&target, GetOptions { resource_version }).await;
+        let object = self.0.get(&target, GetOptions { resource_version }).await;
         object.map_err(|error| match error.is_not_found() {
             true => ObjectReadError::NotFound(error.to_string()),
             false => ObjectReadError::Failed(error.to_string()),
@@ -55,9 +59,9 @@ impl ObjectReader for Registry {
             return;
         }
         let patch = json!({"metadata": {"uid": metadata["uid"], "labels": {LAST_USED: today}}});
-        let target = target(self, "secrets", namespace, name);
+        let target = target(self.0, "secrets", namespace, name);
         let options = WriteOptions::default();
-        if let Err(error) = self.patch(&target, &Patch::Merge(patch), &options).await {
+        if let Err(error) = self.0.patch(&target, &Patch::Merge(patch), &options).await {
             warn_of_unrecorded_use(&error, name);
         }
     }

@@ -13,6 +13,7 @@ use crate::api::{GetOptions, Object, StatusCause, WriteOptions};
 use crate::auth::{
     AuthenticatedToken, Claims, KubernetesClaims, Reference, TokenAuthenticator, user_name,
 };
+use crate::builtin::TokenObjects;
 use crate::registry::{ApiError, Registry, Target, metadata};
 
 /// The default, minimum and maximum validity of a token in seconds.
@@ -267,7 +268,7 @@ pub(super) async fn review(
             Ok((user, common.cloned().collect()))
         }
         Ok(AuthenticatedToken::ServiceAccount(token)) => {
-            let user = token.validate(registry).await;
+            let user = token.validate(&TokenObjects(registry)).await;
             user.map(|user| (Arc::new(user), token.audiences))
         }
         Err(error) => Err(error),

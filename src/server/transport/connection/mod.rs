@@ -30,6 +30,7 @@ use crate::auth::{
     AuthenticatedToken, Authenticator, PeerCertificate, ServiceAccountToken, Unauthorized,
     websocket_token,
 };
+use crate::builtin::TokenObjects;
 use crate::http as http_layer;
 use crate::registry::Registry;
 use crate::server::transport::handshakes::HandshakePermit;
@@ -281,9 +282,12 @@ pub(in crate::server) fn service_account_router(
                 .extensions_mut()
                 .remove::<Box<ServiceAccountToken>>();
             let user = match &token {
-                Some(token) => token.validate(&*registry).await.map_err(|error| {
-                    Unauthorized::new(format!("token of a service account: {error}"))
-                }),
+                Some(token) => token
+                    .validate(&TokenObjects(&registry))
+                    .await
+                    .map_err(|error| {
+                        Unauthorized::new(format!("token of a service account: {error}"))
+                    }),
                 None => Err(Unauthorized::new("no credentials")),
             };
             match user {
