@@ -5,6 +5,7 @@ pub use watchet_api as api;
 pub use watchet_auth as auth;
 pub use watchet_bench as bench;
 pub use watchet_cacher as cacher;
+pub use watchet_cel as cel;
 pub use watchet_client as client;
 pub use watchet_metrics as metrics;
 pub use watchet_reflector as reflector;

@@ -2,11 +2,11 @@
 //! called over HTTPS, and policies in CEL. It is told what the write is and what the configurations are;
 //! it reads no storage, knows no verb's flow and speaks to no client of this server.
 
-pub mod cel;
 mod check;
 pub mod client;
 pub mod cluster;
 mod error;
+mod expressions;
 mod gate;
 mod matching;
 pub mod plugins;

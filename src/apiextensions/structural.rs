@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use kube_cel::cel::Program;
 use serde_json::{Map, Value};
 
 use super::schema::{Compiler, rule_problems, unknown_names, validate};
 use crate::api::StatusCause;
+use crate::cel::Program;
 use crate::registry::error::Causes;
 
 /// How deeply schemas may nest; no deeper than the objects that they describe.

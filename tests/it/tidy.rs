@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The modules of the root crate and what each may name, crates included. Adding to this list is a decision; see
 /// `src/ARCHITECTURE.md`. The crates below `crates/` name what their `Cargo.toml` lists.
 const MODULES: &[(&str, &[&str])] = &[
-    ("admission", &["auth", "schema", "api"]),
+    ("admission", &["auth", "cel", "schema", "api"]),
     (
         "registry",
         &["admission", "auth", "cacher", "storage", "schema", "api"],
@@ -19,7 +19,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("services", &["registry", "storage", "api"]),
     (
         "apiextensions",
-        &["registry", "admission", "cacher", "schema", "api"],
+        &["registry", "admission", "cacher", "cel", "schema", "api"],
     ),
     (
         "builtin",

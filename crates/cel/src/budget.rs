@@ -1,4 +1,4 @@
-//! What one evaluation may cost, and the functions by which expressions count what they cost.
+//! The budget of an evaluation, and the functions by which an instrumented expression counts against it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,83 +8,85 @@ use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::values;
+use crate::values;
 
-/// Wraps the condition of a comprehension: one step.
-pub(super) const STEP: &str = "__step__";
-/// Wraps what makes a new value that can be large: so many bytes.
-pub(super) const SIZED: &str = "__sized__";
-/// Wraps what is multiplied by something else.
-pub(super) const FACTOR: &str = "__factor__";
-/// Likewise, what multiplies it.
-pub(super) const SMALL: &str = "__small__";
+/// Wraps the condition of a comprehension: counts one step.
+pub(crate) const COUNT_STEP: &str = "__step__";
+/// Wraps an expression whose value can be large: counts its bytes.
+pub(crate) const COUNT_BYTES: &str = "__sized__";
+/// Wraps the string or list that `replace` or `join` is called on: limits its size.
+pub(crate) const LIMIT_FACTOR: &str = "__factor__";
+/// Wraps the arguments of `replace` and `join`: limits their size.
+pub(crate) const LIMIT_REPLACED: &str = "__small__";
 
 /// How many times the bodies of comprehensions may be evaluated.
 const STEPS_MAX: u64 = 1_000_000;
-/// How many bytes of new values there may be.
+/// How many bytes all new values may have together.
 const BYTES_MAX: usize = 16 << 20;
-/// How large a text may be in which others are replaced.
+/// How many bytes a string may have that `replace` is called on.
 const FACTOR_BYTES_MAX: usize = 64 << 10;
-/// How large such others may be.
-const SMALL_BYTES_MAX: usize = 1 << 10;
-/// How long it may take.
+/// How many bytes an argument of `replace` or `join` may have.
+const REPLACED_BYTES_MAX: usize = 1 << 10;
+/// How long an evaluation may take.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What one evaluation may still cost.
+/// The remaining steps, bytes and time of an evaluation.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     steps: AtomicU64,
     bytes: AtomicU64,
-    until: Mutex<Instant>,
-    /// When no evaluation goes on, whatever it may still cost.
-    end: Instant,
+    /// The end of the present evaluation.
+    deadline: Mutex<Instant>,
+    /// The end of all evaluations.
+    last_deadline: Instant,
 }
 
 impl Budget {
-    pub(super) fn new(end: Instant) -> Self {
+    pub(crate) fn new(last_deadline: Instant) -> Self {
         let budget = Self {
             steps: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            until: Mutex::new(end),
-            end,
+            deadline: Mutex::new(last_deadline),
+            last_deadline,
         };
         budget.renew();
         budget
     }
 
-    pub(super) fn renew(&self) {
+    /// Allows one more evaluation the complete budget.
+    pub(crate) fn renew(&self) {
         self.steps.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
-        *self.until.lock() = self.end.min(Instant::now() + TIME_MAX);
+        *self.deadline.lock() = self.last_deadline.min(Instant::now() + TIME_MAX);
     }
 
-    /// Whether there is time left.
-    pub(super) fn check(&self) -> Result<(), ExecutionError> {
-        match Instant::now() < self.until() {
+    /// Checks that there is time left.
+    pub(crate) fn check_deadline(&self) -> Result<(), ExecutionError> {
+        match Instant::now() < self.deadline() {
             true => Ok(()),
             false => Err(exceeded("the evaluation takes too long")),
         }
     }
 
     /// Returns the end of the present evaluation.
-    pub(super) fn until(&self) -> Instant {
-        *self.until.lock()
+    pub fn deadline(&self) -> Instant {
+        *self.deadline.lock()
     }
 
-    fn step(&self) -> Result<(), ExecutionError> {
+    fn count_step(&self) -> Result<(), ExecutionError> {
         if self.steps.fetch_add(1, Ordering::Relaxed) >= STEPS_MAX {
             return Err(exceeded("no further evaluation"));
         }
-        self.check()
+        self.check_deadline()
     }
 
-    fn sized(&self, value: &CelValue) -> Result<(), ExecutionError> {
+    fn count_bytes(&self, value: &CelValue) -> Result<(), ExecutionError> {
         let size = values::size(value, BYTES_MAX) as u64;
         let before = self.bytes.fetch_add(size, Ordering::Relaxed);
         if before + size > BYTES_MAX as u64 {
             return Err(exceeded("its values are too large"));
         }
-        self.check()
+        self.check_deadline()
     }
 }
 
@@ -97,24 +99,27 @@ fn exceeded(why: &str) -> ExecutionError {
 }
 
 /// Adds the functions that count against `budget`.
-pub(super) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
+pub(crate) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
     let steps = budget.clone();
     context.add_function(
-        STEP,
-        move |go_on: bool| -> Result<CelValue, ExecutionError> {
-            steps.step()?;
-            Ok(CelValue::Bool(go_on))
+        COUNT_STEP,
+        move |condition: bool| -> Result<CelValue, ExecutionError> {
+            steps.count_step()?;
+            Ok(CelValue::Bool(condition))
         },
     );
     let bytes = budget.clone();
     context.add_function(
-        SIZED,
+        COUNT_BYTES,
         move |value: CelValue| -> Result<CelValue, ExecutionError> {
-            bytes.sized(&value)?;
+            bytes.count_bytes(&value)?;
             Ok(value)
         },
     );
-    for (name, max) in [(FACTOR, FACTOR_BYTES_MAX), (SMALL, SMALL_BYTES_MAX)] {
+    for (name, max) in [
+        (LIMIT_FACTOR, FACTOR_BYTES_MAX),
+        (LIMIT_REPLACED, REPLACED_BYTES_MAX),
+    ] {
         context.add_function(
             name,
             move |value: CelValue| -> Result<CelValue, ExecutionError> {

@@ -1,5 +1,5 @@
-//! Compiling: what the parser does not check (names, what the evaluator cannot do), and the rewriting that
-//! makes an expression count what it costs.
+//! Checks what the parser does not check (names, constructs that the evaluator does not support), and
+//! instruments an expression so that its evaluation counts its cost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,83 +8,87 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
+    StructExpr,
 };
 use kube_cel::cel::{Context, ExecutionError};
 use tokio::time::Instant;
 
-use super::CompileError;
-use super::authorizer::{self, AUTHORIZER, OF_REQUEST, REQUEST_RESOURCE};
-use super::budget::{Budget, FACTOR, SIZED, SMALL, STEP};
-use super::objects;
-use super::optional::OPTIONAL;
-use super::parse::{parse, shortened};
+use crate::budget::{Budget, COUNT_BYTES, COUNT_STEP, LIMIT_FACTOR, LIMIT_REPLACED};
+use crate::environment::{Environment, Library};
+use crate::error::CompileError;
+use crate::messages;
+use crate::optional::OPTIONAL;
+use crate::parse::truncated;
 
-/// How many problems of an expression are told.
+/// How many problems of an expression are reported.
 const PROBLEMS_MAX: usize = 10;
 
 /// The variable whose fields are the composed variables.
-pub(super) const VARIABLES: &str = "variables";
+const VARIABLES: &str = "variables";
 
-pub(super) fn compile(
-    text: &str,
-    variables: &[&str],
-) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
-    let parsed = parse(text).map_err(|error| CompileError(error.to_string()))?;
-    compile_parsed(parsed, variables, false)
+/// The result of [`compile`].
+pub(crate) struct Compiled {
+    /// The instrumented expression.
+    pub(crate) expression: IdedExpr,
+    pub(crate) composed_variables: BTreeSet<String>,
 }
 
-/// Compiles an expression that has been parsed; `has_messages` if there are the types of mutations.
-pub(super) fn compile_parsed(
+pub(crate) fn compile(
     mut parsed: IdedExpr,
-    variables: &[&str],
-    has_messages: bool,
-) -> Result<(IdedExpr, BTreeSet<String>), CompileError> {
+    environment: &Environment<'_>,
+) -> Result<Compiled, CompileError> {
     let mut pass = Pass {
-        functions: functions(),
-        has_messages,
-        bound: variables.iter().map(|name| (*name).to_owned()).collect(),
-        composed: BTreeSet::new(),
+        functions: functions(environment.libraries),
+        environment,
+        bound: environment
+            .variables
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
+        composed_variables: BTreeSet::new(),
         problems: Vec::new(),
     };
     pass.walk(&mut parsed);
     match pass.problems.is_empty() {
-        true => Ok((parsed, pass.composed)),
-        false => Err(CompileError(shortened(&pass.problems.join("\n")))),
+        true => Ok(Compiled {
+            expression: parsed,
+            composed_variables: pass.composed_variables,
+        }),
+        false => Err(CompileError::Check(truncated(&pass.problems.join("\n")))),
     }
 }
 
-fn functions() -> Context<'static> {
+/// Returns a context with the functions that an expression may call.
+fn functions(libraries: &[&dyn Library]) -> Context<'static> {
     let mut functions = Context::default().with_all();
     let budget = Arc::new(Budget::new(Instant::now()));
-    authorizer::register(&mut functions, &budget);
+    for library in libraries {
+        library.register(&mut functions, &budget);
+    }
     functions
 }
 
-struct Pass {
+struct Pass<'a> {
     functions: Context<'static>,
-    /// Whether there are the types of mutations.
-    has_messages: bool,
-    /// Which names have a value here.
+    environment: &'a Environment<'a>,
+    /// The variables in scope.
     bound: Vec<String>,
-    composed: BTreeSet<String>,
+    composed_variables: BTreeSet<String>,
     problems: Vec<String>,
 }
 
-impl Pass {
+impl Pass<'_> {
     fn walk(&mut self, expression: &mut IdedExpr) {
-        if let Expr::Struct(message) = &mut expression.expr
-            && self.has_messages
-        {
-            match objects::map_of(std::mem::take(message)) {
+        if let Expr::Struct(message) = &mut expression.expr {
+            match self.message(std::mem::take(message)) {
                 Ok(map) => expression.expr = map,
                 Err(problem) => return self.problem(problem),
             }
         }
         match &mut expression.expr {
-            Expr::Unspecified => self.problem("ERROR: it is incomplete".to_owned()),
-            Expr::Struct(made) => {
-                let problem = format!("ERROR: undeclared reference to '{}'", made.type_name);
-                self.problem(problem);
+            // A message has become a map.
+            Expr::Unspecified | Expr::Struct(_) => {
+                self.problem("ERROR: it is incomplete".to_owned());
             }
             Expr::Literal(_) => {}
             Expr::Ident(name) => self.name(&name.clone()),
@@ -108,11 +112,25 @@ impl Pass {
             }
             Expr::Comprehension(folded) => self.comprehension(folded),
         }
-        name_request_resource(expression);
-        make_optional(expression);
-        if makes_much(&expression.expr) {
-            wrap(expression, SIZED);
+        for library in self.environment.libraries {
+            library.rewrite(expression);
         }
+        rewrite_optional_selection(expression);
+        if can_grow(&expression.expr) {
+            wrap(expression, COUNT_BYTES);
+        }
+    }
+
+    /// Returns the map for a message literal.
+    fn message(&self, message: StructExpr) -> Result<Expr, String> {
+        let Some(messages) = self.environment.messages else {
+            return Err(format!(
+                "ERROR: undeclared reference to '{}'",
+                message.type_name
+            ));
+        };
+        messages.check(&message)?;
+        messages::map_of(message)
     }
 
     fn problem(&mut self, problem: String) {
@@ -130,7 +148,7 @@ impl Pass {
 
     fn select(&mut self, select: &mut SelectExpr) {
         if matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES) {
-            self.composed.insert(select.field.clone());
+            self.composed_variables.insert(select.field.clone());
         }
         self.walk(&mut select.operand);
     }
@@ -162,11 +180,11 @@ impl Pass {
             .for_each(|argument| self.walk(argument));
         if matches!(&*call.func_name, "replace" | "join") {
             if let Some(target) = call.target.as_deref_mut() {
-                wrap(target, FACTOR);
+                wrap(target, LIMIT_FACTOR);
             }
             call.args
                 .iter_mut()
-                .for_each(|argument| wrap(argument, SMALL));
+                .for_each(|argument| wrap(argument, LIMIT_REPLACED));
         }
     }
 
@@ -181,10 +199,10 @@ impl Pass {
         self.walk(&mut folded.loop_step);
         self.walk(&mut folded.result);
         self.bound.truncate(outer);
-        wrap(&mut folded.loop_cond, STEP);
+        wrap(&mut folded.loop_cond, COUNT_STEP);
     }
 
-    /// Whether there is such a function: calling it without arguments fails in another way then.
+    /// Returns true if the function exists: then a call without arguments fails in another way.
     fn is_function(&self, name: &str) -> bool {
         let call = plain(Expr::Call(CallExpr {
             func_name: name.to_owned(),
@@ -196,18 +214,8 @@ impl Pass {
     }
 }
 
-/// `authorizer.requestResource` is a variable of its own.
-fn name_request_resource(expression: &mut IdedExpr) {
-    if let Expr::Select(select) = &expression.expr
-        && select.field == REQUEST_RESOURCE
-        && matches!(&select.operand.expr, Expr::Ident(name) if name == AUTHORIZER)
-    {
-        *expression = plain(Expr::Ident(OF_REQUEST.to_owned()));
-    }
-}
-
-/// Has an optional selection, and whatever is selected from what it found, done by our function.
-fn make_optional(expression: &mut IdedExpr) {
+/// Replaces an optional selection, and a selection from its result, by a call of [`OPTIONAL`].
+fn rewrite_optional_selection(expression: &mut IdedExpr) {
     let of_optional = |container: &IdedExpr| matches!(&container.expr, Expr::Call(call) if call.func_name == OPTIONAL);
     match &mut expression.expr {
         Expr::Call(call) => {
@@ -231,15 +239,15 @@ fn make_optional(expression: &mut IdedExpr) {
     }
 }
 
-/// Whether evaluating it can make a value larger than those that it is made of.
-fn makes_much(expression: &Expr) -> bool {
+/// Returns true if the value of the expression can be larger than the values of its operands.
+fn can_grow(expression: &Expr) -> bool {
     match expression {
         Expr::List(list) => {
             list.elements.len() > 1 && list.elements.iter().any(|item| !is_literal(item))
         }
         Expr::Map(map) => !map.entries.is_empty(),
         Expr::Call(call) if call.func_name == ADD => match call.args.first().map(|a| &a.expr) {
-            // A macro adds one element to its result: what counts is the element.
+            // A macro adds one element to its result: only the element counts.
             Some(Expr::Ident(name)) => !name.starts_with('@'),
             Some(Expr::Literal(_)) => call.args.iter().any(|a| !is_literal(a)),
             _ => true,

@@ -1,43 +1,46 @@
-//! What a rule may cost on a value at most, worked out before it runs: the interpreter of CEL cannot be
-//! stopped. Loops over members of the value count as often as those really have items; what is computed
-//! counts as large as it can be.
+//! An upper bound of the cost of an expression on a given object, computed before the evaluation, which
+//! cannot be interrupted. A loop over a part of the object counts the items that the part has; a computed
+//! value counts the largest size that it can have.
 
 use std::collections::HashMap;
 
 use kube_cel::cel::common::ast::{Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::rules::escaped;
+use crate::escaping::escape;
+use crate::program::Program;
 
-/// What one rule may cost, and all rules of an object together; upstream's limits, with room for what is
-/// counted too high here.
-pub(super) const RULE_MAX: f64 = 10e6;
-pub(super) const OBJECT_MAX: f64 = 100e6;
+/// How much one evaluation may cost, and all evaluations for an object together. These are upstream's limits,
+/// raised because the estimate can be too high.
+pub const EXPRESSION_COST_MAX: f64 = 10e6;
+/// See [`EXPRESSION_COST_MAX`].
+pub const OBJECT_COST_MAX: f64 = 100e6;
 
-/// How many values are told apart before their sizes are taken together.
-const TOLD_APART_MAX: usize = 1_000;
+/// How many parts of the object an estimate distinguishes; of more only the largest size is known.
+const PARTS_MAX: usize = 1_000;
 
 /// How many items of a list are copied in the time of one step.
-const COPIES_IN_A_STEP: f64 = 40.0;
+const COPIES_PER_STEP: f64 = 40.0;
 
-/// What an expression can be, and what it costs to know.
+/// The cost and the largest possible size of a value.
 #[derive(Debug, Clone, Default)]
 struct Estimate<'a> {
     cost: f64,
-    /// Bytes of its text, items of its list, members of its map, at most, with all that is within.
+    /// The bytes of its strings, items and members, including nested ones.
     bytes: f64,
     items: f64,
-    /// The values that it is one of, when it is a part of the object.
+    /// The parts of the object that the value can be; empty for a computed value.
     parts: Vec<&'a Value>,
 }
 
-/// A bound of the cost of `rule` on `value`.
-pub(super) fn bound(rule: &IdedExpr, value: &Value, old: Option<&Value>) -> f64 {
-    let mut scope = HashMap::new();
-    scope.insert("self".to_owned(), Estimate::of_parts(vec![value]));
-    let old = old.map(|old| vec![old]).unwrap_or_default();
-    scope.insert("oldSelf".to_owned(), Estimate::of_parts(old));
-    estimate(rule, &scope).cost
+/// Returns an upper bound of the cost of an evaluation of `program`, where variables have these values. A
+/// program that has been [compiled](Program::compile) is not suitable: it contains calls of counting functions.
+pub fn estimate_cost(program: &Program, variables: &[(&str, &Value)]) -> f64 {
+    let variables = variables.iter();
+    let scope: Scope<'_> = variables
+        .map(|&(name, value)| (name.to_owned(), Estimate::of_parts(vec![value])))
+        .collect();
+    estimate(program.expression(), &scope).cost
 }
 
 type Scope<'a> = HashMap<String, Estimate<'a>>;
@@ -46,7 +49,7 @@ impl<'a> Estimate<'a> {
     fn of_parts(mut parts: Vec<&'a Value>) -> Self {
         let most = |size: fn(&Value) -> usize| parts.iter().map(|p| size(p)).max().unwrap_or(0);
         let (bytes, items) = (most(bytes_of) as f64, most(items_of) as f64);
-        if parts.len() > TOLD_APART_MAX {
+        if parts.len() > PARTS_MAX {
             parts.clear();
         }
         Self {
@@ -57,8 +60,8 @@ impl<'a> Estimate<'a> {
         }
     }
 
-    /// Something that was made of these.
-    fn made_of(all: &[Self]) -> Self {
+    /// Returns the estimate of a value that is computed from `all`.
+    fn computed_from(all: &[Self]) -> Self {
         Self {
             cost: all.iter().map(|one| one.cost).sum(),
             bytes: all.iter().map(|one| one.bytes).sum(),
@@ -67,25 +70,25 @@ impl<'a> Estimate<'a> {
         }
     }
 
-    /// One of its items; of a map, one of its keys or values.
+    /// Returns the estimate of any item of a list, or of any key or value of a map.
     fn item(&self) -> Self {
         if self.parts.is_empty() {
-            // Whatever it is, it is within.
+            // An item is not larger than the whole.
             return Self {
                 cost: 0.0,
                 items: self.bytes,
                 ..self.clone()
             };
         }
-        let mut within = Vec::new();
+        let mut contents = Vec::new();
         for part in &self.parts {
             match part {
-                Value::Array(items) => within.extend(items),
-                Value::Object(members) => within.extend(members.values()),
+                Value::Array(items) => contents.extend(items),
+                Value::Object(members) => contents.extend(members.values()),
                 _ => {}
             }
         }
-        let mut item = Self::of_parts(within);
+        let mut item = Self::of_parts(contents);
         if self.parts.iter().any(|part| part.is_object()) {
             item.bytes = self.bytes;
             item.items = self.bytes;
@@ -95,7 +98,7 @@ impl<'a> Estimate<'a> {
     }
 }
 
-/// Nothing is smaller than what it counts.
+/// Returns a size that is at least the number of all contained items and characters.
 fn bytes_of(value: &Value) -> usize {
     match value {
         Value::String(text) => 1 + text.len(),
@@ -133,13 +136,13 @@ fn estimate<'a>(expression: &IdedExpr, scope: &Scope<'a>) -> Estimate<'a> {
         }
         Expr::List(list) => {
             let elements: Vec<_> = list.elements.iter().map(|e| estimate(e, scope)).collect();
-            let mut made = Estimate::made_of(&elements);
-            made.items += elements.len() as f64;
-            made.cost += 1.0;
-            made
+            let mut result = Estimate::computed_from(&elements);
+            result.items += elements.len() as f64;
+            result.cost += 1.0;
+            result
         }
         Expr::Map(_) | Expr::Struct(_) => Estimate {
-            // Rules have little use for them; what is in one is not looked into.
+            // Rules rarely need them: their contents are not estimated.
             cost: f64::INFINITY,
             ..Estimate::default()
         },
@@ -157,11 +160,11 @@ fn estimate<'a>(expression: &IdedExpr, scope: &Scope<'a>) -> Estimate<'a> {
                 inner.insert(second.clone(), range.item());
             }
             let times = range.items.max(1.0);
-            let gathers = matches!(looped.accu_init.expr, Expr::List(_));
-            // A list that grows may be copied each time, which is far cheaper than a step.
+            let builds_list = matches!(looped.accu_init.expr, Expr::List(_));
+            // A growing list may be copied in each step, which costs far less than the step.
             let growing = Estimate {
-                items: if gathers {
-                    times / COPIES_IN_A_STEP
+                items: if builds_list {
+                    times / COPIES_PER_STEP
                 } else {
                     0.0
                 },
@@ -170,13 +173,13 @@ fn estimate<'a>(expression: &IdedExpr, scope: &Scope<'a>) -> Estimate<'a> {
             inner.insert(looped.accu_var.clone(), growing);
             let condition = estimate(&looped.loop_cond, &inner);
             let step = estimate(&looped.loop_step, &inner);
-            let gathered = Estimate {
+            let built = Estimate {
                 cost: 0.0,
                 bytes: init.bytes + times * step.bytes,
                 items: init.items + times * step.items.max(1.0),
                 parts: Vec::new(),
             };
-            inner.insert(looped.accu_var.clone(), gathered);
+            inner.insert(looped.accu_var.clone(), built);
             let result = estimate(&looped.result, &inner);
             let each = condition.cost + step.cost;
             Estimate {
@@ -211,7 +214,7 @@ fn member<'a>(operand: Estimate<'a>, field: &str) -> Estimate<'a> {
         found.or_else(|| {
             members
                 .iter()
-                .find(|(name, _)| escaped(name) == field)
+                .find(|(name, _)| escape(name) == field)
                 .map(|(_, v)| v)
         })
     };
@@ -223,31 +226,31 @@ fn member<'a>(operand: Estimate<'a>, field: &str) -> Estimate<'a> {
 }
 
 fn called<'a>(name: &str, operands: &[Estimate<'a>], args: &[IdedExpr]) -> Estimate<'a> {
-    let mut made = Estimate::made_of(operands);
-    // Texts and lists are looked through, ten bytes a step.
-    made.cost += 1.0 + made.bytes / 10.0 + made.items;
+    let mut result = Estimate::computed_from(operands);
+    // Functions read strings and lists; ten bytes cost one step.
+    result.cost += 1.0 + result.bytes / 10.0 + result.items;
     match name {
         "_[_]" => {
             let item = operands.first().map(Estimate::item).unwrap_or_default();
             return Estimate {
-                cost: made.cost,
+                cost: result.cost,
                 ..item
             };
         }
         "range" | "lists.range" => {
-            made.items = match args.last().map(|arg| &arg.expr) {
+            result.items = match args.last().map(|arg| &arg.expr) {
                 Some(Expr::Literal(LiteralValue::Int(count))) => *count.inner() as f64,
                 _ => f64::INFINITY,
             };
-            made.cost += made.items;
+            result.cost += result.items;
         }
         "replace" | "join" | "format" => {
-            // Nothing is between each two letters too, and at the ends.
-            made.bytes = operands.iter().map(|one| one.bytes + 1.0).product();
-            made.cost += made.bytes / 10.0;
+            // The empty string occurs between any two characters, and at both ends.
+            result.bytes = operands.iter().map(|one| one.bytes + 1.0).product();
+            result.cost += result.bytes / 10.0;
         }
-        "split" | "findAll" => made.items = made.bytes,
+        "split" | "findAll" => result.items = result.bytes,
         _ => {}
     }
-    made
+    result
 }

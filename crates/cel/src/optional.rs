@@ -1,15 +1,14 @@
-//! Optional selection, `a.?b.c` and `a[?b]`: the crate's own fails for a field that is not there, which is
-//! what it is for.
-
-use std::sync::Arc;
+//! Optional selection, `a.?b.c` and `a[?b]`. That of the evaluator fails for an absent field.
 
 use kube_cel::cel::objects::{Key, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 
-/// The function that stands for all of them: a container, or an optional one, and a key.
-pub(super) const OPTIONAL: &str = "__optional__";
+use crate::values::optional;
 
-pub(super) fn register(context: &mut Context<'_>) {
+/// The function that replaces optional selection. Its arguments are a container, which may be optional, and a key.
+pub(crate) const OPTIONAL: &str = "__optional__";
+
+pub(crate) fn register(context: &mut Context<'_>) {
     context.add_function(
         OPTIONAL,
         |container: CelValue, key: CelValue| -> Result<CelValue, ExecutionError> {
@@ -20,10 +19,7 @@ pub(super) fn register(context: &mut Context<'_>) {
                 }
                 _ => find(&container, &key),
             };
-            Ok(CelValue::Opaque(Arc::new(match found {
-                Some(value) => OptionalValue::of(value),
-                None => OptionalValue::none(),
-            })))
+            Ok(optional(found))
         },
     );
 }

@@ -1,5 +1,4 @@
-//! The type of an expression's value, as far as its form shows: enough to refuse a mutation that cannot
-//! evaluate to what it must. What only the evaluation shows is checked then.
+//! Infers the type that an expression evaluates to, as far as its syntax shows it.
 
 use std::borrow::Cow;
 
@@ -14,8 +13,8 @@ type Name = Cow<'static, str>;
 
 const DYN: &str = "dyn";
 
-/// The type of `expression`; `None` if its form does not show that.
-pub(super) fn output(expression: &IdedExpr) -> Option<Name> {
+/// Returns the type of `expression`; `None` if its syntax does not show it.
+pub fn output_type(expression: &IdedExpr) -> Option<Name> {
     match &expression.expr {
         Expr::Literal(literal) => Some(of_literal(literal).into()),
         Expr::Struct(message) => Some(message.type_name.clone().into()),
@@ -24,9 +23,9 @@ pub(super) fn output(expression: &IdedExpr) -> Option<Name> {
             _ => None,
         },
         Expr::Select(select) if select.test => Some("bool".into()),
-        Expr::Select(select) => output(&select.operand).filter(|operand| *operand == DYN),
+        Expr::Select(select) => output_type(&select.operand).filter(|operand| *operand == DYN),
         Expr::List(list) => {
-            let item = common(list.elements.iter().map(output))?;
+            let item = common(list.elements.iter().map(output_type))?;
             Some(format!("list({item})").into())
         }
         Expr::Map(map) => Some(of_map(map)),
@@ -47,7 +46,7 @@ fn of_literal(literal: &LiteralValue) -> &'static str {
     }
 }
 
-/// The one type of all; `None` if there are none, several, or some that are not known.
+/// Returns the type that all of `types` are; `None` if there are none, several, or unknown ones.
 fn common(mut types: impl Iterator<Item = Option<Name>>) -> Option<Name> {
     let first = types.next()??;
     types
@@ -58,8 +57,8 @@ fn common(mut types: impl Iterator<Item = Option<Name>>) -> Option<Name> {
 fn of_map(map: &MapExpr) -> Name {
     let parts = |key: bool| {
         let each = map.entries.iter().map(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) if key => output(&entry.key),
-            EntryExpr::MapEntry(entry) => output(&entry.value),
+            EntryExpr::MapEntry(entry) if key => output_type(&entry.key),
+            EntryExpr::MapEntry(entry) => output_type(&entry.value),
             EntryExpr::StructField(_) => None,
         });
         common(each).unwrap_or(DYN.into())
@@ -75,8 +74,8 @@ fn of_call(call: &CallExpr) -> Option<Name> {
             | LOGICAL_OR | LOGICAL_NOT,
             _,
         ) => Some("bool".into()),
-        (CONDITIONAL, [_, either, or]) => common([either, or].map(output).into_iter()),
-        (ADD, [left, right]) => common([left, right].map(output).into_iter()),
+        (CONDITIONAL, [_, either, or]) => common([either, or].map(output_type).into_iter()),
+        (ADD, [left, right]) => common([left, right].map(output_type).into_iter()),
         _ => None,
     }
 }

@@ -1,8 +1,6 @@
-//! Parsing what strangers wrote. The crate's parser calls itself for each operator with some ten kilobytes
-//! of stack, which an overflow of takes the process with it, and it tells of each character that it does
-//! not know with the whole line. So an expression is measured before it is parsed, parsed on a stack that
-//! is large enough for it, and what is wrong with it is told in so many bytes. What an expression means,
-//! and what evaluating it takes, is not known here.
+//! Parses untrusted text. The parser recurses for each operator with some ten kilobytes of stack, and a stack
+//! overflow ends the process; its errors repeat the line for each unknown character. So the text is measured
+//! first, parsed on a thread with a stack of sufficient size, and its errors are truncated.
 
 use std::fmt::{self, Write as _};
 
@@ -12,89 +10,98 @@ use kube_cel::cel::parser::Parser;
 /// How many bytes an expression may have.
 pub const EXPRESSION_BYTES_MAX: usize = 16 << 10;
 
-/// How deep an expression of this room may nest, macros expanded: who walks, evaluates or drops it calls
-/// himself for each level, on the stack of any thread.
-const DEPTH_MAX: usize = 100;
-
-/// How many marks it may have. Most of them nest nothing: the parts of `&&` and `||` stand side by side.
-const MARKS_MAX: usize = 2_000;
-
-/// What the parser may take of the stack for each mark, and for all else.
-const STACK_BYTES_OF_MARK: usize = 128 << 10;
+/// How much stack the parser may use per operator, and besides.
+const STACK_BYTES_PER_OPERATOR: usize = 128 << 10;
 const STACK_BYTES_MIN: usize = 2 << 20;
 
-/// How much is told of what is wrong.
-const TOLD_BYTES_MAX: usize = 4 << 10;
+/// How many bytes of an error are reported.
+const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// Why a text was not parsed.
+/// What an expression may contain. The default is that of webhooks and admission policies.
+#[derive(Debug, Clone, Copy)]
+pub struct Syntax {
+    /// How many operators and brackets there may be. Most do not nest: the operands of `&&` and `||` are siblings.
+    pub operators_max: usize,
+    /// How deep the expression may nest, macros expanded, if that is limited: walking, evaluating and
+    /// dropping it recurse, on the stack of any thread.
+    pub depth_max: Option<usize>,
+    /// Whether there is optional selection: `a.?b`, `a[?b]`.
+    pub has_optional_selection: bool,
+}
+
+impl Default for Syntax {
+    fn default() -> Self {
+        Self {
+            operators_max: 2_000,
+            depth_max: Some(100),
+            has_optional_selection: true,
+        }
+    }
+}
+
+/// A text cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// It is too long.
+    /// The text is too long.
     #[error("it is longer than {EXPRESSION_BYTES_MAX} bytes")]
     TooLong,
-    /// It has more than so many marks.
+    /// The text has more operators and brackets than this.
     #[error("it has more than {0} operators and brackets")]
-    TooManyMarks(usize),
-    /// The parser panicked, or there is no thread for it.
+    TooManyOperators(usize),
+    /// The parser panicked, or its thread cannot be created.
     #[error("the parser gave up on it: {0}")]
-    GaveUp(String),
-    /// It is no expression.
+    Failed(String),
+    /// The text is no expression.
     #[error("{0}")]
     Syntax(String),
 }
 
-/// What `parse` makes of `text`, which it is called for if `text` has at most `marks_max` marks, on a stack
-/// that is large enough for that.
+/// Parses `text` on a thread whose stack is large enough for it.
 ///
 /// # Errors
-/// The text is too large, there are no more threads, or `parse` panicked or failed. How `parse` failed is
-/// told up to a few kilobytes.
-pub fn parse_with<T: Send, E: fmt::Display>(
-    text: &str,
-    marks_max: usize,
-    parse: impl FnOnce(&str) -> Result<T, E> + Send,
-) -> Result<T, ParseError> {
+/// The text exceeds the limits of `syntax` or is no expression, the thread cannot be created, or the parser
+/// panicked. The text of an error has at most a few kilobytes.
+pub fn parse(text: &str, syntax: &Syntax) -> Result<IdedExpr, ParseError> {
     if text.len() > EXPRESSION_BYTES_MAX {
         return Err(ParseError::TooLong);
     }
-    let marks = marks(text);
-    if marks > marks_max {
-        return Err(ParseError::TooManyMarks(marks_max));
+    let operators = count_operators(text);
+    if operators > syntax.operators_max {
+        return Err(ParseError::TooManyOperators(syntax.operators_max));
     }
-    let stack = STACK_BYTES_MIN + marks * STACK_BYTES_OF_MARK;
-    // An error need not be one that other threads may see: its text is.
-    let parse = || parse(text).map_err(|error| ParseError::Syntax(shortened(&error)));
+    let stack = STACK_BYTES_MIN + operators * STACK_BYTES_PER_OPERATOR;
+    // The error of the parser cannot be sent to another thread; its text can.
+    let parse = || parse_on_this_stack(text, syntax).map_err(ParseError::Syntax);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(stack);
         let parser = thread.spawn_scoped(scope, parse);
         match parser.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(parsed)) => parsed,
-            Ok(Err(_)) => Err(ParseError::GaveUp("it panicked".to_owned())),
-            Err(error) => Err(ParseError::GaveUp(error.to_string())),
+            Ok(Err(_)) => Err(ParseError::Failed("it panicked".to_owned())),
+            Err(error) => Err(ParseError::Failed(error.to_string())),
         }
     })
 }
 
-/// The expression that `text` is, no deeper than every stack has room for.
-pub(in crate::admission) fn parse(text: &str) -> Result<IdedExpr, ParseError> {
-    parse_with(text, MARKS_MAX, |text| {
-        let parser = Parser::new().enable_optional_syntax(true);
-        let parsed = parser.parse(text).map_err(|errors| shortened(&errors))?;
-        match is_deeper(&parsed, DEPTH_MAX) {
-            false => Ok(parsed),
-            // It is dropped here, where there is room for that.
-            true => Err(format!("ERROR: it nests deeper than {DEPTH_MAX} levels")),
+fn parse_on_this_stack(text: &str, syntax: &Syntax) -> Result<IdedExpr, String> {
+    let parser = Parser::new().enable_optional_syntax(syntax.has_optional_selection);
+    let parsed = parser.parse(text).map_err(|errors| truncated(&errors))?;
+    match syntax.depth_max {
+        // The expression is dropped here, where the stack is large enough.
+        Some(depth) if is_deeper(&parsed, depth) => {
+            Err(format!("ERROR: it nests deeper than {depth} levels"))
         }
-    })
+        _ => Ok(parsed),
+    }
 }
 
-/// How many of the marks in `text` can nest something in something, at most: all but commas, those in
-/// quotes that are as plain as most are, and the word `in`, which is an operator.
-fn marks(text: &str) -> usize {
+/// Returns an upper bound of the operators and brackets in `text` that can nest: punctuation except commas and
+/// the contents of simple string literals, and the operator `in`.
+fn count_operators(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
-    let (mut at, mut marks) = (0, 0);
-    let mut has_plain_quotes = true;
+    let (mut at, mut operators) = (0, 0);
+    let mut has_simple_literals = true;
     while let Some(first) = bytes.get(at) {
         let rest = &bytes[at..];
         let (length, counts) = match first {
@@ -102,28 +109,29 @@ fn marks(text: &str) -> usize {
             _ if first.is_ascii_whitespace() => (1, false),
             _ if is_word(first) => {
                 let word = &rest[..rest.iter().take_while(|b| is_word(b)).count()];
-                // A number ends where the word begins, space or not.
+                // A number ends where a word begins, with or without a space.
                 let is_in = word == b"in" || first.is_ascii_digit() && word.ends_with(b"in");
                 (word.len(), is_in)
             }
-            b'"' | b'\'' if has_plain_quotes => match plain_quotes(rest) {
+            b'"' | b'\'' if has_simple_literals => match simple_literal_length(rest) {
                 Some(length) => (length, false),
-                // From here on it is not known what is within quotes.
+                // From here on the ends of literals are unknown.
                 None => {
-                    has_plain_quotes = false;
+                    has_simple_literals = false;
                     (1, true)
                 }
             },
             _ => (1, true),
         };
         at += length;
-        marks += usize::from(counts);
+        operators += usize::from(counts);
     }
-    marks
+    operators
 }
 
-/// The length of the string that `text` begins with, when that has one line, no escapes and single quotes.
-fn plain_quotes(text: &[u8]) -> Option<usize> {
+/// Returns the length of the string literal at the beginning of `text`, if it has one line, no escapes and is
+/// not triple-quoted.
+fn simple_literal_length(text: &[u8]) -> Option<usize> {
     let quote = text[0];
     let ends = |b: &u8| *b == quote || matches!(b, b'\\' | b'\n' | b'\r');
     let end = 1 + text[1..].iter().position(ends)?;
@@ -131,12 +139,12 @@ fn plain_quotes(text: &[u8]) -> Option<usize> {
     (text[end] == quote && !is_triple).then_some(end + 1)
 }
 
-/// Whether something in `expression` is more than `depth` levels below it.
+/// Returns true if `expression` has more than `depth` levels below it.
 fn is_deeper(expression: &IdedExpr, depth: usize) -> bool {
-    let Some(left) = depth.checked_sub(1) else {
+    let Some(remaining) = depth.checked_sub(1) else {
         return has_parts(&expression.expr);
     };
-    let deeper = |part: &IdedExpr| is_deeper(part, left);
+    let deeper = |part: &IdedExpr| is_deeper(part, remaining);
     let of_entry = |entry: &EntryExpr| match entry {
         EntryExpr::MapEntry(entry) => deeper(&entry.key) || deeper(&entry.value),
         EntryExpr::StructField(field) => deeper(&field.value),
@@ -149,7 +157,7 @@ fn is_deeper(expression: &IdedExpr, depth: usize) -> bool {
         }
         Expr::List(list) => list.elements.iter().any(deeper),
         Expr::Map(map) => map.entries.iter().any(|entry| of_entry(&entry.expr)),
-        Expr::Struct(made) => made.entries.iter().any(|entry| of_entry(&entry.expr)),
+        Expr::Struct(message) => message.entries.iter().any(|entry| of_entry(&entry.expr)),
         Expr::Comprehension(folded) => [
             &folded.iter_range,
             &folded.accu_init,
@@ -169,22 +177,22 @@ fn has_parts(expression: &Expr) -> bool {
     )
 }
 
-/// The text of `error`, which is written no further than it is told.
-pub(in crate::admission) fn shortened(error: &impl fmt::Display) -> String {
-    let mut told = Told(String::new());
-    if write!(told, "{error}").is_err() {
-        told.0.push_str("...");
+/// Returns the text of `error`, truncated to a few kilobytes. The rest is not formatted.
+pub fn truncated(error: &impl fmt::Display) -> String {
+    let mut text = TruncatedText(String::new());
+    if write!(text, "{error}").is_err() {
+        text.0.push_str("...");
     }
-    told.0
+    text.0
 }
 
-/// A text that takes no more than it has room for.
-struct Told(String);
+/// A text of at most [`ERROR_BYTES_MAX`]; a write of more fails.
+struct TruncatedText(String);
 
-impl fmt::Write for Told {
+impl fmt::Write for TruncatedText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
-        let room = TOLD_BYTES_MAX - self.0.len();
-        let fitting = &more[..more.floor_char_boundary(room)];
+        let remaining = ERROR_BYTES_MAX - self.0.len();
+        let fitting = &more[..more.floor_char_boundary(remaining)];
         self.0.push_str(fitting);
         match fitting.len() == more.len() {
             true => Ok(()),
@@ -197,9 +205,13 @@ impl fmt::Write for Told {
 mod tests {
     use super::*;
 
-    /// Found by reading: one POST of such an expression ended the process.
+    fn parse(text: &str) -> Result<IdedExpr, ParseError> {
+        super::parse(text, &Syntax::default())
+    }
+
+    /// A POST of such an expression ended the process.
     #[test]
-    fn no_text_takes_the_stack_of_who_asks() {
+    fn deeply_nested_text_does_not_overflow_the_stack() {
         let on_a_small_stack = || {
             for (text, nests) in [
                 (format!("\"1\"{}", "+\"1\"".repeat(1_990)), true),
@@ -228,15 +240,15 @@ mod tests {
             format!("'''a'''{}", "+'b'".repeat(3_000)),
         ] {
             let error = parse(&text).unwrap_err();
-            assert_eq!(error, ParseError::TooManyMarks(MARKS_MAX), "{:.40}", text);
+            assert_eq!(error, ParseError::TooManyOperators(2_000), "{:.40}", text);
         }
         let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
         assert_eq!(parse(&long).unwrap_err(), ParseError::TooLong);
     }
 
-    /// What hides an operator from the count would take the stack.
+    /// An operator that is not counted would overflow the stack.
     #[test]
-    fn marks_are_counted_as_the_parser_reads_them() {
+    fn operators_are_counted_as_the_parser_reads_them() {
         for (text, count) in [
             ("a + b.c(d, 1) == -2", 7),
             ("'a.b' + \"it's\" + r'\"'", 2),
@@ -248,18 +260,18 @@ mod tests {
             ("'a\n+'", 3),
             ("é", 2),
         ] {
-            assert_eq!(marks(text), count, "{text}");
+            assert_eq!(count_operators(text), count, "{text}");
         }
     }
 
-    /// Found by reading: the errors of sixteen thousand unknown characters took 400 MB of text.
+    /// The errors of sixteen thousand unknown characters had 400 MB of text.
     #[test]
-    fn what_is_wrong_is_told_in_so_many_bytes() {
-        let ParseError::Syntax(told) = parse(&"#".repeat(MARKS_MAX)).unwrap_err() else {
-            panic!("it is no expression");
+    fn error_texts_are_truncated() {
+        let ParseError::Syntax(text) = parse(&"#".repeat(2_000)).unwrap_err() else {
+            panic!("not a syntax error");
         };
-        assert!(told.starts_with("ERROR: <input>:1:1: "), "{told:.80}");
-        assert_eq!(told.len(), TOLD_BYTES_MAX + "...".len());
+        assert!(text.starts_with("ERROR: <input>:1:1: "), "{text:.80}");
+        assert_eq!(text.len(), ERROR_BYTES_MAX + "...".len());
         let error = parse("object.").unwrap_err().to_string();
         assert!(error.ends_with('^'), "{error}");
     }

@@ -1,17 +1,22 @@
-//! What expressions come to, and what they may not cost.
+//! Tests of compiled programs: their values, errors and bounds.
 
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 
-fn compile(text: &str) -> Result<Expression, CompileError> {
-    Expression::compile(text, &["object", "variables"])
+fn compile(text: &str) -> Result<Program, CompileError> {
+    let environment = Environment {
+        variables: &["object", "variables"],
+        ..Environment::default()
+    };
+    Program::compile(text, &environment)
 }
 
 fn check(text: &str, expect: Result<Outcome, &str>) {
-    let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
+    let mut scope = Scope::counted(Instant::now() + Duration::from_secs(60), &[]);
     let object = json!({
         "metadata": {"namespace": "ns", "labels": {"a.b/c-d": "x"}},
         "spec": {"replicas": 3, "names": ["a", "b"], "none": null},
@@ -23,32 +28,34 @@ fn check(text: &str, expect: Result<Outcome, &str>) {
     let outcome = scope.evaluate(&compile(text).unwrap());
     match (outcome, expect) {
         (Ok(outcome), Ok(expect)) => assert_eq!(outcome, expect, "{text}"),
-        (Err(error), Err(words)) => assert!(error.0.contains(words), "{text}: {error}"),
+        (Err(error), Err(expect)) => {
+            assert!(error.to_string().contains(expect), "{text}: {error}");
+        }
         (outcome, expect) => panic!("{text}: {outcome:?}, not {expect:?}"),
     }
 }
 
-fn yes(text: &str) {
+fn check_true(text: &str) {
     check(text, Ok(Outcome::Bool(true)));
 }
 
 #[test]
-fn objects_are_what_upstream_binds() {
-    yes("object.spec.replicas <= 5");
-    yes("object.metadata.namespace == 'ns' && has(object.metadata.namespace)");
-    yes("object.?metadata.namespace.orValue('') == 'ns' && !has(object.spec.package)");
-    yes("object.metadata.labels['a.b/c-d'] == 'x'");
-    yes("!has(object.spec.absent) && has(object.spec.names)");
-    yes("object.spec.names.all(n, n in ['a', 'b', 'c'])");
-    yes("object.spec.names.map(n, n + '!') == ['a!', 'b!']");
-    yes("object.?spec.?absent.orValue(7) == 7");
-    yes("object.?spec.replicas.orValue(7) == 3 && !object[?'gone'].hasValue()");
-    yes("object.?metadata.labels['a.b/c-d'].orValue('') == 'x'");
-    yes("quantity('1Gi').isGreaterThan(quantity('1Mi'))");
-    yes("object.spec.names.exists_one(n, n == 'a') ? true : false");
-    yes("variables.twice == object.spec.replicas * 2");
-    yes("'a,b'.split(',').join('-').replace('-', '+') == 'a+b'");
-    yes("sets.contains(object.spec.names, ['a'])");
+fn objects_are_bound_as_upstream() {
+    check_true("object.spec.replicas <= 5");
+    check_true("object.metadata.namespace == 'ns' && has(object.metadata.namespace)");
+    check_true("object.?metadata.namespace.orValue('') == 'ns' && !has(object.spec.package)");
+    check_true("object.metadata.labels['a.b/c-d'] == 'x'");
+    check_true("!has(object.spec.absent) && has(object.spec.names)");
+    check_true("object.spec.names.all(n, n in ['a', 'b', 'c'])");
+    check_true("object.spec.names.map(n, n + '!') == ['a!', 'b!']");
+    check_true("object.?spec.?absent.orValue(7) == 7");
+    check_true("object.?spec.replicas.orValue(7) == 3 && !object[?'gone'].hasValue()");
+    check_true("object.?metadata.labels['a.b/c-d'].orValue('') == 'x'");
+    check_true("quantity('1Gi').isGreaterThan(quantity('1Mi'))");
+    check_true("object.spec.names.exists_one(n, n == 'a') ? true : false");
+    check_true("variables.twice == object.spec.replicas * 2");
+    check_true("'a,b'.split(',').join('-').replace('-', '+') == 'a+b'");
+    check_true("sets.contains(object.spec.names, ['a'])");
     check(
         "'%d of %s'.format([3, 'x'])",
         Ok(Outcome::Text("3 of x".into())),
@@ -58,8 +65,8 @@ fn objects_are_what_upstream_binds() {
 }
 
 #[test]
-fn what_is_no_expression_is_refused() {
-    for (text, words) in [
+fn invalid_expressions_are_errors() {
+    for (text, expect) in [
         ("object.", "ERROR: <input>:1:"),
         ("objekt.spec == 1", "undeclared reference to 'objekt'"),
         (
@@ -74,50 +81,110 @@ fn what_is_no_expression_is_refused() {
         (&format!("1{}==1", "+1".repeat(500)), "deeper than"),
     ] {
         let error = compile(text).unwrap_err();
-        assert!(error.0.contains(words), "{text}: {error}");
+        assert!(error.to_string().contains(expect), "{text}: {error}");
     }
-    // As deep as it may be, on a thread like those that evaluate.
-    yes(&format!("1{}>1", "+1".repeat(90)));
+    // The maximal depth.
+    check_true(&format!("1{}>1", "+1".repeat(90)));
 }
 
 #[test]
-fn the_names_of_composed_variables_are_known() {
-    let expression = compile("variables.a + variables.b.c > 1 && has(variables.d)").unwrap();
-    let names: Vec<_> = expression.composed().iter().map(String::as_str).collect();
+fn composed_variables_are_listed() {
+    let program = compile("variables.a + variables.b.c > 1 && has(variables.d)").unwrap();
+    let names: Vec<_> = program
+        .composed_variables()
+        .iter()
+        .map(String::as_str)
+        .collect();
     assert_eq!(names, ["a", "b", "d"]);
 }
 
-/// Hundreds of bytes that would take hours, or all memory.
+/// Expressions of some hundred bytes that would run for hours, or exhaust memory.
 #[test]
 fn evaluations_are_bounded() {
-    let words = "cost budget";
+    let exceeded = "cost budget";
     let nested = "object.many.all(a, object.many.all(b, object.many.all(c, a + b + c >= 0)))";
-    check(nested, Err(words));
+    check(nested, Err(exceeded));
     let mut doubled = "object.long".to_owned();
     for level in 0..20 {
         doubled = format!("[{doubled}].map(x{level}, x{level} + x{level})[0]");
     }
-    check(&format!("{doubled}.size() > 0"), Err(words));
+    check(&format!("{doubled}.size() > 0"), Err(exceeded));
     let mut listed = "object.long".to_owned();
     for level in 0..20 {
         listed = format!("[{listed}].map(x{level}, [x{level}, x{level}])[0]");
     }
-    check(&format!("{listed}.size() > 0"), Err(words));
+    check(&format!("{listed}.size() > 0"), Err(exceeded));
     check(
         "object.many.map(x, object.many).map(x, object.many).size() > 0",
-        Err(words),
+        Err(exceeded),
     );
     let replaced = "object.long.replace('x', object.long).replace('x', object.long) == ''";
-    check(replaced, Err(words));
+    check(replaced, Err(exceeded));
 }
 
-/// Each parameter of a policy had a second of its own, and there can be thousands of them.
+/// Each parameter of a policy has a second, and there can be thousands of parameters.
 #[test]
-fn nothing_is_evaluated_after_the_end() {
-    let expression = Expression::compile("true", &[]).unwrap();
-    let scope = Scope::new(Instant::now());
-    assert!(scope.problem().is_some());
+fn evaluation_after_the_deadline_is_an_error() {
+    let program = Program::compile("true", &Environment::default()).unwrap();
+    let scope = Scope::counted(Instant::now(), &[]);
+    assert!(scope.check_deadline().is_err());
     let inner = scope.inner();
-    let error = inner.evaluate(&expression).unwrap_err();
-    assert!(error.0.contains("takes too long"), "{error}");
+    let error = inner.evaluate(&program).unwrap_err();
+    assert!(error.to_string().contains("takes too long"), "{error}");
+}
+
+/// The conversion depends on a declared type, as far as there is one.
+#[test]
+fn values_are_converted_by_their_declared_type() {
+    enum Type {
+        Map,
+        Object,
+        Time,
+    }
+    impl TypeDeclaration for Type {
+        fn is_number(&self) -> bool {
+            false
+        }
+        fn format(&self) -> &str {
+            match self {
+                Self::Time => "date-time",
+                _ => "",
+            }
+        }
+        fn items(&self) -> Option<&Self> {
+            None
+        }
+        fn property(&self, name: &str) -> Option<&Self> {
+            (name == "at").then_some(&Self::Time)
+        }
+        fn is_map(&self) -> bool {
+            matches!(self, Self::Map)
+        }
+    }
+    let value = json!({"a-b": 1, "in": 2, "at": "2026-01-01T00:00:00Z", "off": "x"});
+    let mut scope = Scope::uncounted();
+    scope.set_value("map", from_json_with_type(&value, Some(&Type::Map)));
+    scope.set_value("object", from_json_with_type(&value, Some(&Type::Object)));
+    scope.set_value("unknown", from_json_with_type::<Type>(&value, None));
+    for text in [
+        "map['a-b'] == 1 && map['in'] == 2 && !('a__dash__b' in map)",
+        "object.a__dash__b == 1 && object.__in__ == 2 && !('a-b' in object)",
+        "object.at < timestamp('2030-01-01T00:00:00Z') && object.off == 'x'",
+        "unknown.a__dash__b == 1 && unknown.at == '2026-01-01T00:00:00Z'",
+    ] {
+        let program = Program::parse(text, &Syntax::default()).unwrap();
+        assert_eq!(scope.evaluate(&program), Ok(Outcome::Bool(true)), "{text}");
+    }
+}
+
+/// The estimate grows with the real number of items.
+#[test]
+fn cost_is_estimated_from_the_object() {
+    let cost = |items: usize| {
+        let syntax = Syntax::default();
+        let program = Program::parse("self.all(a, self.all(b, a != b))", &syntax).unwrap();
+        estimate_cost(&program, &[("self", &json!(vec!["x"; items]))])
+    };
+    assert!(cost(10) < EXPRESSION_COST_MAX);
+    assert!(cost(10_000) > EXPRESSION_COST_MAX);
 }

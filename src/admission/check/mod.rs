@@ -8,10 +8,11 @@ mod webhooks;
 
 use serde_json::Value;
 
-use super::cel::Expression;
+use super::expressions;
 use super::gate::ConfigurationKind;
 use super::selector;
 use crate::api::StatusCause;
+use crate::cel::Program;
 
 /// How many conditions there may be.
 const CONDITIONS_MAX: usize = 64;
@@ -125,7 +126,7 @@ impl Problems {
             return self.required(field, "expression is not specified");
         }
         self.compile(field, text, |text| {
-            let compiled = Expression::compile(text, variables);
+            let compiled = expressions::compile(text, variables);
             compiled.map_err(|error| format!("compilation failed: {error}"))
         });
     }
@@ -135,7 +136,7 @@ impl Problems {
         &mut self,
         field: &str,
         text: &str,
-        compile: impl FnOnce(&str) -> Result<Expression, String>,
+        compile: impl FnOnce(&str) -> Result<Program, String>,
     ) {
         let before = self.expression_bytes;
         self.expression_bytes += text.len().max(EXPRESSION_BYTES_MIN);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::cel::{Expression, MutationType};
+use super::super::expressions::{MutationType, compile_mutation};
 use super::super::policy::VARIABLES;
 use super::policies::{check_bound, check_definition, items};
 use super::{Problems, strings};
@@ -74,7 +74,7 @@ fn check_mutation(problems: &mut Problems, field: &str, mutation: &Value) {
                 match text {
                     "" => problems.required(&field, ""),
                     text => problems.compile(&field, text, |text| {
-                        Expression::compile_mutation(text, &VARIABLES, mutation_type)
+                        compile_mutation(text, &VARIABLES, mutation_type)
                     }),
                 }
             }

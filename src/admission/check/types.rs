@@ -4,15 +4,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kube_cel::cel::common::ast::operators::INDEX;
-use kube_cel::cel::common::ast::{
-    ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr,
-};
 use serde_json::{Value, json};
 
-use super::super::cel::parse::{parse, shortened};
 use super::super::request::{GroupVersionKind, GroupVersionResource};
 use super::strings;
+use crate::cel::ast::operators::INDEX;
+use crate::cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr};
+use crate::cel::{Syntax, parse, truncated};
 use crate::schema::{KindType, Shape, TypeRef};
 
 /// How many kinds are looked at; upstream's.
@@ -57,7 +55,7 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
                 continue;
             };
             // What is no expression is refused elsewhere.
-            let Ok(expression) = parse(text) else {
+            let Ok(expression) = parse(text, &Syntax::default()) else {
                 continue;
             };
             let mut told = Vec::new();
@@ -138,7 +136,7 @@ fn problems(text: &str, expression: &IdedExpr, types: &[(&str, Option<&KindType>
         problems: String::new(),
     };
     check.walk(expression);
-    shortened(&check.problems)
+    truncated(&check.problems)
 }
 
 struct Check<'a> {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::cel::{Outcome, Scope};
 use super::super::webhook::Verdict;
 use super::read::Rules;
 use super::scope::{Seen, compose, explained};
 use super::{Binding, Denial, Policy};
+use crate::cel::{Outcome, Scope};
 
 /// A policy, a binding of it, and their parameters.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Evaluation {
         let policy = &self.policy;
         let definition = &policy.definition;
         let mut scope = outer.inner();
-        if let Some(why) = scope.problem() {
+        if let Err(why) = scope.check_deadline() {
             return match definition.ignores_failures {
                 true => Vec::new(),
                 false => vec![self.denial(why.to_string(), "")],

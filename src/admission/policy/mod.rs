@@ -1,6 +1,6 @@
 //! Admission policies and their bindings, compiled when they change, and what they make of a write. This
 //! module evaluates ValidatingAdmissionPolicy, `mutating` evaluates MutatingAdmissionPolicy; both share
-//! matching, parameters, variables and conditions. Expressions are compiled and run by `cel`.
+//! matching, parameters, variables and conditions. Expressions are compiled and run by [`cel`](crate::cel).
 //!
 //! # Definitions
 //!
@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::cel::AuthorizerVariable;
 use super::cluster::Cluster;
 use super::error::{AdmissionError, about};
+use super::expressions::AuthorizerVariable;
 use super::matching::{Matched, Matcher};
 use super::request::AdmissionRequest;
 use super::webhook::review;

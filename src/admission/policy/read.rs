@@ -9,13 +9,14 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::super::cel::Expression;
 use super::super::cluster::ParamQuery;
+use super::super::expressions;
 use super::super::matching::Constraints;
 use super::super::request::GroupVersionKind;
 use super::super::rules::Rule;
 use super::super::selector;
 use super::super::webhook::Conditions;
+use crate::cel::Program;
 
 /// Which variables expressions have; the last only where they were composed.
 pub(in crate::admission) const VARIABLES: [&str; 7] = [
@@ -91,7 +92,7 @@ pub(in crate::admission) struct Policy {
 }
 
 /// An expression, or why there is none.
-pub(super) type Compiled = Result<Expression, String>;
+pub(super) type Compiled = Result<Program, String>;
 
 /// One validation.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ pub(super) struct Rules {
     pub(super) expression: Compiled,
     /// What is told when it is false, unless the expression for that comes to something.
     pub(super) message: String,
-    pub(super) message_expression: Option<Expression>,
+    pub(super) message_expression: Option<Program>,
     pub(super) reason: String,
 }
 
@@ -143,7 +144,7 @@ impl Policy {
         let validations: Vec<Rules> = spec.validations.iter().flatten().map(rules).collect();
         let expressions = validations.iter().flat_map(|rules| {
             let both = rules.expression.iter().chain(&rules.message_expression);
-            both.flat_map(|expression| expression.composed().clone())
+            both.flat_map(|expression| expression.composed_variables().clone())
         });
         let named = expressions.collect();
         let written = Written {
@@ -198,7 +199,7 @@ impl Binding {
 }
 
 fn compile(text: &str) -> Compiled {
-    let compiled = Expression::compile(text, &VARIABLES);
+    let compiled = expressions::compile(text, &VARIABLES);
     compiled.map_err(|error| format!("compilation error: {error}"))
 }
 
@@ -227,7 +228,7 @@ fn needed(
     // One names only those before it, so the last are looked at first.
     for (name, compiled) in variables.iter().rev() {
         if let (true, Ok(expression)) = (named.contains(name), compiled) {
-            named.extend(expression.composed().clone());
+            named.extend(expression.composed_variables().clone());
         }
     }
     variables

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::cel::{AuthorizerVariable, CelValue, EvalError, Expression, Scope, fields};
+use super::super::expressions::{self, AuthorizerVariable};
 use super::read::Definition;
+use crate::cel::{EvalError, Program, Scope, Value as CelValue, from_fields};
 
 /// What expressions see besides parameters.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct Seen {
 impl Seen {
     /// A scope with these variables. Nothing is evaluated in it after `until`.
     pub(super) fn scope(&self, until: Instant) -> Scope<'static> {
-        let mut scope = Scope::new(until);
+        let mut scope = expressions::new_scope(until);
         for (name, value) in [
             ("object", &self.object),
             ("oldObject", &self.old_object),
@@ -30,7 +31,7 @@ impl Seen {
         ] {
             scope.set(name, value);
         }
-        scope.authorize(&self.authorizer);
+        self.authorizer.set_in(&mut scope);
         scope
     }
 }
@@ -39,7 +40,7 @@ impl Seen {
 pub(super) fn compose(definition: &Definition, scope: &mut Scope<'_>) -> BTreeMap<String, String> {
     let mut values: Vec<(String, CelValue)> = Vec::new();
     let mut failed = BTreeMap::new();
-    scope.set_value("variables", fields(std::iter::empty()));
+    scope.set_value("variables", from_fields(std::iter::empty()));
     for (name, compiled) in &definition.variables {
         let resolved = match compiled {
             Ok(expression) => {
@@ -51,7 +52,7 @@ pub(super) fn compose(definition: &Definition, scope: &mut Scope<'_>) -> BTreeMa
         match resolved {
             Ok(value) => {
                 values.push((name.clone(), value));
-                scope.set_value("variables", fields(values.iter().cloned()));
+                scope.set_value("variables", from_fields(values.iter().cloned()));
             }
             Err(why) => drop(failed.insert(name.clone(), why)),
         }
@@ -61,13 +62,16 @@ pub(super) fn compose(definition: &Definition, scope: &mut Scope<'_>) -> BTreeMa
 
 /// The error of an expression; when it is for a variable that has no value, that one's.
 pub(super) fn explained(
-    expression: &Expression,
+    expression: &Program,
     error: EvalError,
     failed: &BTreeMap<String, String>,
 ) -> String {
-    let missing = error.missing_key();
+    let missing = match &error {
+        EvalError::NoSuchKey(key) => Some(&**key),
+        _ => None,
+    };
     let at_fault = expression
-        .composed()
+        .composed_variables()
         .iter()
         .find(|name| Some(&***name) == missing);
     match at_fault.and_then(|name| failed.get_key_value(name)) {

@@ -7,10 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::cel::{AuthorizerVariable, Expression, Outcome, Scope};
+use super::super::expressions::{self, AuthorizerVariable};
 use super::super::matching::Matched;
 use super::super::request::AdmissionRequest;
 use super::{Calling, review};
+use crate::cel::{Outcome, Program, Scope};
 
 /// Which variables there are.
 pub(in crate::admission) const CONDITION_VARIABLES: [&str; 4] =
@@ -23,7 +24,7 @@ pub(in crate::admission) struct Conditions(Arc<[Condition]>);
 #[derive(Debug)]
 struct Condition {
     name: String,
-    expression: Result<Expression, String>,
+    expression: Result<Program, String>,
 }
 
 /// What the conditions of somebody come to.
@@ -46,7 +47,7 @@ impl Conditions {
     pub(in crate::admission) fn read_with(written: &[MatchCondition], variables: &[&str]) -> Self {
         let conditions = written.iter().map(|condition| Condition {
             name: condition.name.clone(),
-            expression: Expression::compile(&condition.expression, variables)
+            expression: expressions::compile(&condition.expression, variables)
                 .map_err(|error| format!("compilation error: {error}")),
         });
         Self(conditions.collect())
@@ -103,7 +104,7 @@ pub(super) async fn check(
     let until = calling.until;
     let evaluated = calling.tasks.spawn_blocking("match-conditions", move || {
         let mut scope = scope_of(&values, until);
-        scope.authorize(&authorizer);
+        authorizer.set_in(&mut scope);
         conditions.verdict(&scope)
     });
     evaluated
@@ -112,7 +113,7 @@ pub(super) async fn check(
 }
 
 fn scope_of(values: &[Value; 3], until: Instant) -> Scope<'static> {
-    let mut scope = Scope::new(until);
+    let mut scope = expressions::new_scope(until);
     for (name, value) in CONDITION_VARIABLES.iter().zip(values) {
         scope.set(name, value);
     }

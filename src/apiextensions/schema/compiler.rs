@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kube_cel::cel::Program;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use super::rules::{Rule, RuleError, compile};
 use super::{Additional, Bound, Kind, Lengths, ListType, Pattern, Schema};
+use crate::cel::Program;
 
 /// How much memory one pattern may take, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;

@@ -10,7 +10,6 @@
 //! 2. Nothing here takes longer than a bounded number of steps for an object, whatever the schema.
 
 mod compiler;
-mod cost;
 mod fill;
 mod formats;
 mod rules;

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::rules::{MARKS_MAX, RuleError, compile};
+use super::rules::{OPERATORS_MAX, RuleError, compile};
 use super::tests::{told, version};
 use super::*;
-use crate::admission::cel::parse::{EXPRESSION_BYTES_MAX, ParseError};
+use crate::cel::{EXPRESSION_BYTES_MAX, ParseError};
 
 /// What is said of `spec` by rules.
 fn rules(rules: Value, spec: Value, old: Option<Value>) -> Vec<String> {
@@ -158,7 +158,7 @@ fn deep_rules_do_not_overflow() {
             );
         }
         let too_long = format!("0{} > 0", "+1".repeat(500));
-        let expected = RuleError(ParseError::TooManyMarks(MARKS_MAX));
+        let expected = RuleError(ParseError::TooManyOperators(OPERATORS_MAX));
         assert_eq!(compile(&too_long).unwrap_err(), expected);
         // Words nest as well.
         let words = format!("1{}", " in x".repeat(3_000));

@@ -1,23 +1,28 @@
 //! Rules in CEL (`x-kubernetes-validations`): read and compiled once with their schema, and evaluated on
 //! the values that they stand at. What one may cost is bounded in `cost`, before it runs.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use kube_cel::KubeCelExt as _;
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 use super::validate::{OldItems, cause, invalid};
-use super::{Additional, Compiler, Kind, Schema, cost};
-use crate::admission::cel::parse::{ParseError, parse_with};
+use super::{Compiler, Kind, Schema};
 use crate::api::StatusCause;
+use crate::cel::{
+    EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Outcome, ParseError, Program, Scope, Syntax,
+    TypeDeclaration, estimate_cost, from_json_with_type, optional,
+};
 use crate::registry::error::Causes;
 
-/// How many operators and brackets a rule may have: expressions nest no deeper than that, and what
-/// evaluates them does so by recursion.
-pub(super) const MARKS_MAX: usize = 500;
+/// How many operators and brackets a rule may have: an expression nests no deeper than that, and its
+/// evaluation recurses.
+pub(super) const OPERATORS_MAX: usize = 500;
+
+const SYNTAX: Syntax = Syntax {
+    operators_max: OPERATORS_MAX,
+    depth_max: None,
+    has_optional_selection: false,
+};
 
 /// A rule is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +45,7 @@ pub(in crate::apiextensions) struct Rule {
 
 /// Compiles an expression.
 pub(super) fn compile(text: &str) -> Result<Program, RuleError> {
-    parse_with(text, MARKS_MAX, Program::compile).map_err(RuleError)
+    Program::parse(text, &SYNTAX).map_err(RuleError)
 }
 
 impl Rule {
@@ -51,7 +56,7 @@ impl Rule {
         let program = compiler.program(&rule);
         let is_transition = program
             .as_ref()
-            .is_ok_and(|program| program.references().has_variable("oldSelf"));
+            .is_ok_and(|program| program.refers_to("oldSelf"));
         Some(Self {
             is_transition,
             program,
@@ -78,8 +83,8 @@ impl Rule {
 /// The evaluation of an object's rules.
 #[derive(Default)]
 pub(super) struct Evaluation {
-    /// Made when the first rule is met: it knows some hundred functions.
-    functions: Option<Context<'static>>,
+    /// The scope with all functions, created for the first rule.
+    functions: Option<Scope<'static>>,
     /// Steps that all rules together may still take.
     budget: Option<f64>,
 }
@@ -161,39 +166,38 @@ impl Evaluation {
             .program
             .as_ref()
             .map_err(|e| Fault::Error(e.to_string()))?;
-        let budget = self.budget.get_or_insert(cost::OBJECT_MAX);
+        let mut variables = vec![("self", value)];
+        variables.extend(old.map(|old| ("oldSelf", old)));
+        let budget = self.budget.get_or_insert(OBJECT_COST_MAX);
         let mut is_afforded = |program: &Program| {
-            let cost = cost::bound(program.expression(), value, old);
+            let cost = estimate_cost(program, &variables);
             *budget -= cost;
-            cost <= cost::RULE_MAX && *budget >= 0.0
+            cost <= EXPRESSION_COST_MAX && *budget >= 0.0
         };
         if !is_afforded(program) {
             return Err(Fault::TooCostly);
         }
-        let functions = self
-            .functions
-            .get_or_insert_with(|| Context::default().with_all());
-        let mut scope = functions.new_inner_scope();
-        scope.add_variable_from_value("self", to_cel(schema, value));
-        let old = old.map(|old| to_cel(schema, old));
+        let functions = self.functions.get_or_insert_with(Scope::uncounted);
+        let mut scope = functions.inner();
+        scope.set_value("self", from_json_with_type(value, Some(schema)));
+        let old = old.map(|old| from_json_with_type(old, Some(schema)));
         match (rule.optional_old_self, old) {
-            (true, old) => {
-                let old = old.map_or_else(OptionalValue::none, OptionalValue::of);
-                scope.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(old)));
-            }
-            (false, Some(old)) => scope.add_variable_from_value("oldSelf", old),
+            (true, old) => scope.set_value("oldSelf", optional(old)),
+            (false, Some(old)) => scope.set_value("oldSelf", old),
             (false, None) => {}
         }
-        match program.execute(&scope) {
-            Ok(Cel::Bool(true)) => Ok(()),
-            Ok(Cel::Bool(false)) => {
+        match scope.evaluate(program) {
+            Ok(Outcome::Bool(true)) => Ok(()),
+            Ok(Outcome::Bool(false)) => {
                 let message = rule.message_program.as_ref();
                 // A message can cost as much as a rule. What fails is left out, as upstream.
                 let message = message.filter(|program| is_afforded(program));
-                let message = message.and_then(|program| program.execute(&scope).ok());
+                let message = message.and_then(|program| scope.evaluate(program).ok());
                 let message = match message {
                     // One that says nothing, or several lines, is none.
-                    Some(Cel::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
+                    Some(Outcome::Text(text))
+                        if !text.trim().is_empty() && !text.contains('\n') =>
+                    {
                         text.trim().to_owned()
                     }
                     _ if rule.message.is_empty() => format!("failed rule: {}", rule.text),
@@ -204,8 +208,8 @@ impl Evaluation {
             Ok(_) => Err(Fault::Error(
                 "cel expression evaluated to no bool".to_owned(),
             )),
-            Err(ExecutionError::NoSuchOverload) => Err(Fault::NoOverload),
-            Err(ExecutionError::NoSuchKey(key)) => Err(Fault::Error(format!("no such key: {key}"))),
+            Err(EvalError::NoSuchOverload) => Err(Fault::NoOverload),
+            Err(EvalError::Execution(error)) => Err(Fault::Error(error.to_string())),
             Err(error) => Err(Fault::Error(error.to_string())),
         }
     }
@@ -262,117 +266,24 @@ impl Fault {
     }
 }
 
-/// A value as rules see it: by its schema, with members under names that CEL can write.
-fn to_cel(schema: &Schema, value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(flag) => Cel::Bool(*flag),
-        Value::Number(number) => match (schema.kind, number.as_i64()) {
-            (Some(Kind::Number), _) | (_, None) => Cel::Float(number.as_f64().unwrap_or(f64::NAN)),
-            (_, Some(whole)) => Cel::Int(whole),
-        },
-        Value::String(text) => string(schema, text),
-        Value::Array(items) => {
-            let unknown = Schema::default();
-            let of_items = schema.items.as_deref().unwrap_or(&unknown);
-            let items = items.iter().map(|item| to_cel(of_items, item));
-            Cel::List(Arc::new(items.collect()))
-        }
-        Value::Object(members) => {
-            let is_map = schema.additional.is_some();
-            let unknown = Schema::default();
-            let mut map = HashMap::with_capacity(members.len());
-            for (name, value) in members {
-                let of_member = match (schema.properties.get(name), &schema.additional) {
-                    (Some(schema), _) => schema,
-                    (None, Some(Additional::Of(schema))) => schema,
-                    _ => &unknown,
-                };
-                let value = to_cel(of_member, value);
-                // The keys of a map are data, and a reserved word is selected plain or escaped.
-                if is_map || is_reserved(name) {
-                    map.insert(Key::String(Arc::new(name.clone())), value.clone());
-                }
-                if !is_map {
-                    map.insert(Key::String(Arc::new(escaped(name))), value);
-                }
-            }
-            Cel::Map(Map { map: Arc::new(map) })
-        }
+impl TypeDeclaration for Schema {
+    fn is_number(&self) -> bool {
+        self.kind == Some(Kind::Number)
     }
-}
 
-/// A text, or what it stands for by its format.
-fn string(schema: &Schema, text: &str) -> Cel {
-    let plain = || Cel::String(Arc::new(text.to_owned()));
-    let parser = match schema.format.as_str() {
-        "date-time" => "timestamp(text)",
-        "duration" => "duration(text)",
-        _ => return plain(),
-    };
-    let parsed = Program::compile(parser).ok().and_then(|program| {
-        let mut context = Context::default();
-        context.add_variable_from_value("text", plain());
-        program.execute(&context).ok()
-    });
-    parsed.unwrap_or_else(plain)
-}
-
-/// Words that CEL keeps for itself.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
-fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name)
-}
-
-/// Returns true if a rule can select the member `name` as `selected`: reserved words can be written as they are.
-pub(super) fn is_accessed_as(name: &str, selected: &str) -> bool {
-    escaped(name) == selected || name == selected && is_reserved(name)
-}
-
-/// The name by which a rule calls a member.
-pub(super) fn escaped(name: &str) -> String {
-    if is_reserved(name) {
-        return format!("__{name}__");
+    fn format(&self) -> &str {
+        &self.format
     }
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(first) = rest.chars().next() {
-        let (replacement, length) = match first {
-            '_' if rest.starts_with("__") => ("__underscores__", 2),
-            '.' => ("__dot__", 1),
-            '-' => ("__dash__", 1),
-            '/' => ("__slash__", 1),
-            other => {
-                out.push(other);
-                rest = &rest[other.len_utf8()..];
-                continue;
-            }
-        };
-        out.push_str(replacement);
-        rest = &rest[length..];
+
+    fn items(&self) -> Option<&Self> {
+        self.items.as_deref()
     }
-    out
+
+    fn property(&self, name: &str) -> Option<&Self> {
+        self.member(name)
+    }
+
+    fn is_map(&self) -> bool {
+        self.additional.is_some()
+    }
 }

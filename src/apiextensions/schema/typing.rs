@@ -4,10 +4,9 @@
 
 use std::collections::HashMap;
 
-use kube_cel::cel::common::ast::{Expr, IdedExpr, LiteralValue};
-
-use super::rules::is_accessed_as;
 use super::{Additional, Kind, Schema};
+use crate::cel::ast::{Expr, IdedExpr, LiteralValue};
+use crate::cel::is_selected_as;
 
 /// What an expression is.
 #[derive(Debug, Clone, Copy)]
@@ -169,7 +168,7 @@ impl Schema {
             None => {}
         }
         let mut properties = self.properties.iter();
-        let found = properties.find(|(property, _)| is_accessed_as(property, name));
+        let found = properties.find(|(property, _)| is_selected_as(property, name));
         found.map(|(_, schema)| Type::Of(schema))
     }
 

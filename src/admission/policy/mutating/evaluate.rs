@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::super::cel::{MutationType, configuration, operations};
 use super::super::super::cluster::Mutation;
+use super::super::super::expressions::{MutationType, configuration, operations};
 use super::super::super::webhook::Verdict;
 use super::super::scope::{Seen, compose, explained};
 use super::MutatingPolicy;

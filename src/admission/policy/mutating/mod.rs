@@ -13,9 +13,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::cel::AuthorizerVariable;
 use super::super::cluster::{Cluster, MutationError};
 use super::super::error::{AdmissionError, about};
+use super::super::expressions::AuthorizerVariable;
 use super::super::matching::{Matched, Matcher};
 use super::super::reinvocation::{Calls, Reinvocation};
 use super::super::request::{AdmissionRequest, Operation};

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::super::cel::{Expression, MutationType};
+use super::super::super::expressions::{MutationType, compile_mutation};
 use super::super::VARIABLES;
 use super::super::read::{Compiled, Definition, Written};
 
@@ -66,7 +66,7 @@ impl MutatingPolicy {
         let mutations: Vec<Mutation> = mutations.map(Mutation::read).collect();
         let expressions = mutations.iter().flat_map(|mutation| &mutation.expression);
         let named: BTreeSet<String> = expressions
-            .flat_map(|expression| expression.composed().clone())
+            .flat_map(|expression| expression.composed_variables().clone())
             .collect();
         let written = Written {
             constraints: spec.match_constraints,
@@ -92,7 +92,7 @@ impl Mutation {
         let text = written.unwrap_or_default().expression;
         Self {
             mutation_type,
-            expression: Expression::compile_mutation(&text, &VARIABLES, mutation_type),
+            expression: compile_mutation(&text, &VARIABLES, mutation_type),
         }
     }
 }

@@ -3,20 +3,22 @@
 
 use std::sync::Arc;
 
-use kube_cel::cel::extractors::This;
-use kube_cel::cel::objects::Opaque;
-use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use tokio::runtime::Handle;
 
 use super::super::request::AdmissionRequest;
-use super::budget::Budget;
 use crate::api::UserInfo;
 use crate::auth::{Attributes, Authorizer, Decision, group_names, user_name};
+use crate::cel::ast::{Expr, IdedExpr};
+use crate::cel::{
+    Budget, Context, ExecutionError, Library, Opaque, Scope, This, Value as CelValue,
+};
 
-/// The name of the variable, and of the other that looks like its member.
-pub(super) const AUTHORIZER: &str = "authorizer";
-pub(super) const REQUEST_RESOURCE: &str = "requestResource";
-pub(super) const OF_REQUEST: &str = "authorizer.requestResource";
+/// The name of the variable.
+const AUTHORIZER: &str = "authorizer";
+/// The member of the variable that is compiled to a variable of its own.
+const REQUEST_RESOURCE: &str = "requestResource";
+/// The name of the variable for the member.
+const AUTHORIZER_REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
 /// The value of the variable `authorizer` for one request.
 #[derive(Debug, Clone)]
@@ -107,24 +109,25 @@ fn opaque(value: impl Opaque) -> CelValue {
     CelValue::Opaque(Arc::new(value))
 }
 
-/// Returns the values of both variables.
-pub(super) fn values(variable: &AuthorizerVariable) -> [(&'static str, CelValue); 2] {
-    let check = |stage, attributes| {
-        opaque(Check {
-            stage,
-            authorizer: variable.authorizer.clone(),
-            attributes,
-        })
-    };
-    let user = Attributes {
-        user: variable.request.user.clone(),
-        api_version: "*".to_owned(),
-        ..Attributes::default()
-    };
-    [
-        (AUTHORIZER, check(Stage::Authorizer, user)),
-        (OF_REQUEST, check(Stage::Resource, variable.request.clone())),
-    ]
+impl AuthorizerVariable {
+    /// Sets the variable in `scope`.
+    pub(in crate::admission) fn set_in(&self, scope: &mut Scope<'_>) {
+        let check = |stage, attributes| {
+            opaque(Check {
+                stage,
+                authorizer: self.authorizer.clone(),
+                attributes,
+            })
+        };
+        let user = Attributes {
+            user: self.request.user.clone(),
+            api_version: "*".to_owned(),
+            ..Attributes::default()
+        };
+        scope.set_value(AUTHORIZER, check(Stage::Authorizer, user));
+        let of_request = check(Stage::Resource, self.request.clone());
+        scope.set_value(AUTHORIZER_REQUEST_RESOURCE, of_request);
+    }
 }
 
 /// Returns the check in `value` if it is in one of `stages`.
@@ -168,8 +171,29 @@ fn add_getter(context: &mut Context<'_>, name: &'static str, get: fn(&Decision) 
     });
 }
 
-/// Adds the functions. A check waits for the authorizer no longer than `budget` allows.
-pub(super) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
+/// The functions of the variable.
+pub(super) struct AuthorizerLibrary;
+
+impl Library for AuthorizerLibrary {
+    fn register(&self, context: &mut Context<'_>, budget: &Arc<Budget>) {
+        register(context, budget);
+    }
+
+    fn rewrite(&self, expression: &mut IdedExpr) {
+        if let Expr::Select(select) = &expression.expr
+            && select.field == REQUEST_RESOURCE
+            && matches!(&select.operand.expr, Expr::Ident(name) if name == AUTHORIZER)
+        {
+            *expression = IdedExpr {
+                id: 0,
+                expr: Expr::Ident(AUTHORIZER_REQUEST_RESOURCE.to_owned()),
+            };
+        }
+    }
+}
+
+/// Adds the functions. A check waits for the authorizer until the budget's deadline at most.
+fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
     use Stage::{Authorizer, Group, Path, Resource};
     add_setter(context, "path", (Authorizer, Path), |attributes, text| {
         attributes.path = text;
@@ -241,10 +265,10 @@ fn check(budget: &Budget, on: &CelValue, verb: &str) -> Resolved {
         verb: verb.to_owned(),
         ..check.attributes.clone()
     };
-    let until = budget.until();
+    let deadline = budget.deadline();
     let decision = async {
         let decision = check.authorizer.authorize(&attributes);
-        tokio::time::timeout_at(until, decision).await
+        tokio::time::timeout_at(deadline, decision).await
     };
     match Handle::current().block_on(decision) {
         Ok(decision) => Ok(opaque(Checked(decision))),
@@ -262,8 +286,9 @@ mod tests {
     use async_trait::async_trait;
     use tokio::time::Instant;
 
-    use super::super::{Expression, Outcome, Scope};
+    use super::super::{compile, new_scope};
     use super::*;
+    use crate::cel::Outcome;
 
     /// Allows `get`; the reason is the attributes.
     #[derive(Debug)]
@@ -303,8 +328,8 @@ mod tests {
 
     async fn check(text: &'static str, expect: Result<&'static str, &'static str>) {
         let evaluate = move || {
-            let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
-            scope.authorize(&AuthorizerVariable {
+            let mut scope = new_scope(Instant::now() + Duration::from_secs(60));
+            let variable = AuthorizerVariable {
                 authorizer: Arc::new(Echo),
                 request: Attributes {
                     user: Arc::new(UserInfo::authenticated(
@@ -317,8 +342,9 @@ mod tests {
                     namespace: "ns".into(),
                     ..Attributes::default()
                 },
-            });
-            let compiled = Expression::compile(text, &["authorizer"]).unwrap();
+            };
+            variable.set_in(&mut scope);
+            let compiled = compile(text, &["authorizer"]).unwrap();
             scope.evaluate(&compiled)
         };
         let evaluated = crate::tasks::Tasks::new().spawn_blocking("evaluate", evaluate);

@@ -1,33 +1,27 @@
-//! Messages of mutations: `Object{...}`, `Object.spec{...}` and `JSONPatch{...}`. The evaluator has no
-//! messages, so that the compiler makes maps of them: a map has the fields, and one more entry, whose key
-//! no JSON object has, with the name of the type.
+//! The message types of mutations: `Object{...}`, `Object.spec{...}` and `JSONPatch{...}`, and the conversion of
+//! their values to an apply configuration or a JSON patch.
 
-use kube_cel::cel::common::ast::{
-    EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr, MapExpr, StructExpr,
-};
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use serde_json::{Map as JsonMap, Value, json};
 
-use super::output::output;
-use super::{EvalError, values};
+use crate::cel::ast::{EntryExpr, IdedExpr, StructExpr};
+use crate::cel::{
+    Key, Map, MessageTypes, Value as CelValue, is_message_type_key, message_type, output_type,
+    to_json, type_name,
+};
 
-/// The type of applied configurations; the types of their parts begin with it and a dot.
+/// The type of apply configurations; the types of nested messages begin with it and a dot.
 const OBJECT: &str = "Object";
 
 /// The type of the operations of a JSON patch.
 const JSON_PATCH: &str = "JSONPatch";
 
-/// The members of `JSONPatch`; all but the last are strings.
-const PATCH_MEMBERS: [&str; 4] = ["op", "from", "path", "value"];
-
-/// The key of the entry that has the type.
-pub(super) const TYPE: Key = Key::Bool(true);
+/// The fields of `JSONPatch`; all but the last are strings.
+const PATCH_FIELDS: [&str; 4] = ["op", "from", "path", "value"];
 
 /// How many operations a JSON patch may have; upstream's limit for the patches of clients.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// What a mutation evaluates to.
+/// The type that a mutation evaluates to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::admission) enum MutationType {
     /// `Object`
@@ -37,7 +31,7 @@ pub(in crate::admission) enum MutationType {
 }
 
 impl MutationType {
-    /// The name of the CEL type.
+    /// Returns the name of the CEL type.
     pub(super) fn cel_type(self) -> &'static str {
         match self {
             Self::ApplyConfiguration => OBJECT,
@@ -46,154 +40,113 @@ impl MutationType {
     }
 }
 
-/// The map that stands for a message.
-///
-/// # Errors
-/// There is no such type, or a field cannot have this value.
-pub(super) fn map_of(message: StructExpr) -> Result<Expr, String> {
-    let name = message.type_name;
-    let is_patch = name == JSON_PATCH;
-    let is_object = name.strip_prefix(OBJECT);
-    if !is_patch && !is_object.is_some_and(|part| part.is_empty() || part.starts_with('.')) {
-        return Err(format!(
-            "ERROR: undeclared reference to '{name}' (in container '')"
-        ));
-    }
-    let literal = |text: &str| Expr::Literal(LiteralValue::String(text.into()));
-    let plain = |expr| IdedExpr { id: 0, expr };
-    let mut entries = Vec::with_capacity(message.entries.len() + 1);
-    for entry in message.entries {
-        let EntryExpr::StructField(field) = entry.expr else {
-            return Err(format!("ERROR: unsupported field of '{name}'"));
-        };
-        if is_patch {
-            check_patch_member(&field.field, &field.value)?;
+/// The value of a mutation is not of its type. The text is for users.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::admission) struct InvalidMutation(String);
+
+/// The message types that mutations may construct.
+pub(super) struct MutationTypes;
+
+impl MessageTypes for MutationTypes {
+    fn check(&self, message: &StructExpr) -> Result<(), String> {
+        let name = &message.type_name;
+        let is_patch = name == JSON_PATCH;
+        let object = name.strip_prefix(OBJECT);
+        if !is_patch && !object.is_some_and(|part| part.is_empty() || part.starts_with('.')) {
+            return Err(format!(
+                "ERROR: undeclared reference to '{name}' (in container '')"
+            ));
         }
-        entries.push(MapEntryExpr {
-            key: plain(literal(&field.field)),
-            value: field.value,
-            optional: field.optional,
-        });
+        for entry in &message.entries {
+            if let EntryExpr::StructField(field) = &entry.expr
+                && is_patch
+            {
+                check_patch_field(&field.field, &field.value)?;
+            }
+        }
+        Ok(())
     }
-    entries.push(MapEntryExpr {
-        key: plain(Expr::Literal(LiteralValue::Boolean(true.into()))),
-        value: plain(literal(&name)),
-        optional: false,
-    });
-    let entries = entries.into_iter().map(|entry| IdedEntryExpr {
-        id: 0,
-        expr: EntryExpr::MapEntry(entry),
-    });
-    Ok(Expr::Map(MapExpr {
-        entries: entries.collect(),
-    }))
 }
 
-fn check_patch_member(name: &str, value: &IdedExpr) -> Result<(), String> {
-    if !PATCH_MEMBERS.contains(&name) {
+fn check_patch_field(name: &str, value: &IdedExpr) -> Result<(), String> {
+    if !PATCH_FIELDS.contains(&name) {
         return Err(format!("ERROR: undefined field '{name}'"));
     }
-    match output(value) {
-        Some(given) if name != "value" && given != "string" && given != "dyn" => Err(format!(
-            "ERROR: expected type of field '{name}' is 'string' but provided type is '{given}'"
-        )),
+    match output_type(value) {
+        Some(provided) if name != "value" && provided != "string" && provided != "dyn" => {
+            Err(format!(
+                "ERROR: expected type of field '{name}' is 'string' but provided type is '{provided}'"
+            ))
+        }
         _ => Ok(()),
     }
 }
 
-/// Replaces the evaluator's `optional.ofNonZeroValue`, for which a message without fields would not be zero.
-pub(super) fn register(context: &mut Context<'_>) {
-    context.add_function(
-        "optional.ofNonZeroValue",
-        |value: CelValue| -> Result<CelValue, ExecutionError> {
-            let is_empty = |map: &Map| map.map.keys().all(|key| *key == TYPE);
-            let is_zero = match &value {
-                CelValue::Map(map) => is_empty(map),
-                other => other.is_zero(),
-            };
-            Ok(CelValue::Opaque(std::sync::Arc::new(match is_zero {
-                true => OptionalValue::none(),
-                false => OptionalValue::of(value),
-            })))
-        },
-    );
-}
-
-/// The type of a message.
-fn type_of(value: &CelValue) -> Option<&str> {
-    match value {
-        CelValue::Map(map) => match map.map.get(&TYPE) {
-            Some(CelValue::String(name)) => Some(name),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The configuration that an `Object` is.
+/// Converts an `Object` to an apply configuration.
 ///
 /// # Errors
-/// It is none, a part of it has the type of another part, or JSON has no such value.
-pub(in crate::admission) fn configuration(value: &CelValue) -> Result<Value, EvalError> {
-    if type_of(value) != Some(OBJECT) {
-        let given = shown_type(value);
-        return Err(EvalError(format!(
-            "unsupported return type from ApplyConfiguration expression: {given}"
+/// The value is no `Object`, a nested message has the type of another field, or JSON has no such value.
+pub(in crate::admission) fn configuration(value: &CelValue) -> Result<Value, InvalidMutation> {
+    if message_type(value) != Some(OBJECT) {
+        let type_name = type_name_of(value);
+        return Err(InvalidMutation(format!(
+            "unsupported return type from ApplyConfiguration expression: {type_name}"
         )));
     }
     check_types(value)?;
-    values::to_json(value).map_err(EvalError)
+    to_json(value).map_err(InvalidMutation)
 }
 
-/// The operations of a list of `JSONPatch`.
+/// Converts a list of `JSONPatch` to the operations of a JSON patch.
 ///
 /// # Errors
-/// It is none or too long, a part of a value has the type of another part, or JSON has no such value.
-pub(in crate::admission) fn operations(value: &CelValue) -> Result<Vec<Value>, EvalError> {
+/// The value is no such list or too long, a nested message has the type of another field, or JSON has no such value.
+pub(in crate::admission) fn operations(value: &CelValue) -> Result<Vec<Value>, InvalidMutation> {
     let mismatch = || "type mismatch: JSONPatchType.expression should evaluate to array".to_owned();
     let CelValue::List(items) = value else {
-        return Err(EvalError(mismatch()));
+        return Err(InvalidMutation(mismatch()));
     };
     if items.len() > OPERATIONS_MAX {
-        return Err(EvalError(format!(
+        return Err(InvalidMutation(format!(
             "the allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {}",
             items.len()
         )));
     }
     let operation = |item: &CelValue| match item {
-        CelValue::Map(map) if type_of(item) == Some(JSON_PATCH) => operation(map),
-        other => Err(EvalError(format!(
+        CelValue::Map(map) if message_type(item) == Some(JSON_PATCH) => operation(map),
+        other => Err(InvalidMutation(format!(
             "{} of JSONPatch, got element of {}",
             mismatch(),
-            shown_type(other)
+            type_name_of(other)
         ))),
     };
     items.iter().map(operation).collect()
 }
 
-fn operation(map: &Map) -> Result<Value, EvalError> {
+fn operation(map: &Map) -> Result<Value, InvalidMutation> {
     let mut operation = JsonMap::new();
-    for name in PATCH_MEMBERS {
-        let given = map.map.get(&Key::from(name));
-        let value = match given {
+    for name in PATCH_FIELDS {
+        let field = map.map.get(&Key::from(name));
+        let value = match field {
             Some(CelValue::String(text)) if name != "value" => json!(**text),
-            Some(given) if name != "value" => {
-                let given = shown_type(given);
-                return Err(EvalError(format!(
-                    "unexpected type {given} for JSONPatchType '{name}' field"
+            Some(value) if name != "value" => {
+                let type_name = type_name_of(value);
+                return Err(InvalidMutation(format!(
+                    "unexpected type {type_name} for JSONPatchType '{name}' field"
                 )));
             }
-            Some(given) => {
-                if type_of(given).is_some() {
-                    check_types(given)?;
+            Some(value) => {
+                if message_type(value).is_some() {
+                    check_types(value)?;
                 }
-                values::to_json(given).map_err(|why| {
-                    EvalError(format!(
+                to_json(value).map_err(|why| {
+                    InvalidMutation(format!(
                         "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}"
                     ))
                 })?
             }
-            // As upstream's patches, which add null then.
+            // Upstream adds null to a patch without a value.
             None if name == "value" => Value::Null,
             None if name == "from" => continue,
             None => json!(""),
@@ -203,23 +156,25 @@ fn operation(map: &Map) -> Result<Value, EvalError> {
     Ok(Value::Object(operation))
 }
 
-fn shown_type(value: &CelValue) -> String {
-    type_of(value).map_or_else(|| values::type_name(value).to_owned(), str::to_owned)
+fn type_name_of(value: &CelValue) -> String {
+    message_type(value).map_or_else(|| type_name(value).to_owned(), str::to_owned)
 }
 
-/// Checks that the type of each message below one is named by the path of fields that leads to it. Lists and
-/// maps between them do not count.
-fn check_types(message: &CelValue) -> Result<(), EvalError> {
+/// Checks that the type name of each nested message is the path of fields from the root, without lists and maps.
+fn check_types(message: &CelValue) -> Result<(), InvalidMutation> {
     let mut problems = Vec::new();
-    let mut path = type_of(message).unwrap_or_default().to_owned();
+    let mut path = message_type(message).unwrap_or_default().to_owned();
     collect_problems(message, &mut path, &mut problems);
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(EvalError(format!("type mismatch: {}", problems.join("\n")))),
+        false => Err(InvalidMutation(format!(
+            "type mismatch: {}",
+            problems.join("\n")
+        ))),
     }
 }
 
-/// How many types that do not match are named.
+/// How many type mismatches are reported.
 const PROBLEMS_MAX: usize = 10;
 
 fn collect_problems(value: &CelValue, path: &mut String, problems: &mut Vec<String>) {
@@ -233,14 +188,14 @@ fn collect_problems(value: &CelValue, path: &mut String, problems: &mut Vec<Stri
             }
         }
         CelValue::Map(map) => {
-            let named = type_of(value);
-            if let Some(given) = named.filter(|given| *given != path.as_str()) {
+            let named = message_type(value);
+            if let Some(name) = named.filter(|name| *name != path.as_str()) {
                 problems.push(format!(
-                    "unexpected type name {given:?}, expected {path:?}, which matches field name path \
+                    "unexpected type name {name:?}, expected {path:?}, which matches field name path \
                      from root Object type"
                 ));
             }
-            for (key, item) in map.map.iter().filter(|(key, _)| **key != TYPE) {
+            for (key, item) in map.map.iter().filter(|(key, _)| !is_message_type_key(key)) {
                 let length = path.len();
                 if let (Some(_), Key::String(field)) = (named, key) {
                     path.push('.');
@@ -260,11 +215,12 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::super::{Expression, Scope};
+    use super::super::{compile, compile_mutation, new_scope};
     use super::*;
+    use crate::cel::Scope;
 
     fn scope() -> Scope<'static> {
-        let mut scope = Scope::new(Instant::now() + Duration::from_secs(60));
+        let mut scope = new_scope(Instant::now() + Duration::from_secs(60));
         let labels = json!({"a": "b"});
         let object = json!({"metadata": {"name": "n", "labels": labels}, "spec": {"replicas": 3}});
         scope.set("object", &object);
@@ -273,34 +229,33 @@ mod tests {
 
     fn applied(text: &str) -> Result<Value, String> {
         let kind = MutationType::ApplyConfiguration;
-        let expression = Expression::compile_mutation(text, &["object"], kind)?;
-        let object = scope()
-            .resolve(&expression)
-            .and_then(|value| configuration(&value));
-        object.map_err(|error| error.to_string())
+        let program = compile_mutation(text, &["object"], kind)?;
+        let value = scope()
+            .resolve(&program)
+            .map_err(|error| error.to_string())?;
+        configuration(&value).map_err(|error| error.to_string())
     }
 
     fn patched(text: &str) -> Result<Value, String> {
         let kind = MutationType::JsonPatch;
-        let expression = Expression::compile_mutation(text, &["object"], kind)?;
-        let operations = scope()
-            .resolve(&expression)
-            .and_then(|value| operations(&value));
-        operations
-            .map(Value::from)
-            .map_err(|error| error.to_string())
+        let program = compile_mutation(text, &["object"], kind)?;
+        let value = scope()
+            .resolve(&program)
+            .map_err(|error| error.to_string())?;
+        let operations = operations(&value).map_err(|error| error.to_string())?;
+        Ok(Value::from(operations))
     }
 
-    fn check(made: Result<Value, String>, expect: Result<Value, &str>) {
-        match (made, expect) {
-            (Ok(made), Ok(expect)) => assert_eq!(made, expect),
-            (Err(error), Err(words)) => assert!(error.contains(words), "{error}"),
-            (made, expect) => panic!("{made:?}, not {expect:?}"),
+    fn check(result: Result<Value, String>, expect: Result<Value, &str>) {
+        match (result, expect) {
+            (Ok(value), Ok(expect)) => assert_eq!(value, expect),
+            (Err(error), Err(expect)) => assert!(error.contains(expect), "{error}"),
+            (result, expect) => panic!("{result:?}, not {expect:?}"),
         }
     }
 
     #[test]
-    fn an_object_is_what_its_fields_say() {
+    fn object_converts_to_an_apply_configuration() {
         check(applied("Object{}"), Ok(json!({})));
         check(
             applied("Object{spec: Object.spec{replicas: object.spec.replicas + 1}}"),
@@ -340,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn values_of_other_types_are_errors() {
         let must = "must evaluate to Object but got";
-        for (text, words) in [
+        for (text, expect) in [
             ("'x'", format!("{must} string")),
             ("object", format!("{must} dyn")),
             ("Object.spec{}", format!("{must} Object.spec")),
@@ -375,9 +330,9 @@ mod tests {
             ),
             ("Object{a: quantity('1')}", "to JSON".to_owned()),
         ] {
-            check(applied(text), Err(&words));
+            check(applied(text), Err(&expect));
         }
-        let policies = Expression::compile("Object{}.a == 1", &[]).unwrap_err();
+        let policies = compile("Object{}.a == 1", &[]).unwrap_err();
         assert!(
             policies
                 .to_string()
@@ -387,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_a_json_patch() {
+    fn list_of_json_patch_converts_to_operations() {
         check(
             patched(
                 "[JSONPatch{op: 'test', path: '/spec/replicas', value: 3}, \
@@ -416,7 +371,7 @@ mod tests {
             Ok(json!([])),
         );
         let must = "must evaluate to list(JSONPatch) but got";
-        for (text, words) in [
+        for (text, expect) in [
             ("Object{}", format!("{must} Object")),
             ("JSONPatch{op: 'add'}", format!("{must} JSONPatch")),
             ("['a']", format!("{must} list(string)")),
@@ -438,14 +393,14 @@ mod tests {
                 "type mismatch: unexpected type name \"Object.c\"".to_owned(),
             ),
         ] {
-            check(patched(text), Err(&words));
+            check(patched(text), Err(&expect));
         }
     }
 
-    /// A patch of a million operations, or one that holds the object many times over, would take the memory
-    /// and the thread of whoever applies it.
+    /// Applying a patch of a million operations, or one with many copies of the object, would exhaust memory and
+    /// occupy a thread.
     #[test]
-    fn large_patches_are_refused() {
+    fn large_patches_exceed_the_budget() {
         let many = |count: usize| format!("[{}]", vec!["1"; count].join(","));
         let hundred = many(100);
         check(

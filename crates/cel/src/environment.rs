@@ -1,0 +1,45 @@
+//! What an expression may name besides Kubernetes' CEL libraries.
+
+use std::sync::Arc;
+
+use kube_cel::cel::Context;
+use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
+
+use crate::budget::Budget;
+
+/// The names and message types that an expression is compiled with.
+#[derive(Clone, Copy, Default)]
+pub struct Environment<'a> {
+    /// The names of the variables.
+    pub variables: &'a [&'a str],
+    /// Functions besides those of Kubernetes' libraries.
+    pub libraries: &'a [&'a dyn Library],
+    /// The message types; without them every message literal is an error.
+    pub messages: Option<&'a dyn MessageTypes>,
+}
+
+impl std::fmt::Debug for Environment<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment")
+            .field("variables", &self.variables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A set of functions.
+pub trait Library {
+    /// Adds the functions to `context`. A function that waits must return before the budget's deadline.
+    fn register(&self, context: &mut Context<'_>, budget: &Arc<Budget>);
+
+    /// Rewrites a node of an expression; the nodes below it have been rewritten.
+    fn rewrite(&self, _expression: &mut IdedExpr) {}
+}
+
+/// The message types that expressions may construct.
+pub trait MessageTypes {
+    /// Checks the type and the fields of a message literal.
+    ///
+    /// # Errors
+    /// The type does not exist, or a field cannot have its value; in the words of cel-go.
+    fn check(&self, message: &StructExpr) -> Result<(), String>;
+}
