@@ -9,13 +9,13 @@ use crate::api::AuditAnnotations;
 const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
 
 /// Returns the annotations of a request.
-pub(super) fn annotations(parts: &Parts) -> AuditAnnotations {
+pub(crate) fn annotations(parts: &Parts) -> AuditAnnotations {
     let annotations = parts.extensions.get::<AuditAnnotations>();
     annotations.cloned().unwrap_or_default()
 }
 
 /// Logs what admission has recorded about a request.
-pub(super) fn log(parts: &Parts, audit_id: &str, user: &str) {
+pub(crate) fn log(parts: &Parts, audit_id: &str, user: &str) {
     let annotations = annotations(parts).all();
     let (method, uri) = (&parts.method, &parts.uri);
     if annotations.is_empty() {

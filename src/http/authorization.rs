@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 
-use super::error::HttpError;
-use super::query::Query;
-use super::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb, decode_bytes};
+use crate::http::error::HttpError;
+use crate::http::request::query::Query;
+use crate::http::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb, decode_bytes};
 use crate::api::UserInfo;
 use crate::auth::impersonation::{self, ImpersonationError};
 use crate::auth::{Attributes, Authorizer};
@@ -23,7 +23,7 @@ impl From<ImpersonationError> for HttpError {
 ///
 /// # Errors
 /// 403 if the impersonation or the request is not allowed; 400 if the impersonation is invalid.
-pub(super) async fn authorize(
+pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
     parts: &mut Parts,
     info: &Result<RequestInfo, InvalidPath>,

@@ -19,27 +19,27 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{AuditAnnotations, UserInfo, Warnings};
 use crate::registry::{ApiError, ReadError, Registry};
 
-use super::accept::{status_media, wants_pretty};
-use super::audit;
-use super::authorization::authorize;
-use super::config::HttpConfig;
-use super::discovery::{self, DiscoveryForm};
-use super::documents;
-use super::error::HttpError;
-use super::guarded_body::GuardedBody;
-use super::health::{self, Endpoint, FailingChecks};
-use super::monitor::{self, RequestMonitor};
-use super::openapi::{self, DocumentRequest, Documents};
-use super::ordered::{DISCOVERY, Ordered};
-use super::protobuf::Schema;
-use super::query::Query;
-use super::request_body::RequestBody;
-use super::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
-use super::response::{
+use crate::http::request::accept::{status_media, wants_pretty};
+use crate::http::audit;
+use crate::http::authorization::authorize;
+use crate::http::config::HttpConfig;
+use crate::http::endpoints::discovery::{self, DiscoveryForm};
+use crate::http::endpoints::version;
+use crate::http::error::HttpError;
+use crate::http::response::guarded_body::GuardedBody;
+use crate::http::endpoints::health::{self, Endpoint, FailingChecks};
+use crate::http::request_monitor::{self, RequestMonitor};
+use crate::http::endpoints::openapi::{self, DocumentRequest, Documents};
+use crate::http::response::ordered::{DISCOVERY, Ordered};
+use crate::http::protobuf::Schema;
+use crate::http::request::query::Query;
+use crate::http::request::body::RequestBody;
+use crate::http::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::http::response::encoding::{
     audit_id, json_response, pretty_response, response, set_common_headers, status_response_in,
 };
-use super::verbs::{Call, accept_of};
-use super::warning;
+use crate::http::verbs::call::{Call, accept_of};
+use crate::http::response::warning;
 
 /// A response extension: the deadline for the client to receive the whole response. The connection
 /// layer enforces it, because the body is not polled while the client does not read.

@@ -6,11 +6,11 @@ use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, Watch
 use crate::builtin::tests::builtin_strategy;
 use crate::registry::Resource;
 
-use super::accept::Form;
-use super::render::Renderer;
+use crate::http::request::accept::Form;
+use crate::http::response::render::Renderer;
 
 /// Returns the resource of core pods, without columns.
-pub(super) fn pods() -> Arc<Resource> {
+pub(crate) fn pods() -> Arc<Resource> {
     Arc::new(Resource {
         group: String::new(),
         version: "v1".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn pods() -> Arc<Resource> {
 
 /// Returns the resource of config maps, whose Table has three columns that depend only on the
 /// object's age.
-pub(super) fn config_maps() -> Arc<Resource> {
+pub(crate) fn config_maps() -> Arc<Resource> {
     Arc::new(Resource {
         kind: "ConfigMap".to_owned(),
         plural: "configmaps".to_owned(),
@@ -42,12 +42,12 @@ pub(super) fn config_maps() -> Arc<Resource> {
 }
 
 /// Returns the renderer of pods in a form.
-pub(super) fn pods_as(form: Form) -> Renderer {
+pub(crate) fn pods_as(form: Form) -> Renderer {
     Renderer::unconverted(pods(), form)
 }
 
 /// Returns an object with this name, version and padding.
-pub(super) fn object(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<Object> {
+pub(crate) fn object(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<Object> {
     let stored = format!(
         r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"x":"{}"}}}}"#,
         "p".repeat(padding)
@@ -63,7 +63,7 @@ pub(super) fn object(name: &str, at: u64, event_type: EventType, padding: usize)
 }
 
 /// Returns an event about such an object.
-pub(super) fn event(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<WatchEvent> {
+pub(crate) fn event(name: &str, at: u64, event_type: EventType, padding: usize) -> Arc<WatchEvent> {
     let object = object(name, at, event_type, padding);
     Arc::new(WatchEvent::new(event_type, object))
 }

@@ -11,8 +11,8 @@ use tokio::sync::OnceCell;
 use crate::registry::Patch;
 use crate::schema::{Decoded, KindType, decode_untyped};
 
-use super::error::HttpError;
-use super::protobuf::Schema;
+use crate::http::error::HttpError;
+use crate::http::protobuf::Schema;
 
 /// The maximum size of a body in bytes, as upstream: twice etcd's limit, so that a patch that makes
 /// an object smaller may itself be large.

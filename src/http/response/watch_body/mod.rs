@@ -12,11 +12,11 @@ use http_body::Frame;
 use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{Watch, WatchItem};
 
-use super::accept::{Form, IncludeObject};
-use super::chunks::{ChunkError, gzip_member};
-use super::error::{HttpError, watch_status};
-use super::monitor::WatchMeter;
-use super::render::Renderer;
+use crate::http::request::accept::{Form, IncludeObject};
+use crate::http::response::chunks::{ChunkError, gzip_member};
+use crate::http::error::{HttpError, watch_status};
+use crate::http::request_monitor::WatchMeter;
+use crate::http::response::render::Renderer;
 
 /// The approximate maximum size of a write: a large batch is sent in several writes, so that a slow
 /// client does not make the server hold a whole initial state in encoded form.

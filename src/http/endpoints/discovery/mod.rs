@@ -14,10 +14,10 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::registry::{Resource, Subresource};
 
-use super::accept::clauses;
-use super::error::HttpError;
-use super::ordered::{DISCOVERY, Ordered};
-use super::response::{response, set};
+use crate::http::request::accept::clauses;
+use crate::http::error::HttpError;
+use crate::http::response::ordered::{DISCOVERY, Ordered};
+use crate::http::response::encoding::{response, set};
 
 const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

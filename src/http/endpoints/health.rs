@@ -10,11 +10,11 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use super::HttpState;
-use super::config::{HealthCheck, HttpConfig};
-use super::error::HttpError;
-use super::query::Query;
-use super::response::response;
+use crate::http::serve::HttpState;
+use crate::http::config::{HealthCheck, HttpConfig};
+use crate::http::error::HttpError;
+use crate::http::request::query::Query;
+use crate::http::response::encoding::response;
 
 /// The time limit of one check; probes usually have the same timeout.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);

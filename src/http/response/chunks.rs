@@ -13,8 +13,8 @@ use http_body::{Frame, SizeHint};
 
 use crate::registry::ApiError;
 
-use super::indent::Indenter;
-use super::protobuf::Unencodable;
+use crate::http::response::indent::Indenter;
+use crate::http::protobuf::Unencodable;
 
 /// Bodies up to this size are not compressed, as in kube-apiserver: compression costs more than it
 /// saves.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use axum::http::Method;
 
-use super::query::{Query, flag};
+use crate::http::request::query::{Query, flag};
 use crate::registry::path_segment_problems;
 
 /// A verb as in authorization rules.
@@ -225,7 +225,7 @@ fn percent_decode(segment: &str) -> Result<Cow<'_, str>, InvalidPath> {
 }
 
 /// Decodes the escapes in `text`; `None` if one is truncated or not hexadecimal.
-pub(super) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
+pub(crate) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

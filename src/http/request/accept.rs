@@ -1,8 +1,8 @@
 //! Content negotiation: picks the media type and form of a response from the Accept header. The
 //! form itself is produced in `render`.
 
-use super::error::HttpError;
-use super::query::Query;
+use crate::http::error::HttpError;
+use crate::http::request::query::Query;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 

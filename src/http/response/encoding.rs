@@ -15,12 +15,12 @@ use serde_json::Value;
 use crate::api::{Object, ShardSelector, Status};
 use crate::registry::ObjectList;
 
-use super::accept::{Media, Negotiated};
-use super::chunks::{ChunkError, ChunkSource, Pretty, SingleChunk, encode};
-use super::error::HttpError;
-use super::list_body::{ListSource, ProtobufListSource, YamlListSource};
-use super::protobuf::Schema;
-use super::render::Renderer;
+use crate::http::request::accept::{Media, Negotiated};
+use crate::http::response::chunks::{ChunkError, ChunkSource, Pretty, SingleChunk, encode};
+use crate::http::error::HttpError;
+use crate::http::response::list_body::{ListSource, ProtobufListSource, YamlListSource};
+use crate::http::protobuf::Schema;
+use crate::http::response::render::Renderer;
 
 /// The header that identifies a request, in the response and in log lines.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

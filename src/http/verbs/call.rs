@@ -14,24 +14,24 @@ use tokio::time::Instant;
 use crate::api::{DeleteOptions, Object, Status, StatusDetails, UserInfo, Warnings, WriteOptions};
 use crate::registry::{Deleted, Patch, Posted, Registry, Resource, Subresource, Target, judge};
 
-use super::accept::{Media, Negotiated, ResponseKind, negotiate};
-use super::audit;
-use super::error::HttpError;
-use super::expected_kind::ExpectedKind;
-use super::monitor::{WatchMeter, scope_of};
-use super::options::{
+use crate::http::request::accept::{Media, Negotiated, ResponseKind, negotiate};
+use crate::http::audit;
+use crate::http::error::HttpError;
+use crate::http::request::expected_kind::ExpectedKind;
+use crate::http::request_monitor::{WatchMeter, scope_of};
+use crate::http::request::options::{
     FIELD_MANAGER_BYTES_MAX, ListFor, WriteFor, delete_options, get_options, list_options,
     write_options,
 };
-use super::query::Query;
-use super::render::Renderer;
-use super::request_body::{self as body_of, RequestBody};
-use super::request_info::{ResourceRequest, Verb};
-use super::response::{ResponseEncoding, accepts_gzip, mark_gzip, response, status_response_in};
-use super::verb_check::check_verb;
-use super::watch_body::{FrameEncoder, WatchFrames, watch_body};
-use super::websocket::{self, WatchUpgrade};
-use super::{HttpState, SendDeadline};
+use crate::http::request::query::Query;
+use crate::http::response::render::Renderer;
+use crate::http::request::body::{self as body_of, RequestBody};
+use crate::http::request::request_info::{ResourceRequest, Verb};
+use crate::http::response::encoding::{ResponseEncoding, accepts_gzip, mark_gzip, response, status_response_in};
+use crate::http::verbs::verb_check::check_verb;
+use crate::http::response::watch_body::{FrameEncoder, WatchFrames, watch_body};
+use crate::http::response::websocket::{self, WatchUpgrade};
+use crate::http::serve::{HttpState, SendDeadline};
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,14 +14,14 @@ use crate::metrics::{
 };
 use crate::registry::{StorageError, WatchItem};
 
-use super::accept::clauses;
-use super::error::HttpError;
-use super::guarded_body::GuardedBody;
-use super::query::Query;
-use super::request_info::{InvalidPath, RequestInfo, Verb};
-use super::response::{accepts_gzip, text};
-use super::serve::{HttpState, SendDeadline};
-use super::verbs::accept_of;
+use crate::http::request::accept::clauses;
+use crate::http::error::HttpError;
+use crate::http::response::guarded_body::GuardedBody;
+use crate::http::request::query::Query;
+use crate::http::request::request_info::{InvalidPath, RequestInfo, Verb};
+use crate::http::response::encoding::{accepts_gzip, text};
+use crate::http::serve::{HttpState, SendDeadline};
+use crate::http::verbs::call::accept_of;
 
 /// The time limit for storage to report its size during a scrape.
 const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);

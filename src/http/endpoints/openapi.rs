@@ -28,11 +28,11 @@ use crate::schema::Types;
 use crate::schema::openapi::{self, Info, ResourceDescription, SubresourceDescription};
 use crate::tasks::Tasks;
 
-use super::accept::clauses;
-use super::documents::git_version;
-use super::error::HttpError;
-use super::ordered::{OPENAPI_V2, OPENAPI_V3, Ordered};
-use super::response::{accepts_gzip, response, set};
+use crate::http::request::accept::clauses;
+use crate::http::endpoints::version::git_version;
+use crate::http::error::HttpError;
+use crate::http::response::ordered::{OPENAPI_V2, OPENAPI_V3, Ordered};
+use crate::http::response::encoding::{accepts_gzip, response, set};
 
 const JSON: &str = "application/json";
 /// OpenAPI v2 in protobuf.

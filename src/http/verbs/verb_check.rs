@@ -3,8 +3,8 @@
 
 use crate::registry::Resource;
 
-use super::error::HttpError;
-use super::request_info::Verb;
+use crate::http::error::HttpError;
+use crate::http::request::request_info::Verb;
 
 /// Checks that `resource` supports `verb` on this path.
 ///

@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tasks::Tasks;
 
-use super::accept::Media;
-use super::error::HttpError;
-use super::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
+use crate::http::request::accept::Media;
+use crate::http::error::HttpError;
+use crate::http::response::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
 
 /// The maximum size of a message from the client, in bytes. Its content is ignored.
 const RECEIVED_BYTES_MAX: usize = 4 << 10;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::api::{Status, StatusCause, StatusDetails, StorageKey};
 use crate::registry::{ApiError, CorruptObjects, ReadError, Resource, StorageError};
 
-use super::query::InvalidQuery;
-use super::request_info::{InvalidPath, Verb};
+use crate::http::request::query::InvalidQuery;
+use crate::http::request::request_info::{InvalidPath, Verb};
 
 /// `retryAfterSeconds` of a response to a request that storage did not answer.
 const STORAGE_RETRY_SECONDS: u16 = 2;

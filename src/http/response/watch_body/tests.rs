@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::super::test_objects::{config_maps, event, object, pods_as};
+use crate::http::test_objects::{config_maps, event, object, pods_as};
 use super::*;
 use crate::api::WatchEvent;
 use crate::metrics::{Format, Metrics, RequestScope};

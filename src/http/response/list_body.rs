@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
-use super::accept::Form;
-use super::chunks::{ChunkError, ChunkSource};
-use super::protobuf::Schema;
-use super::render::Renderer;
-use super::response::yaml;
+use crate::http::request::accept::Form;
+use crate::http::response::chunks::{ChunkError, ChunkSource};
+use crate::http::protobuf::Schema;
+use crate::http::response::render::Renderer;
+use crate::http::response::encoding::yaml;
 
 /// A chunk is sent when it has this many bytes: enough to make writes cheap. A list in flight holds
 /// two or three chunks (`chunks` looks ahead), and the number of lists is limited by the in-flight
@@ -242,8 +242,8 @@ impl ChunkSource for ListSource {
 mod tests {
     use serde_json::json;
 
-    use super::super::accept::IncludeObject;
-    use super::super::test_objects::{config_maps, object, pods_as};
+    use crate::http::request::accept::IncludeObject;
+    use crate::http::test_objects::{config_maps, object, pods_as};
     use super::*;
     use crate::api::{EventType, ResourceVersion};
 

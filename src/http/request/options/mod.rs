@@ -11,8 +11,8 @@ use crate::api::{
     ResourceVersion, ResourceVersionMatch, StatusCause, WriteOptions,
 };
 
-use super::error::HttpError;
-use super::query::Query;
+use crate::http::error::HttpError;
+use crate::http::request::query::Query;
 
 /// The maximum length of a field manager in bytes, as upstream.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;

@@ -8,7 +8,7 @@ use crate::api::WriteOptions;
 use crate::registry::{Registry, Resource, judge};
 use crate::schema::{Decoded, KindType};
 
-use super::error::HttpError;
+use crate::http::error::HttpError;
 
 /// The expected kind, with its type if known.
 #[derive(Debug)]
