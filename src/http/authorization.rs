@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 
-use crate::http::error::HttpError;
-use crate::http::request::query::Query;
-use crate::http::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb, decode_bytes};
 use crate::api::UserInfo;
 use crate::auth::impersonation::{self, ImpersonationError};
 use crate::auth::{Attributes, Authorizer};
+use crate::http::error::HttpError;
+use crate::http::request::percent::decode_bytes;
+use crate::http::request::query::Query;
+use crate::http::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use crate::registry::path_segment_problems;
 
 impl From<ImpersonationError> for HttpError {

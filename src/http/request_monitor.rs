@@ -1,30 +1,17 @@
-//! Request metrics: the labels of a request, counted when the last byte of its response is sent,
-//! and the `/metrics` endpoint.
+//! Request metrics: the labels of a request, and its count when the last byte of its response is sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 use tokio::time::Instant;
 
-use crate::metrics::{
-    Format, GaugeGuard, RequestLabels, RequestMetrics, RequestScope, WatchMetrics,
-};
-use crate::registry::{StorageError, WatchItem};
-
-use crate::http::request::accept::clauses;
-use crate::http::error::HttpError;
-use crate::http::response::guarded_body::GuardedBody;
 use crate::http::request::query::Query;
 use crate::http::request::request_info::{InvalidPath, RequestInfo, Verb};
-use crate::http::response::encoding::{accepts_gzip, text};
-use crate::http::serve::{HttpState, SendDeadline};
-use crate::http::verbs::call::accept_of;
-
-/// The time limit for storage to report its size during a scrape.
-const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::http::response::guarded_body::GuardedBody;
+use crate::http::state::HttpState;
+use crate::metrics::{GaugeGuard, RequestLabels, RequestMetrics, RequestScope};
 
 /// Non-resource paths with their own label value; all others share one.
 const DOCUMENTS: [&str; 9] = [
@@ -136,33 +123,6 @@ pub(crate) fn scope_of(named: bool, namespaced: bool) -> RequestScope {
     }
 }
 
-/// Counts the frames and bytes that a watch sends.
-#[derive(Debug)]
-pub(crate) struct WatchMeter {
-    pub(crate) metrics: Arc<WatchMetrics>,
-    pub(crate) scope: RequestScope,
-    /// When the watch request arrived.
-    pub(crate) started: Instant,
-}
-
-impl WatchMeter {
-    /// Counts a frame of `bytes` bytes that encodes `item`.
-    pub(crate) fn count(&self, item: &WatchItem, bytes: usize) {
-        self.metrics.sent(bytes);
-        let initial_events_end = matches!(
-            item,
-            WatchItem::Bookmark {
-                initial_events_end: true,
-                ..
-            }
-        );
-        if initial_events_end {
-            let elapsed = self.started.elapsed();
-            self.metrics.initial_state_sent(self.scope, elapsed);
-        }
-    }
-}
-
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",
@@ -195,41 +155,4 @@ fn dry_run_label(query: Option<&str>) -> &'static str {
         Some("All") => "All",
         Some(_) => "invalid",
     }
-}
-
-/// Responds to a scrape of `/metrics`.
-pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response, HttpError> {
-    let http = state.config.metrics.http();
-    http.reads_in_flight.set(state.reads_in_flight() as i64);
-    http.writes_in_flight.set(state.writes_in_flight() as i64);
-    let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, state.registry.storage_bytes()).await;
-    let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no response".to_owned())));
-    let size = size.unwrap_or_else(|error| {
-        tracing::debug!(%error, "storage size missing from scrape");
-        None
-    });
-    state.config.metrics.storage_size(size);
-    let format = format(accept_of(parts)?.as_deref());
-    let rendered = state.config.metrics.render(format);
-    let mut response = text(
-        format.content_type(),
-        rendered,
-        accepts_gzip(&parts.headers),
-    )?;
-    let until = Instant::now() + state.config.request_timeout;
-    response.extensions_mut().insert(SendDeadline::from(until));
-    Ok(response)
-}
-
-/// Returns the exposition format; the first acceptable clause wins, and a scraper that accepts
-/// neither gets the text format.
-fn format(accept: Option<&str>) -> Format {
-    clauses(accept)
-        .into_iter()
-        .find_map(|clause| match clause.media {
-            "application/openmetrics-text" => Some(Format::OpenMetrics),
-            _ if clause.covers("text/plain") => Some(Format::Prometheus),
-            _ => None,
-        })
-        .unwrap_or(Format::Prometheus)
 }

@@ -1,20 +1,21 @@
 //! `/healthz`, `/livez` and `/readyz`: named checks in kube-apiserver's text format. The process
 //! supplies the checks, except those of the HTTP layer itself and of the caches.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 
-use crate::http::serve::HttpState;
 use crate::http::config::{HealthCheck, HttpConfig};
+use crate::http::endpoints::failing_checks::Outcome;
+use crate::http::endpoints::method::check_is_read;
 use crate::http::error::HttpError;
 use crate::http::request::query::Query;
-use crate::http::response::encoding::response;
+use crate::http::response::document::response;
+use crate::http::state::HttpState;
 
 /// The time limit of one check; probes usually have the same timeout.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,43 +51,23 @@ impl Endpoint {
     }
 }
 
-/// The name of a check and its result.
-type Outcome = (String, Result<(), String>);
-
-/// The names of the checks that failed last time. Used to log only changes, since anyone may probe
-/// as often as they like.
-#[derive(Debug, Default)]
-pub(crate) struct FailingChecks(Mutex<BTreeSet<String>>);
-
-impl FailingChecks {
-    fn record(&self, (name, outcome): &Outcome) {
-        let mut names = self.0.lock();
-        match outcome {
-            Err(reason) if names.insert(name.clone()) => {
-                tracing::warn!(check = name, reason, "health check failed");
-            }
-            Ok(()) if names.remove(name) => {
-                tracing::info!(check = name, "health check recovered")
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Responds to a request for `endpoint`, or for one of its checks by name.
+/// Responds to a request for `endpoint`, or for the check whose name are the segments after it.
 pub(crate) async fn respond(
     state: &HttpState,
+    parts: &Parts,
     endpoint: Endpoint,
-    name: &str,
-    query: &Query,
+    name: &[&str],
 ) -> Result<Response, HttpError> {
+    check_is_read(parts)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let name = name.join("/");
     let caches = state.registry.cache_readiness();
-    let mut outcomes = outcomes(endpoint, name, caches, &state.config).await;
+    let mut outcomes = outcomes(endpoint, &name, caches, &state.config).await;
     outcomes
         .iter()
         .for_each(|outcome| state.failing_checks.record(outcome));
     if name.is_empty() {
-        return Ok(summary(endpoint, query, &outcomes));
+        return Ok(summary(endpoint, &query, &outcomes));
     }
     match outcomes.pop() {
         None => Err(HttpError::NoSuchPath),
@@ -128,7 +109,7 @@ async fn outcomes(
 async fn run(check: &HealthCheck) -> Outcome {
     let outcome = match tokio::time::timeout(CHECK_TIMEOUT, check.run()).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(format!("no respond within {CHECK_TIMEOUT:?}")),
+        Err(_) => Err(format!("no response within {CHECK_TIMEOUT:?}")),
     };
     (check.name().to_owned(), outcome)
 }

@@ -28,11 +28,12 @@ use crate::schema::Types;
 use crate::schema::openapi::{self, Info, ResourceDescription, SubresourceDescription};
 use crate::tasks::Tasks;
 
-use crate::http::request::accept::clauses;
 use crate::http::endpoints::version::git_version;
 use crate::http::error::HttpError;
+use crate::http::request::accept::clauses;
+use crate::http::response::document::response;
+use crate::http::response::headers::{accepts_gzip, set_header};
 use crate::http::response::ordered::{OPENAPI_V2, OPENAPI_V3, Ordered};
-use crate::http::response::encoding::{accepts_gzip, response, set};
 
 const JSON: &str = "application/json";
 /// OpenAPI v2 in protobuf.
@@ -129,7 +130,7 @@ impl Documents {
                 "client requests an outdated OpenAPI document"
             );
             let mut moved = response(StatusCode::MOVED_PERMANENTLY, JSON, Body::empty());
-            set(
+            set_header(
                 &mut moved,
                 LOCATION,
                 &format!("/openapi/v3/{path}?hash={hash}"),
@@ -141,7 +142,7 @@ impl Documents {
         if request.hash.is_some() {
             let immutable = HeaderValue::from_static(IMMUTABLE);
             response.headers_mut().insert(CACHE_CONTROL, immutable);
-            set(&mut response, EXPIRES, &a_year_from_now());
+            set_header(&mut response, EXPIRES, &a_year_from_now());
         }
         Ok(response)
     }
@@ -246,7 +247,7 @@ fn respond(
     } else if accepts_gzip(request.headers) {
         let body = Body::from(cached.gzip.clone());
         let mut response = response(StatusCode::OK, content_type, body);
-        set(&mut response, CONTENT_ENCODING, "gzip");
+        set_header(&mut response, CONTENT_ENCODING, "gzip");
         response
     } else {
         let mut plain = Vec::new();
@@ -255,8 +256,8 @@ fn respond(
             Err(error) => unreachable!("compressed by this process: {error}"),
         }
     };
-    set(&mut response, ETAG, &etag);
-    set(&mut response, VARY, "Accept, Accept-Encoding");
+    set_header(&mut response, ETAG, &etag);
+    set_header(&mut response, VARY, "Accept, Accept-Encoding");
     response
 }
 

@@ -1,19 +1,19 @@
 //! Encodes protobuf responses: an object, the parts of a list, a watch frame, all from their JSON.
-//! The client's acceptance is negotiated in `accept`.
+//! `request::accept` negotiates whether the client accepts it.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::Schema;
-use super::encode::{Unencodable, bytes, close, envelope, open};
-use crate::http::chunks::ChunkError;
+use crate::http::protobuf::encode::{bytes, close, envelope, open};
+use crate::http::protobuf::error::{EncodeError, Unencodable};
+use crate::http::protobuf::schema::Schema;
 
 impl Schema {
     /// Encodes an object with its envelope; `json` contains its kind.
     ///
     /// # Errors
     /// The kind is unknown, or a value does not fit its field.
-    pub(crate) fn encode_object(&self, json: &[u8]) -> Result<Vec<u8>, ChunkError> {
+    pub(crate) fn encode_object(&self, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
         let object: Value = serde_json::from_slice(json)?;
         let text = |name: &str| object[name].as_str().unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -30,7 +30,7 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Self::encode_object`].
-    pub(crate) fn encode_frame(&self, event_type: &str, json: &[u8]) -> Result<Bytes, ChunkError> {
+    pub(crate) fn encode_frame(&self, event_type: &str, json: &[u8]) -> Result<Bytes, EncodeError> {
         const TYPE: u32 = 1;
         const OBJECT: u32 = 2;
         const RAW: u32 = 1;
@@ -53,7 +53,7 @@ impl Schema {
         (kind, api_version): (&str, &str),
         json: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), ChunkError> {
+    ) -> Result<(), EncodeError> {
         let object: Value = serde_json::from_slice(json)?;
         let begin = open(ITEMS, out);
         self.write_object(api_version, kind, &object, out)?;
@@ -70,7 +70,7 @@ impl Schema {
         (kind, api_version): (&str, &str),
         metadata: &Value,
         items_bytes: usize,
-    ) -> Result<Vec<u8>, ChunkError> {
+    ) -> Result<Vec<u8>, EncodeError> {
         let mut head = Vec::new();
         let begin = open(METADATA, &mut head);
         self.write_object("meta.k8s.io/v1", "ListMeta", metadata, &mut head)?;

@@ -1,6 +1,6 @@
 //! A reader of the protobuf wire format, field by field.
 
-use super::InvalidProtobuf;
+use crate::http::protobuf::error::InvalidProtobuf;
 
 /// The value of a field, by wire type.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,10 @@
 //! Content negotiation: picks the media type and form of a response from the Accept header. The
 //! form itself is produced in `render`.
 
+use axum::http::HeaderValue;
+use axum::http::header::ACCEPT;
+use axum::http::request::Parts;
+
 use crate::http::error::HttpError;
 use crate::http::request::query::Query;
 
@@ -250,7 +254,7 @@ fn include_object(query: &Query) -> Result<IncludeObject, HttpError> {
 
 /// Returns true if JSON should be indented: the client requests it, or its user agent is
 /// interactive.
-pub(crate) fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
+fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
     match query.text("pretty") {
         Some(value) => matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE"),
         None => user_agent.is_some_and(|agent| {
@@ -259,6 +263,30 @@ pub(crate) fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
                 .any(|reader| agent.starts_with(reader))
         }),
     }
+}
+
+/// Returns the Accept header of a request; several are joined.
+pub(crate) fn accept_header(parts: &Parts) -> Result<Option<String>, HttpError> {
+    let mut all: Option<String> = None;
+    for value in parts.headers.get_all(ACCEPT) {
+        let text = value.to_str().map_err(|_| {
+            HttpError::BadRequest("the Accept header is not visible ASCII".to_owned())
+        })?;
+        match &mut all {
+            Some(all) => {
+                all.push(',');
+                all.push_str(text);
+            }
+            None => all = Some(text.to_owned()),
+        }
+    }
+    Ok(all)
+}
+
+/// Returns true if a document or an error is to be indented. A query that cannot be decoded is rejected elsewhere.
+pub(crate) fn is_pretty(query: Option<&str>, user_agent: Option<&HeaderValue>) -> bool {
+    let query = Query::parse(query.unwrap_or_default()).unwrap_or_default();
+    wants_pretty(&query, user_agent.and_then(|v| v.to_str().ok()))
 }
 
 #[cfg(test)]

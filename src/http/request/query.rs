@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::parse_go_duration;
 
-use crate::http::request::request_info::decode_bytes;
+use crate::http::request::percent::decode_bytes;
 
 /// Decoded parameters, in order. The first value of a repeated parameter counts, except in
 /// [`Query::all`].

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use axum::http::Method;
 
+use crate::http::request::percent::decode_bytes;
 use crate::http::request::query::{Query, flag};
 use crate::registry::path_segment_problems;
 
@@ -222,24 +223,6 @@ fn percent_decode(segment: &str) -> Result<Cow<'_, str>, InvalidPath> {
         .and_then(|bytes| String::from_utf8(bytes).ok())
         .map(Cow::Owned)
         .ok_or_else(invalid)
-}
-
-/// Decodes the escapes in `text`; `None` if one is truncated or not hexadecimal.
-pub(crate) fn decode_bytes(text: &str, plus_is_space: bool) -> Option<Vec<u8>> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'%' => {
-                let high = char::from(bytes.next()?).to_digit(16)?;
-                let low = char::from(bytes.next()?).to_digit(16)?;
-                (high * 16 + low) as u8
-            }
-            b'+' if plus_is_space => b' ',
-            other => other,
-        });
-    }
-    Some(out)
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use http_body::{Frame, SizeHint};
 
 use crate::registry::ApiError;
 
+use crate::http::error::HttpError;
+use crate::http::protobuf::EncodeError;
 use crate::http::response::indent::Indenter;
-use crate::http::protobuf::Unencodable;
 
 /// Bodies up to this size are not compressed, as in kube-apiserver: compression costs more than it
 /// saves.
@@ -31,7 +32,7 @@ pub(crate) enum ChunkError {
     Convert(#[source] Box<ApiError>),
     /// An object could not be encoded as protobuf.
     #[error("cannot write an object as protobuf: {0}")]
-    Protobuf(#[from] Unencodable),
+    Protobuf(#[source] EncodeError),
     /// An object could not be encoded as YAML.
     #[error("cannot write YAML: {0}")]
     Yaml(String),
@@ -43,6 +44,21 @@ pub(crate) enum ChunkError {
 impl From<ApiError> for ChunkError {
     fn from(error: ApiError) -> Self {
         Self::Convert(Box::new(error))
+    }
+}
+
+impl From<ChunkError> for HttpError {
+    fn from(error: ChunkError) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+impl From<EncodeError> for ChunkError {
+    fn from(error: EncodeError) -> Self {
+        match error {
+            EncodeError::Json(error) => Self::Render(error),
+            error @ EncodeError::Value(_) => Self::Protobuf(error),
+        }
     }
 }
 

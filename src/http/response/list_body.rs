@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::api::{Object, ShardSelector};
 use crate::registry::ObjectList;
 
+use crate::http::protobuf::Schema;
 use crate::http::request::accept::Form;
 use crate::http::response::chunks::{ChunkError, ChunkSource};
-use crate::http::protobuf::Schema;
 use crate::http::response::render::Renderer;
-use crate::http::response::encoding::yaml;
+use crate::http::response::yaml::yaml;
 
 /// A chunk is sent when it has this many bytes: enough to make writes cheap. A list in flight holds
 /// two or three chunks (`chunks` looks ahead), and the number of lists is limited by the in-flight
@@ -113,7 +113,7 @@ impl ProtobufListSource {
         let mut json = BytesMut::new();
         self.renderer.write_item(object, &mut json)?;
         let (kind, version) = &self.item_type;
-        self.schema.encode_item((kind, version), &json, out)
+        Ok(self.schema.encode_item((kind, version), &json, out)?)
     }
 }
 
@@ -242,10 +242,10 @@ impl ChunkSource for ListSource {
 mod tests {
     use serde_json::json;
 
-    use crate::http::request::accept::IncludeObject;
-    use crate::http::test_objects::{config_maps, object, pods_as};
     use super::*;
     use crate::api::{EventType, ResourceVersion};
+    use crate::http::request::accept::IncludeObject;
+    use crate::http::test_objects::{config_maps, object, pods_as};
 
     fn list(items: Vec<Arc<Object>>) -> ObjectList {
         ObjectList {

@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 use crate::api::{Object, ResourceVersion};
 use crate::registry::{Registry, Resource};
 
+use crate::http::protobuf::Schema;
 use crate::http::request::accept::{Form, IncludeObject};
 use crate::http::response::chunks::ChunkError;
-use crate::http::protobuf::Schema;
 
 /// The group and version of Tables and PartialObjectMetadata.
 const META_V1: &str = "meta.k8s.io/v1";

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tasks::Tasks;
 
-use crate::http::request::accept::Media;
 use crate::http::error::HttpError;
+use crate::http::request::accept::Media;
 use crate::http::response::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
 
 /// The maximum size of a message from the client, in bytes. Its content is ignored.
@@ -31,7 +31,7 @@ const LENGTH_BYTES: usize = 4;
 /// How long a client may take to answer a close, and to receive the rest when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns true if a request is_upgrade_request for an upgrade to WebSocket.
+/// Returns true if a request asks for an upgrade to WebSocket.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     let has = |name, token: &str| {
         let values = headers.get_all(name).iter();

@@ -24,8 +24,8 @@ use crate::server::config::server_config::{LogConfig, LogFormat};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::process::build::BuildError;
 use crate::server::process::files::DataDir;
-use crate::server::transport::connection::{Authentication, Service};
 use crate::server::transport::listen;
+use crate::server::transport::service::{Authentication, Service};
 use crate::tasks::{DrainTimeout, Tasks};
 
 const ABOUT: &str = "watchet, called as etcd: owns the data directory of watchet called as kube-apiserver, \

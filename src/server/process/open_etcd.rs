@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::open_storage::OpenError;
 use crate::metrics::Metrics;
 use crate::server::config::server_config::EtcdConfig;
 use crate::server::config::setting_value::ConfigError;
+use crate::server::process::open_error::OpenError;
 use crate::storage::Storage;
 
 /// The time limit for the first response of etcd: if everything is started at the same time, etcd

@@ -1,4 +1,4 @@
-//! Opens the configured storage, and distinguishes configuration errors from other failures.
+//! Opens the configured storage.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::metrics::Metrics;
 use crate::server::config::server_config::{DurabilityConfig, StorageConfig};
-use crate::server::config::setting_value::ConfigError;
 use crate::server::envtest::attached::Attached;
+use crate::server::process::open_error::OpenError;
+use crate::server::process::open_etcd;
 use crate::storage::Storage;
 use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
 use crate::storage::memory::Memory;
@@ -15,26 +16,6 @@ use crate::storage::memory::Memory;
 /// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
 /// store may lose: one second, as usual for such settings.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Why storage could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::server) enum OpenError {
-    /// A setting is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The embedded store is damaged, or its files cannot be used.
-    #[error(transparent)]
-    Embedded(#[from] embedded::OpenError),
-    /// etcd does not respond.
-    #[cfg(feature = "etcd")]
-    #[error("--etcd-servers {servers:?}: {error}; start etcd there or give another address")]
-    Unreachable {
-        /// As configured.
-        servers: String,
-        /// The error of the last attempt.
-        error: String,
-    },
-}
 
 /// Opens the storage of `config`; `data_dir` is for the embedded store, `metrics` for leases.
 ///
@@ -60,9 +41,7 @@ pub(in crate::server) async fn open(
             Ok(Attached::new(storage, servers, store))
         }
         StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
-        StorageConfig::Etcd(etcd) => {
-            super::open_etcd::open(etcd, compaction_interval, metrics).await
-        }
+        StorageConfig::Etcd(etcd) => open_etcd::open(etcd, compaction_interval, metrics).await,
     }
 }
 

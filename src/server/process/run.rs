@@ -14,8 +14,9 @@ use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::files::DataDir;
-use crate::server::transport::connection::{Authentication, Service, service_account_router};
+use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
+use crate::server::transport::service::{Authentication, Service};
 use crate::storage::Storage;
 use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
 

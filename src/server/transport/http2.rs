@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use crate::server::transport::connection::{Handler, SpawningHandler};
 use crate::server::transport::corked::Corked;
+use crate::server::transport::handler::{Handler, SpawningHandler};
 use crate::server::transport::overdue;
 use crate::tasks::{PollOnWake, Tasks};
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::transport::connection::{self, Service};
+use crate::server::transport::connection;
 use crate::server::transport::handshakes::Handshakes;
+use crate::server::transport::service::Service;
 use crate::tasks::Tasks;
 
 /// The backlog of accepted connections: thousands of clients reconnect at the same time after a

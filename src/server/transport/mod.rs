@@ -6,9 +6,11 @@ pub(super) mod listen;
 mod handshakes;
 pub(super) mod tls;
 
-pub(super) mod connection;
+mod connection;
+pub(super) mod handler;
 mod http2;
 mod local;
+pub(super) mod service;
 
 mod corked;
 mod overdue;

@@ -14,10 +14,11 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::registry::{Resource, Subresource};
 
-use crate::http::request::accept::clauses;
 use crate::http::error::HttpError;
+use crate::http::request::accept::clauses;
+use crate::http::response::document::response;
+use crate::http::response::headers::set_header;
 use crate::http::response::ordered::{DISCOVERY, Ordered};
-use crate::http::response::encoding::{response, set};
 
 const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -286,7 +287,7 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
     } else {
         response(StatusCode::OK, AGGREGATED_TYPE, Body::from(json))
     };
-    set(&mut answer, ETAG, &etag);
+    set_header(&mut answer, ETAG, &etag);
     answer
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("Accept"));

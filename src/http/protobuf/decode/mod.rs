@@ -1,53 +1,16 @@
 //! Decodes protobuf request bodies to JSON values: the `runtime.Unknown` envelope of Go's clients,
-//! and the messages of built-in types by the tables of `schema`. Encoding is in `encode` and
-//! `response`.
-
-mod encode;
-mod response;
-mod wire;
-
-use std::sync::Arc;
+//! and the messages of built-in types by the tables of `schema`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-pub(crate) use self::encode::Unencodable;
-use self::wire::{Reader, WireValue};
-use crate::schema::{Field, Node, ObjectId, Scalar, Types};
-
-/// The prefix of every body.
-const MAGIC: &[u8] = b"k8s\0";
-/// The maximum nesting depth, which protects the stack.
-const DEPTH_MAX: usize = 100;
-
-/// Why a body cannot be decoded; the client gets a 400.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidProtobuf {
-    #[error("it does not begin with the envelope of Kubernetes")]
-    NoEnvelope,
-    #[error("it is cut short or not protobuf")]
-    Malformed,
-    #[error("it is nested deeper than {DEPTH_MAX} levels")]
-    TooDeep,
-    #[error("kind {kind:?} of {api_version:?} is not known as protobuf: send JSON")]
-    UnknownKind { api_version: String, kind: String },
-    #[error("field {field} of {message} has an unexpected wire type")]
-    WireType { message: String, field: u32 },
-    #[error("field {name:?} has a bad value: {problem}")]
-    Value { name: String, problem: String },
-}
-
-/// The known messages of the built-in types.
-#[derive(Debug)]
-pub(crate) struct Schema(Arc<Types>);
+use crate::http::protobuf::error::InvalidProtobuf;
+use crate::http::protobuf::schema::{DEPTH_MAX, MAGIC, Schema};
+use crate::http::protobuf::wire::{Reader, WireValue};
+use crate::schema::{Field, Node, ObjectId, Scalar};
 
 impl Schema {
-    /// Creates the messages of these types.
-    pub(crate) fn new(types: Arc<Types>) -> Self {
-        Self(types)
-    }
-
     /// Decodes the object in `body`, with its kind and apiVersion.
     pub(crate) fn object(&self, body: &[u8]) -> Result<Value, InvalidProtobuf> {
         let body = body
@@ -99,10 +62,6 @@ impl Schema {
             self.read_field(message, field, wire, depth, object)?;
         }
         Ok(())
-    }
-
-    fn node(&self, field: &Field) -> Node {
-        self.0.node(field.node())
     }
 
     fn read_field(

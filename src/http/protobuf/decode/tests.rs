@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::schema::Types;
 
 fn varint(mut number: u64) -> Vec<u8> {
     let mut out = Vec::new();

@@ -1,58 +1,20 @@
-//! Encodes JSON objects as protobuf, by the same tables as the decoder in the parent module. JSON
-//! members that are not in the tables are left out, as Go's servers drop unknown fields.
+//! Encodes JSON objects as protobuf, by the same tables as the decoder. JSON members that are not in the tables are
+//! left out, as Go's servers drop unknown fields.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Field, MAGIC, Node, ObjectId, Scalar, Schema};
+use crate::http::protobuf::error::Unencodable;
+use crate::http::protobuf::schema::{MAGIC, Schema};
+use crate::schema::{Field, Node, ObjectId, Scalar};
 
-/// HttpState types.
+/// Wire types.
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 
-/// An object has a value that does not fit its field: it was written to storage by another program.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: field {field:?} holds a value that its type cannot: {value}")]
-pub(crate) struct Unencodable {
-    /// `namespace/name`, as far as known.
-    object: String,
-    field: String,
-    value: String,
-}
-
-impl Unencodable {
-    /// Creates the error for a frame whose length does not fit in four bytes.
-    pub(super) fn too_large() -> Self {
-        Self::new("object", &Value::from("too large"))
-    }
-
-    fn new(field: &str, value: &Value) -> Self {
-        let mut value = value.to_string();
-        value.truncate(value.floor_char_boundary(100));
-        Self {
-            object: String::new(),
-            field: field.to_owned(),
-            value,
-        }
-    }
-
-    /// Adds the object's namespace and name.
-    fn within(self, object: &Value) -> Self {
-        let text = |name: &str| object["metadata"][name].as_str();
-        let names = [text("namespace"), text("name")];
-        let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
-        Self { object, ..self }
-    }
-}
-
 impl Schema {
-    /// Returns true if objects of this kind have a protobuf encoding.
-    pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
-        self.0.object_of(api_version, kind).is_some()
-    }
-
     /// Appends the message of `object`, without an envelope.
     ///
     /// # Errors

@@ -12,11 +12,11 @@ use http_body::Frame;
 use crate::api::{EventType, Object, ResourceVersion, Status};
 use crate::registry::{Watch, WatchItem};
 
+use crate::http::error::{HttpError, watch_status};
 use crate::http::request::accept::{Form, IncludeObject};
 use crate::http::response::chunks::{ChunkError, gzip_member};
-use crate::http::error::{HttpError, watch_status};
-use crate::http::request_monitor::WatchMeter;
 use crate::http::response::render::Renderer;
+use crate::http::response::watch_meter::WatchMeter;
 
 /// The approximate maximum size of a write: a large batch is sent in several writes, so that a slow
 /// client does not make the server hold a whole initial state in encoded form.
@@ -138,7 +138,7 @@ impl FrameEncoder {
         let mut out = BytesMut::new();
         if let Some(schema) = self.renderer.protobuf() {
             write(&mut out)?;
-            return schema.encode_frame(event_type, &out);
+            return Ok(schema.encode_frame(event_type, &out)?);
         }
         out.put_slice(format!(r#"{{"type":"{event_type}","object":"#).as_bytes());
         write(&mut out)?;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::http::test_objects::{config_maps, event, object, pods_as};
 use super::*;
 use crate::api::WatchEvent;
+use crate::http::test_objects::{config_maps, event, object, pods_as};
 use crate::metrics::{Format, Metrics, RequestScope};
 use crate::registry::ReadError;
 use watchet_test_util::scrape::Scrape;

@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::{Method, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::client::conn::{http1 as client1, http2 as client2};
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
 use super::*;
+use crate::api::UserInfo;
 use crate::builtin::new_registry;
 use crate::http::{HttpConfig, router};
 use crate::metrics::Metrics;

@@ -1,0 +1,29 @@
+//! Logs health checks when they begin to fail, and when they recover.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+
+/// The name of a check and its result.
+pub(crate) type Outcome = (String, Result<(), String>);
+
+/// The names of the checks that failed last time. Only changes are logged, because any client may probe as often as it
+/// likes.
+#[derive(Debug, Default)]
+pub(crate) struct FailingChecks(Mutex<BTreeSet<String>>);
+
+impl FailingChecks {
+    /// Records the result of a check, and logs it if it has changed.
+    pub(crate) fn record(&self, (name, outcome): &Outcome) {
+        let mut names = self.0.lock();
+        match outcome {
+            Err(reason) if names.insert(name.clone()) => {
+                tracing::warn!(check = name, reason, "health check failed");
+            }
+            Ok(()) if names.remove(name) => {
+                tracing::info!(check = name, "health check recovered")
+            }
+            _ => {}
+        }
+    }
+}

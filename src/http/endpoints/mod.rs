@@ -1,0 +1,11 @@
+//! The endpoints that are not about objects: discovery, OpenAPI, the version, the keys of service account tokens, health
+//! checks and metrics.
+
+pub(crate) mod discovery;
+pub(crate) mod failing_checks;
+pub(crate) mod health;
+pub(crate) mod method;
+pub(crate) mod metrics;
+pub(crate) mod openapi;
+pub(crate) mod route;
+pub(crate) mod version;

@@ -1,0 +1,11 @@
+//! Requests about objects, by verb: decodes the options and the body, calls the registry, encodes the response.
+
+pub(crate) mod call;
+mod delete;
+mod read;
+mod run;
+mod verb_check;
+mod watch;
+mod write;
+
+pub(crate) use run::run;

@@ -1,0 +1,30 @@
+//! What a listener serves: the router, and how requests are authenticated.
+
+use std::sync::Arc;
+
+use crate::api::UserInfo;
+use crate::auth::Authenticator;
+
+/// The service of a listener.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct Service {
+    /// The router of authenticated requests.
+    pub(in crate::server) router: axum::Router,
+    /// How requests are authenticated.
+    pub(in crate::server) authentication: Authentication,
+}
+
+/// How requests are authenticated.
+#[derive(Debug, Clone)]
+pub(in crate::server) enum Authentication {
+    /// By certificate or token.
+    Required {
+        /// Authenticates requests.
+        authenticator: Arc<Authenticator>,
+        /// The router of requests with a service account token: it validates the token before it passes
+        /// them on.
+        service_accounts: axum::Router,
+    },
+    /// Not at all: every request from a local program has this user.
+    Unsecured(Arc<UserInfo>),
+}
