@@ -3,14 +3,13 @@
 //!
 #![doc = include_str!("METRICS.md")]
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use super::informer_snapshot::InformerSnapshot;
 use super::{HandlerMetrics, KubeObject, ReflectorMetrics};
 use super::{SharedInformer, SharedInformerFactory, WorkQueue};
-use watchet_metrics::write_work_queues;
-use watchet_metrics::{Counter, Exposition, Format, Histogram, Kind, Label, WorkQueueMetrics};
+use watchet_metrics::{Exposition, Format, ItemFamily, Label, MetricItem, WorkQueueMetrics};
+use watchet_metrics::{write_table, write_work_queues};
 
 /// A snapshot of the metrics of a program's informers and work queues.
 ///
@@ -87,147 +86,122 @@ impl InformerMetrics {
     /// Renders all metrics as text.
     pub fn render(&self, format: Format) -> String {
         let mut out = Exposition::new(format);
-        self.write_informers(&mut out);
-        self.write_handlers(&mut out);
-        self.write_reflectors(&mut out);
+        write_table(INFORMER_TABLE, &self.informers, &mut out);
+        write_table(HANDLER_TABLE, &self.handlers(), &mut out);
+        write_table(REFLECTOR_TABLE, &self.reflectors(), &mut out);
         write_work_queues(&self.queues, &mut out);
         out.finish()
     }
 
-    fn write_informers(&self, out: &mut Exposition) {
-        type Value = fn(&InformerSnapshot) -> usize;
-        let gauges: [(&str, &str, Value); 3] = [
-            (
-                "informer_objects",
-                "Objects in an informer's indexer.",
-                |snapshot| snapshot.objects,
-            ),
-            (
-                "informer_queued_items",
-                "Objects with changes that are not in an informer's indexer yet.",
-                |snapshot| snapshot.queued,
-            ),
-            (
-                "informer_synced",
-                "Whether an informer has synced: 1 or 0.",
-                |snapshot| usize::from(snapshot.synced),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let mut family = out.family(name, Kind::Gauge, help);
-            for snapshot in &self.informers {
-                family.value(&[&[("name", &snapshot.name)]], value(snapshot));
-            }
-        }
+    fn handlers(&self) -> Vec<Handler> {
+        let informers = self.informers.iter();
+        let handlers = informers.flat_map(|informer| {
+            let handlers = informer.handlers.iter();
+            handlers.map(|(number, metrics)| Handler {
+                informer: informer.name.clone(),
+                number: number.clone(),
+                metrics: metrics.clone(),
+            })
+        });
+        handlers.collect()
     }
 
-    fn write_handlers(&self, out: &mut Exposition) {
-        self.each_handler(
-            out,
-            ("informer_handled_notifications_total", Kind::Counter),
-            "Completed calls of a handler.",
-            |handler| handler.delivered.get(),
-        );
-        self.each_handler(
-            out,
-            ("informer_notifications_total", Kind::Counter),
-            "Notifications for a handler, before merging.",
-            |handler| handler.received.get(),
-        );
-        self.each_handler(
-            out,
-            ("informer_pending_notifications", Kind::Gauge),
-            "Notifications that a handler has not received yet.",
-            |handler| handler.pending.get(),
-        );
-    }
-
-    fn each_handler<V: Display>(
-        &self,
-        out: &mut Exposition,
-        (name, kind): (&str, Kind),
-        help: &str,
-        value: impl Fn(&HandlerMetrics) -> V,
-    ) {
-        let mut family = out.family(name, kind, help);
-        for snapshot in &self.informers {
-            for (number, handler) in &snapshot.handlers {
-                let labels: &[Label<'_>] = &[("name", &snapshot.name), ("handler", number)];
-                family.value(&[labels], value(handler));
-            }
-        }
-    }
-
-    fn write_reflectors(&self, out: &mut Exposition) {
-        let all: Vec<_> = self
-            .informers
-            .iter()
-            .filter_map(|snapshot| Some((&*snapshot.name, snapshot.reflector.as_deref()?)))
-            .collect();
-        type Count = fn(&ReflectorMetrics) -> &Counter;
-        let counters: [(&str, &str, Count); 3] = [
-            (
-                "reflector_lists_total",
-                "Complete collections received, by a list or by the initial events of a watch.",
-                |metrics| &metrics.lists,
-            ),
-            (
-                "reflector_short_watches_total",
-                "Watches that ended immediately without an event.",
-                |metrics| &metrics.short_watches,
-            ),
-            (
-                "reflector_watches_total",
-                "Watches that were opened.",
-                |metrics| &metrics.watches,
-            ),
-        ];
-        for (name, help, count) in counters {
-            let mut family = out.family(name, Kind::Counter, help);
-            for (informer, metrics) in &all {
-                family.value(&[&[("name", informer)]], count(metrics).get());
-            }
-        }
-        let mut family = out.family(
-            "reflector_last_resource_version",
-            Kind::Gauge,
-            "The resourceVersion up to which a reflector has processed everything.",
-        );
-        for (informer, metrics) in &all {
-            let version = metrics.last_sync_resource_version();
-            family.value(&[&[("name", informer)]], version);
-        }
-        type Observed = fn(&ReflectorMetrics) -> &Histogram;
-        let histograms: [(&str, &str, Observed); 4] = [
-            (
-                "reflector_items_per_list",
-                "Objects in a complete collection.",
-                |metrics| &metrics.list_items,
-            ),
-            (
-                "reflector_items_per_watch",
-                "Events of a watch, including bookmarks.",
-                |metrics| &metrics.watch_items,
-            ),
-            (
-                "reflector_list_duration_seconds",
-                "Duration of receiving a complete collection.",
-                |metrics| &metrics.list_seconds,
-            ),
-            (
-                "reflector_watch_duration_seconds",
-                "Duration of a watch.",
-                |metrics| &metrics.watch_seconds,
-            ),
-        ];
-        for (name, help, observed) in histograms {
-            let mut family = out.family(name, Kind::Histogram, help);
-            for (informer, metrics) in &all {
-                family.histogram(&[&[("name", informer)]], observed(metrics));
-            }
-        }
+    fn reflectors(&self) -> Vec<Reflector> {
+        let informers = self.informers.iter();
+        let reflectors = informers.filter_map(|informer| {
+            Some(Reflector {
+                informer: informer.name.clone(),
+                metrics: informer.reflector.clone()?,
+            })
+        });
+        reflectors.collect()
     }
 }
+
+impl MetricItem for InformerSnapshot {
+    fn labels(&self) -> Vec<Label<'_>> {
+        vec![("name", &self.name)]
+    }
+}
+
+/// The metrics of one handler of an informer.
+struct Handler {
+    informer: String,
+    number: String,
+    metrics: Arc<HandlerMetrics>,
+}
+
+impl MetricItem for Handler {
+    fn labels(&self) -> Vec<Label<'_>> {
+        vec![("name", &self.informer), ("handler", &self.number)]
+    }
+}
+
+/// The metrics of the Reflector of an informer.
+struct Reflector {
+    informer: String,
+    metrics: Arc<ReflectorMetrics>,
+}
+
+impl MetricItem for Reflector {
+    fn labels(&self) -> Vec<Label<'_>> {
+        vec![("name", &self.informer)]
+    }
+}
+
+#[rustfmt::skip]
+const INFORMER_TABLE: &[ItemFamily<InformerSnapshot>] = &[
+    ItemFamily::gauge("informer_objects",
+        "Objects in an informer's indexer.",
+        |informer, out| out.value(informer.objects)),
+    ItemFamily::gauge("informer_queued_items",
+        "Objects with changes that are not in an informer's indexer yet.",
+        |informer, out| out.value(informer.queued)),
+    ItemFamily::gauge("informer_synced",
+        "Whether an informer has synced: 1 or 0.",
+        |informer, out| out.value(u8::from(informer.synced))),
+];
+
+#[rustfmt::skip]
+const HANDLER_TABLE: &[ItemFamily<Handler>] = &[
+    ItemFamily::counter("informer_handled_notifications_total",
+        "Completed calls of a handler.",
+        |handler, out| out.value(handler.metrics.delivered.get())),
+    ItemFamily::counter("informer_notifications_total",
+        "Notifications for a handler, before merging.",
+        |handler, out| out.value(handler.metrics.received.get())),
+    ItemFamily::gauge("informer_pending_notifications",
+        "Notifications that a handler has not received yet.",
+        |handler, out| out.value(handler.metrics.pending.get())),
+];
+
+#[rustfmt::skip]
+const REFLECTOR_TABLE: &[ItemFamily<Reflector>] = &[
+    ItemFamily::histogram("reflector_items_per_list",
+        "Objects in a complete collection.",
+        |reflector, out| out.histogram(&reflector.metrics.list_items)),
+    ItemFamily::histogram("reflector_items_per_watch",
+        "Events of a watch, including bookmarks.",
+        |reflector, out| out.histogram(&reflector.metrics.watch_items)),
+    ItemFamily::gauge("reflector_last_resource_version",
+        "The resourceVersion up to which a reflector has processed everything.",
+        |reflector, out| out.value(reflector.metrics.last_sync_resource_version())),
+    ItemFamily::histogram("reflector_list_duration_seconds",
+        "Duration of receiving a complete collection.",
+        |reflector, out| out.histogram(&reflector.metrics.list_seconds)),
+    ItemFamily::counter("reflector_lists_total",
+        "Complete collections received, by a list or by the initial events of a watch.",
+        |reflector, out| out.value(reflector.metrics.lists.get())),
+    ItemFamily::counter("reflector_short_watches_total",
+        "Watches that ended immediately without an event.",
+        |reflector, out| out.value(reflector.metrics.short_watches.get())),
+    ItemFamily::histogram("reflector_watch_duration_seconds",
+        "Duration of a watch.",
+        |reflector, out| out.histogram(&reflector.metrics.watch_seconds)),
+    ItemFamily::counter("reflector_watches_total",
+        "Watches that were opened.",
+        |reflector, out| out.value(reflector.metrics.watches.get())),
+];
 
 #[cfg(test)]
 mod tests;

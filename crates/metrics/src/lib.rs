@@ -5,6 +5,7 @@
 #![doc = include_str!("METRICS.md")]
 
 mod exposition;
+mod family;
 mod process;
 mod request;
 mod resource;
@@ -17,16 +18,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-pub use exposition::Format;
+pub use exposition::{Exposition, Format, Kind, Label};
+pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
 pub use value::{Counter, Gauge, GaugeGuard, Histogram};
-pub use work_queue::WorkQueueMetrics;
-
-pub use exposition::{Exposition, Kind, Label};
-pub use work_queue::{Processing, write as write_work_queues};
+pub use work_queue::{Processing, WorkQueueMetrics, write as write_work_queues};
 
 use process::Process;
 use table::ScrapedResource;
@@ -109,9 +108,7 @@ impl Metrics {
         // Reading a cache's state takes its locks, so this must not hold `resources`.
         let resources: Vec<_> = resources.into_iter().map(ScrapedResource::new).collect();
         let mut out = Exposition::new(format);
-        for row in table::TABLE {
-            table::write(row, &resources, &mut out);
-        }
+        write_table(table::TABLE, &resources, &mut out);
         self.http.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",

@@ -1,4 +1,4 @@
-//! Metrics of the controllers' work queues, which are in `informer`.
+//! Metrics of controllers' work queues.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, Label};
+use super::family::{ItemFamily, MetricItem, write_table};
 use super::value::{Counter, Gauge, Histogram};
 
 /// Bucket bounds in seconds: those of controller-runtime.
@@ -89,64 +90,39 @@ impl WorkQueueMetrics {
     }
 }
 
-/// Writes the metrics of all queues.
-pub fn write(queues: &[Arc<WorkQueueMetrics>], out: &mut Exposition) {
-    type Value = fn(&WorkQueueMetrics) -> f64;
-    let families: [(&str, Kind, &str, Value); 5] = [
-        (
-            "workqueue_adds_total",
-            Kind::Counter,
-            "Number of keys added to a controller's queue.",
-            |queue| queue.adds.get() as f64,
-        ),
-        (
-            "workqueue_depth",
-            Kind::Gauge,
-            "Number of keys in a controller's queue.",
-            |queue| queue.depth.get() as f64,
-        ),
-        (
-            "workqueue_longest_running_processor_seconds",
-            Kind::Gauge,
-            "Seconds for which the longest running processing of a key has been running.",
-            |queue| queue.unfinished().1.as_secs_f64(),
-        ),
-        (
-            "workqueue_retries_total",
-            Kind::Counter,
-            "Number of keys added to a controller's queue again.",
-            |queue| queue.retries.get() as f64,
-        ),
-        (
-            "workqueue_unfinished_work_seconds",
-            Kind::Gauge,
-            "Total seconds of unfinished processing of keys.",
-            |queue| queue.unfinished().0.as_secs_f64(),
-        ),
-    ];
-    for (name, kind, help, value) in families {
-        let mut family = out.family(name, kind, help);
-        for queue in queues {
-            family.value(&[&[("name", queue.name)]], value(queue));
-        }
-    }
-    type Seconds = fn(&WorkQueueMetrics) -> &Histogram;
-    let families: [(&str, &str, Seconds); 2] = [
-        (
-            "workqueue_queue_duration_seconds",
-            "Time that keys queue_seconds in a controller's queue, in seconds.",
-            |queue| &queue.queue_seconds,
-        ),
-        (
-            "workqueue_work_duration_seconds",
-            "Duration of the processing of keys, in seconds.",
-            |queue| &queue.work_seconds,
-        ),
-    ];
-    for (name, help, seconds) in families {
-        let mut family = out.family(name, Kind::Histogram, help);
-        for queue in queues {
-            family.histogram(&[&[("name", queue.name)]], seconds(queue));
-        }
+impl MetricItem for Arc<WorkQueueMetrics> {
+    fn labels(&self) -> Vec<Label<'_>> {
+        vec![("name", self.name)]
     }
 }
+
+/// Writes the metrics of all queues.
+pub fn write(queues: &[Arc<WorkQueueMetrics>], out: &mut Exposition) {
+    write_table(TABLE, queues, out);
+}
+
+/// The metrics of each queue, by name.
+#[rustfmt::skip]
+const TABLE: &[ItemFamily<Arc<WorkQueueMetrics>>] = &[
+    ItemFamily::counter("workqueue_adds_total",
+        "Number of keys added to a controller's queue.",
+        |queue, out| out.value(queue.adds.get())),
+    ItemFamily::gauge("workqueue_depth",
+        "Number of keys in a controller's queue.",
+        |queue, out| out.value(queue.depth.get())),
+    ItemFamily::gauge("workqueue_longest_running_processor_seconds",
+        "Seconds for which the longest running processing of a key has been running.",
+        |queue, out| out.value(queue.unfinished().1.as_secs_f64())),
+    ItemFamily::histogram("workqueue_queue_duration_seconds",
+        "Time that keys waited in a controller's queue, in seconds.",
+        |queue, out| out.histogram(&queue.queue_seconds)),
+    ItemFamily::counter("workqueue_retries_total",
+        "Number of keys added to a controller's queue again.",
+        |queue, out| out.value(queue.retries.get())),
+    ItemFamily::gauge("workqueue_unfinished_work_seconds",
+        "Total seconds of unfinished processing of keys.",
+        |queue, out| out.value(queue.unfinished().0.as_secs_f64())),
+    ItemFamily::histogram("workqueue_work_duration_seconds",
+        "Duration of the processing of keys, in seconds.",
+        |queue, out| out.histogram(&queue.work_seconds)),
+];
