@@ -1,18 +1,15 @@
 //! `RestConfig`: a server's address, its trust settings and the client's credentials. It opens no
 //! connections; tokens and certificates in files are re-read by the client.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::exec::ExecPlugin;
-use super::kubeconfig::{Kubeconfig, KubeconfigError};
+use super::exec_plugin::ExecPlugin;
+use super::pem::{ClientCertificate, Pem};
 
 /// The default timeout of requests other than watches: longer than a server's own 60 s, to receive
 /// its timeout response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
-
-/// The directory of a pod's service account credentials.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The configuration of a client for one server.
 ///
@@ -54,58 +51,6 @@ pub struct RestConfig {
     pub user_agent: String,
     /// The timeout of requests other than watches.
     pub timeout: Duration,
-}
-
-/// A client certificate with its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientCertificate {
-    /// The certificate chain, leaf first.
-    pub certificate: Pem,
-    /// The private key.
-    pub key: Pem,
-}
-
-/// Certificates or a key in PEM, or their file.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Pem {
-    /// Fixed PEM data.
-    Text(Vec<u8>),
-    /// A file that may be rotated: it is read again every minute and after a failed request.
-    /// Existing connections are kept for requests in progress; new requests use new connections.
-    File(PathBuf),
-}
-
-impl Pem {
-    /// Returns the PEM data.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub(super) fn read(&self) -> Result<Vec<u8>, String> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => std::fs::read(path).map_err(|error| format!("{path:?}: {error}")),
-        }
-    }
-
-    /// Returns the PEM data, without blocking the thread.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub(super) async fn read_again(&self) -> Result<Vec<u8>, String> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => {
-                let read = tokio::fs::read(path).await;
-                read.map_err(|error| format!("{path:?}: {error}"))
-            }
-        }
-    }
-}
-
-impl From<String> for Pem {
-    fn from(text: String) -> Self {
-        Self::Text(text.into_bytes())
-    }
 }
 
 /// A bearer token, or its source.
@@ -161,15 +106,6 @@ pub(super) fn without_password(url: &str) -> String {
     }
 }
 
-impl std::fmt::Debug for Pem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(_) => f.write_str("Text(..)"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-        }
-    }
-}
-
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -178,27 +114,6 @@ impl std::fmt::Debug for Token {
             Self::Exec(plugin) => f.debug_tuple("Exec").field(&plugin.command).finish(),
         }
     }
-}
-
-/// No usable configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum RestConfigError {
-    /// The kubeconfig is invalid.
-    #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
-    /// There is neither a kubeconfig nor a pod's service account.
-    #[error(
-        "no server configured: set KUBECONFIG, create ~/.kube/config, or run in a pod with a service account"
-    )]
-    None,
-    /// The pod's service account is incomplete.
-    #[error("the pod's service account cannot be used: {path:?}: {source}")]
-    ServiceAccount {
-        /// The missing file.
-        path: PathBuf,
-        /// The error.
-        source: std::io::Error,
-    },
 }
 
 impl RestConfig {
@@ -218,84 +133,11 @@ impl RestConfig {
             timeout: REQUEST_TIMEOUT,
         }
     }
-
-    /// Creates the configuration of `context`, or of the current context.
-    ///
-    /// # Errors
-    /// The kubeconfig is incomplete, or needs an unsupported feature.
-    pub fn from_kubeconfig(
-        kubeconfig: &Kubeconfig,
-        context: Option<&str>,
-    ) -> Result<Self, RestConfigError> {
-        Ok(kubeconfig.access(context)?)
-    }
-
-    /// Loads the default configuration: from the files of `KUBECONFIG`, else `~/.kube/config`, else
-    /// from the service account of the pod.
-    ///
-    /// # Errors
-    /// None of these exists, or it is invalid.
-    pub fn infer() -> Result<Self, RestConfigError> {
-        let kubeconfig = Kubeconfig::load_default()?;
-        if !kubeconfig.is_empty() {
-            return Self::from_kubeconfig(&kubeconfig, None);
-        }
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let host = variable("KUBERNETES_SERVICE_HOST");
-        match host.zip(variable("KUBERNETES_SERVICE_PORT")) {
-            Some((host, port)) => Self::in_cluster(&host, &port, Path::new(SERVICE_ACCOUNT)),
-            None => Err(RestConfigError::None),
-        }
-    }
-
-    /// Creates the configuration of a pod: the server's address as in `KUBERNETES_SERVICE_HOST` and
-    /// `_PORT`, credentials from the service account directory.
-    ///
-    /// # Errors
-    /// A file cannot be read.
-    pub fn in_cluster(host: &str, port: &str, directory: &Path) -> Result<Self, RestConfigError> {
-        let read = |name: &str| {
-            let path = directory.join(name);
-            std::fs::read(&path).map_err(|source| RestConfigError::ServiceAccount { path, source })
-        };
-        let host = match host.contains(':') {
-            true => format!("[{host}]"),
-            false => host.to_owned(),
-        };
-        // The token is read at the first request, but its absence should be an error now.
-        read("token")?;
-        read("ca.crt")?;
-        let namespace = String::from_utf8_lossy(&read("namespace")?)
-            .trim()
-            .to_owned();
-        Ok(Self {
-            certificate_authority: Some(Pem::File(directory.join("ca.crt"))),
-            token: Some(Token::File(directory.join("token"))),
-            namespace,
-            ..Self::new(format!("https://{host}:{port}"))
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn in_cluster_config() {
-        let directory = tempfile::tempdir().unwrap();
-        let error = RestConfig::in_cluster("10.0.0.1", "443", directory.path()).unwrap_err();
-        assert!(error.to_string().contains("/token\""), "{error}");
-        for (name, text) in [("token", "T"), ("namespace", "shop\n"), ("ca.crt", "CA")] {
-            std::fs::write(directory.path().join(name), text).unwrap();
-        }
-        let config = RestConfig::in_cluster("::1", "6443", directory.path()).unwrap();
-        assert_eq!(config.server, "https://[::1]:6443");
-        assert_eq!(config.namespace, "shop");
-        let authority = Pem::File(directory.path().join("ca.crt"));
-        assert_eq!(config.certificate_authority, Some(authority));
-        assert!(matches!(config.token, Some(Token::File(path)) if path.ends_with("token")));
-    }
 
     #[test]
     fn debug_output_has_no_secrets() {

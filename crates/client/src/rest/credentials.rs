@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::config::{Impersonate, RestConfig, Token};
 use super::error::RestError;
-use super::exec::{ExecSource, IssuedCredentials};
+use super::exec::ExecSource;
+use super::issued_credentials::{IssuedCredentials, bearer};
 use super::material::Identity;
 
 /// The maximum age of a token from a file. Tokens of pods are rotated long before they expire.
@@ -146,13 +147,6 @@ async fn read(path: &Path) -> Result<HeaderValue, String> {
         "" => Err(format!("{path:?} is empty")),
         token => bearer(token).map_err(|why| format!("{path:?} {why}")),
     }
-}
-
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
-    let value = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut value = value.map_err(|_| "is not a valid header value".to_owned())?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 fn impersonate(who: &Impersonate, headers: &mut HeaderMap) -> Result<(), String> {

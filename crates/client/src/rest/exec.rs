@@ -1,154 +1,20 @@
 //! Credential plugins (`client.authentication.k8s.io`, KEP-541): programs that print a token, a
 //! client certificate, or both.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use http::HeaderValue;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-use super::config::{Pem, RestConfig};
-use super::credentials::bearer;
 use super::error::RestError;
+use super::exec_plugin::ExecPlugin;
+use super::issued_credentials::{IssuedCredentials, bearer};
 use super::material::Identity;
-
-/// The supported versions of the protocol.
-const VERSIONS: [&str; 2] = [
-    "client.authentication.k8s.io/v1",
-    "client.authentication.k8s.io/v1beta1",
-];
-
-/// A credential plugin.
-#[derive(Clone, PartialEq)]
-pub struct ExecPlugin {
-    /// The name or path of the program.
-    pub command: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Additional environment variables.
-    pub env: Vec<(String, String)>,
-    /// The version of the protocol: `client.authentication.k8s.io/v1`.
-    pub api_version: String,
-    /// A hint for users who do not have the program.
-    pub install_hint: String,
-    /// The cluster to pass to the program, if it needs it.
-    pub cluster: Option<Value>,
-}
-
-/// Omits the arguments and the environment, which may be secret.
-impl std::fmt::Debug for ExecPlugin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExecPlugin")
-            .field("command", &self.command)
-            .field("api_version", &self.api_version)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ExecPlugin {
-    /// # Errors
-    /// The version is not supported.
-    pub(super) fn check(&self) -> Result<(), String> {
-        match VERSIONS.contains(&self.api_version.as_str()) {
-            true => Ok(()),
-            false => Err(format!(
-                "gets its credentials from {:?} with the version {:?}, which is not supported",
-                self.command, self.api_version
-            )),
-        }
-    }
-}
-
-/// The plugin as written in a kubeconfig.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct KubeconfigExec {
-    command: PathBuf,
-    #[serde(default)]
-    args: Option<Vec<String>>,
-    #[serde(default)]
-    env: Option<Vec<KubeconfigVariable>>,
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    install_hint: String,
-    #[serde(default)]
-    provide_cluster_info: bool,
-    #[serde(default)]
-    interactive_mode: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct KubeconfigVariable {
-    name: String,
-    value: String,
-}
-
-impl KubeconfigExec {
-    /// Returns the program.
-    pub(super) fn command(&self) -> &Path {
-        &self.command
-    }
-
-    /// Returns true if the program needs an interactive terminal.
-    pub(super) fn is_interactive(&self) -> bool {
-        self.interactive_mode == "Always"
-    }
-
-    /// Returns the plugin of a kubeconfig in `directory`, for the cluster of `config`.
-    ///
-    /// # Errors
-    /// The CA file, which is passed to the program, cannot be read.
-    pub(super) fn plugin(
-        &self,
-        directory: &Path,
-        config: &RestConfig,
-    ) -> Result<ExecPlugin, String> {
-        // A bare name is searched in PATH; a path is relative to the kubeconfig.
-        let command = match self.command.components().count() {
-            1 => self.command.clone(),
-            _ => directory.join(&self.command),
-        };
-        let env = self.env.clone().unwrap_or_default();
-        let authority = config.certificate_authority.as_ref().map(Pem::read);
-        let authority = authority.transpose()?;
-        let cluster = || {
-            let cluster = json!({
-                "server": config.server,
-                "tls-server-name": config.tls_server_name,
-                "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
-                "certificate-authority-data": authority.map(|pem| BASE64_STANDARD.encode(pem)),
-                "proxy-url": config.proxy_url,
-            });
-            match cluster {
-                Value::Object(mut members) => {
-                    members.retain(|_, value| !value.is_null());
-                    Value::Object(members)
-                }
-                other => other,
-            }
-        };
-        Ok(ExecPlugin {
-            command,
-            args: self.args.clone().unwrap_or_default(),
-            env: env
-                .into_iter()
-                .map(|variable| (variable.name, variable.value))
-                .collect(),
-            api_version: self.api_version.clone(),
-            install_hint: self.install_hint.clone(),
-            cluster: self.provide_cluster_info.then(cluster),
-        })
-    }
-}
 
 /// Runs a plugin and caches its credentials until they expire.
 #[derive(Debug)]
@@ -157,27 +23,6 @@ pub(super) struct ExecSource {
     last: Mutex<Option<IssuedCredentials>>,
     /// One run serves all waiting requests.
     running: Semaphore,
-}
-
-/// Credentials with an expiry.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct IssuedCredentials {
-    /// The header with the token, if any.
-    pub(super) header: Option<HeaderValue>,
-    /// The client certificate, if any.
-    pub(super) identity: Option<Arc<Identity>>,
-    until: Option<Timestamp>,
-}
-
-impl IssuedCredentials {
-    /// Creates credentials with only a token, without an expiry.
-    pub(super) fn token(header: HeaderValue) -> Self {
-        Self {
-            header: Some(header),
-            identity: None,
-            until: None,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -313,6 +158,8 @@ fn issued(output: &[u8], api_version: &str) -> Result<IssuedCredentials, String>
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     const V1: &str = "client.authentication.k8s.io/v1";

@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
-use super::config::{ClientCertificate, Impersonate, Pem, RestConfig, Token, without_password};
-use super::exec::KubeconfigExec;
+use super::config::{Impersonate, RestConfig, Token, without_password};
+use super::kubeconfig_exec::KubeconfigExec;
+use super::pem::{ClientCertificate, Pem};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::config::{ClientCertificate, Pem, RestConfig};
+use super::config::RestConfig;
+use super::pem::{ClientCertificate, Pem};
 
 /// How long files are not read again. Certificates are rotated long before they expire.
 const AGE_MAX: Duration = Duration::from_secs(60);

@@ -4,17 +4,22 @@
 mod api_resource;
 mod call;
 mod config;
+mod config_sources;
 mod connect;
 mod credentials;
 mod discovery;
 mod error;
 mod exec;
+mod exec_plugin;
 #[cfg(test)]
 pub(crate) mod fake;
 mod invalid_config;
+mod issued_credentials;
 mod kubeconfig;
+mod kubeconfig_exec;
 mod material;
 mod path;
+mod pem;
 mod resource_client;
 mod tls;
 
@@ -35,13 +40,15 @@ use watchet_tasks::Tasks;
 
 pub use api_resource::{ApiResource, ObjectScope};
 pub(crate) use call::Call;
-pub use config::{ClientCertificate, Impersonate, Pem, RestConfig, RestConfigError, Token};
+pub use config::{Impersonate, RestConfig, Token};
+pub use config_sources::RestConfigError;
 pub use discovery::{Discovery, UnknownResource};
 pub use error::RestError;
-pub use exec::ExecPlugin;
+pub use exec_plugin::ExecPlugin;
 pub use invalid_config::InvalidRestConfig;
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(crate) use path::Path;
+pub use pem::{ClientCertificate, Pem};
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
 
 use connect::{Pools, StreamPermit};

@@ -1,6 +1,6 @@
 //! Tests of kubeconfig files: merging, references to files, unsupported features.
 
-use super::super::config::RestConfigError;
+use super::super::config_sources::RestConfigError;
 use super::*;
 
 const FILE: &str = "
