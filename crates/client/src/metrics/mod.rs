@@ -1,7 +1,7 @@
 //! `InformerMetrics`: renders the metrics of informers, their sources, handlers and work queues. It
 //! counts nothing itself and does not serve HTTP.
 //!
-#![doc = include_str!("METRICS.md")]
+#![doc = include_str!("../METRICS.md")]
 
 use std::sync::Arc;
 
