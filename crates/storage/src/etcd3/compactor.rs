@@ -6,62 +6,16 @@
 
 use std::time::Duration;
 
-use etcd_client::proto::PbTxnOpResponse;
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
-
 use super::Etcd3;
 use super::WRITE_TIMEOUT;
 use super::cluster::Repeat;
+use super::compacted_revision::COMPACT_REV_KEY;
 use super::failure::Failure;
 use super::keys::revision;
 use crate::{Storage as _, StorageError};
+use etcd_client::proto::PbTxnOpResponse;
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use watchet_api::ResourceVersion;
-
-/// The key that servers compete through: upstream's name, outside of every prefix.
-const COMPACT_REV_KEY: &str = "compact_rev_key";
-
-/// How long a read of the key is considered current: every cache reads it periodically, and all
-/// share one request.
-const CACHE_TTL: Duration = Duration::from_secs(5);
-
-/// The compacted revision according to the key, cached.
-#[derive(Debug, Default)]
-pub(super) struct CompactedRevision {
-    /// The last read and its time. An async lock, held during a request, which waiting callers
-    /// share.
-    last: Mutex<Option<(ResourceVersion, Instant)>>,
-}
-
-impl CompactedRevision {
-    /// Returns the compacted revision: the value of the key, zero before the first round.
-    pub(super) async fn get(&self, etcd: &Etcd3) -> Result<ResourceVersion, StorageError> {
-        let mut last = self.last.lock().await;
-        if let Some((revision, since)) = *last
-            && since.elapsed() < CACHE_TTL
-        {
-            return Ok(revision);
-        }
-        let (kv, _) = etcd
-            .read(COMPACT_REV_KEY.into())
-            .await
-            .map_err(Failure::into_storage_error)?;
-        let revision = match &kv {
-            None => ResourceVersion::ZERO,
-            Some(kv) => parse(kv.value()).ok_or_else(|| {
-                let value = String::from_utf8_lossy(kv.value());
-                StorageError::Corrupt(format!("etcd holds {value:?} under {COMPACT_REV_KEY}"))
-            })?,
-        };
-        *last = Some((revision, Instant::now()));
-        Ok(revision)
-    }
-}
-
-fn parse(value: &[u8]) -> Option<ResourceVersion> {
-    std::str::from_utf8(value).ok()?.parse().ok()
-}
 
 /// The state that one server retains between rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -125,13 +79,15 @@ impl Compactor {
     }
 }
 
-/// Takes part in a round every `interval`, forever. Logs a failed round and continues.
-pub(super) async fn run(etcd: &Etcd3, interval: Duration) {
-    let mut compactor = Compactor::default();
-    loop {
-        tokio::time::sleep(interval).await;
-        if let Err(error) = compactor.round(etcd).await {
-            tracing::warn!(%error, "etcd compaction round failed");
+impl Etcd3 {
+    /// Takes part in a round every `interval`, forever. Logs a failed round and continues.
+    pub(super) async fn run_compactor(&self, interval: Duration) {
+        let mut compactor = Compactor::default();
+        loop {
+            tokio::time::sleep(interval).await;
+            if let Err(error) = compactor.round(self).await {
+                tracing::warn!(%error, "etcd compaction round failed");
+            }
         }
     }
 }

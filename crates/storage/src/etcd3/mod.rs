@@ -17,6 +17,7 @@
 //!    bytes and watch responses are fragmented.
 
 mod cluster;
+mod compacted_revision;
 mod compactor;
 mod config;
 mod failure;
@@ -36,6 +37,7 @@ use etcd_client::{Compare, CompareOp, PutOptions, ResponseHeader, Txn, TxnOp, Tx
 use tokio_util::sync::CancellationToken;
 
 use self::cluster::{Cluster, Repeat};
+use self::compacted_revision::{COMPACT_REV_KEY, CompactedRevision};
 pub use self::config::{ConnectError, Etcd3Config};
 use self::failure::Failure;
 use self::keys::{Layout, raw_revision, revision};
@@ -65,7 +67,7 @@ pub struct Etcd3 {
     cluster: Cluster,
     layout: Layout,
     leases: Leases,
-    agreed: compactor::CompactedRevision,
+    compacted: CompactedRevision,
     compaction_interval: Duration,
 }
 
@@ -85,7 +87,7 @@ impl Etcd3 {
             cluster,
             layout: checked.layout,
             leases: Leases::new(config.lease_keys),
-            agreed: compactor::CompactedRevision::default(),
+            compacted: CompactedRevision::default(),
             compaction_interval: config.compaction_interval,
         }))
     }
@@ -286,7 +288,8 @@ impl Storage for Etcd3 {
     }
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.agreed.get(self).await
+        let read = async { Ok(self.read(COMPACT_REV_KEY.into()).await?.0) };
+        self.compacted.get(read).await
     }
 
     fn progress_supported(&self) -> bool {
@@ -319,7 +322,7 @@ impl Storage for Etcd3 {
             if self.compaction_interval.is_zero() {
                 std::future::pending().await
             } else {
-                compactor::run(self, self.compaction_interval).await
+                self.run_compactor(self.compaction_interval).await
             }
         };
         // Cancellation first; the other two never end and are independent.
