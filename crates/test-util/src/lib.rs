@@ -1,4 +1,5 @@
-//! Helpers of watchet's tests: seeds of randomized tests that can be repeated, and a parser of scraped metrics.
+//! Helpers of watchet's tests: seeds of randomized tests that can be repeated, a parser of scraped metrics, and watch
+//! scripts.
 
 #![allow(
     clippy::print_stdout,
@@ -7,3 +8,4 @@
 
 pub mod scrape;
 pub mod seeds;
+pub mod watch_script;

@@ -13,6 +13,7 @@ mod metrics;
 mod model;
 mod reads;
 mod revisions;
+mod scripts;
 mod silent;
 mod slow;
 mod unreadable;

@@ -1,0 +1,218 @@
+//! What executes the steps of a script: a cache, a server, or whatever else lists and watches.
+
+use std::collections::BTreeSet;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::item::EventKind;
+use super::object::{ObjectName, ReceivedObject, Resource, StoredObject};
+use super::script::{Match, Read};
+
+/// A change of one object.
+#[derive(Debug, Clone)]
+pub struct WriteRequest {
+    /// The object.
+    pub object: ObjectName,
+    /// What is stored now.
+    pub previous: Option<StoredObject>,
+    /// What is stored next; `None` deletes it.
+    pub next: Option<StoredObject>,
+}
+
+/// A list or watch, with the numbers of the versions.
+#[derive(Debug, Clone, Default)]
+pub struct ReadRequest {
+    /// `resourceVersion`
+    pub resource_version: Option<u64>,
+    /// `resourceVersionMatch` of a list.
+    pub version_match: Option<Match>,
+    /// The namespace; all if absent.
+    pub namespace: Option<String>,
+    /// `labelSelector`
+    pub labels: String,
+    /// `fieldSelector`
+    pub fields: String,
+    /// `limit`
+    pub limit: usize,
+    /// `continue`
+    pub continue_token: Option<String>,
+    /// `sendInitialEvents`
+    pub send_initial_events: Option<bool>,
+    /// `allowWatchBookmarks`
+    pub allow_watch_bookmarks: bool,
+    /// `timeoutSeconds`
+    pub timeout: Option<Duration>,
+}
+
+impl ReadRequest {
+    /// Returns the path and query of the request.
+    pub fn path(&self, is_watch: bool) -> String {
+        let plural = Resource::Pods.plural();
+        let mut path = match &self.namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/{plural}?"),
+            None => format!("/api/v1/{plural}?"),
+        };
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                path += &format!("{name}={}&", percent_encoded(&value));
+            }
+        };
+        let selector = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        add("watch", is_watch.then(|| "1".to_owned()));
+        add(
+            "resourceVersion",
+            self.resource_version.map(|version| version.to_string()),
+        );
+        let streams = self.send_initial_events.map(|_| Match::NotOlderThan);
+        let version_match = self.version_match.or(streams);
+        add(
+            "resourceVersionMatch",
+            version_match.map(|m| m.name().to_owned()),
+        );
+        add("labelSelector", selector(&self.labels));
+        add("fieldSelector", selector(&self.fields));
+        add("limit", (self.limit > 0).then(|| self.limit.to_string()));
+        add("continue", self.continue_token.clone());
+        add(
+            "sendInitialEvents",
+            self.send_initial_events.map(|value| value.to_string()),
+        );
+        add(
+            "allowWatchBookmarks",
+            self.allow_watch_bookmarks.then(|| "true".to_owned()),
+        );
+        add(
+            "timeoutSeconds",
+            self.timeout.map(|timeout| timeout.as_secs().to_string()),
+        );
+        path.pop();
+        path
+    }
+
+    pub(super) fn new(
+        read: &Read,
+        resource_version: Option<u64>,
+        continue_token: Option<String>,
+    ) -> Self {
+        Self {
+            resource_version,
+            version_match: read.version_match,
+            namespace: read.namespace.clone(),
+            labels: read.labels.clone(),
+            fields: read.fields.clone(),
+            limit: read.limit.unwrap_or(0),
+            continue_token,
+            send_initial_events: read.initial_events,
+            allow_watch_bookmarks: read.bookmarks,
+            timeout: read.timeout_seconds.map(Duration::from_secs),
+        }
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    });
+    bytes.collect()
+}
+
+/// The Status of a failed request, or of an ERROR event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    /// `code`
+    pub code: u16,
+    /// `reason`
+    pub reason: String,
+    /// `metadata.continue`: of an expired continue token.
+    pub continue_token: Option<String>,
+}
+
+/// The result of a list.
+#[derive(Debug, Clone)]
+pub struct ListResponse {
+    /// `metadata.resourceVersion`
+    pub version: u64,
+    /// `items`
+    pub items: Vec<ReceivedObject>,
+    /// `metadata.continue`
+    pub continue_token: Option<String>,
+    /// `metadata.remainingItemCount`
+    pub remaining: Option<u64>,
+}
+
+/// What a watch sends.
+#[derive(Debug, Clone)]
+pub enum Received {
+    /// An event.
+    Event(EventKind, ReceivedObject),
+    /// A bookmark.
+    Bookmark {
+        /// The version.
+        version: u64,
+        /// True if it has the annotation `k8s.io/initial-events-end`.
+        is_initial_events_end: bool,
+    },
+    /// An ERROR event.
+    Error(ApiError),
+}
+
+/// An open watch.
+pub trait WatchStream {
+    /// Returns what is available next, or `None` at the end of the watch.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Received>>>;
+}
+
+/// How long the runner waits. With a paused clock that takes no time.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// For an expected item.
+    pub patience: Duration,
+    /// Before it concludes that nothing more arrives.
+    pub silence: Duration,
+}
+
+/// Executes the steps of a script over a store of its own, without other writers of pods.
+///
+/// The methods of a [`Need`](super::Need) that the driver does not support need not be implemented.
+#[expect(async_fn_in_trait, reason = "tests await the futures in place")]
+pub trait Driver {
+    /// Its watches.
+    type Watch: WatchStream;
+
+    /// Returns its name, for reports.
+    fn name(&self) -> String;
+
+    /// Returns how long to wait.
+    fn timing(&self) -> Timing;
+
+    /// Prepares a run with objects in these namespaces and returns the revision of storage.
+    async fn start(&mut self, namespaces: &BTreeSet<String>) -> u64;
+
+    /// Writes all in one revision and returns it.
+    async fn write(&mut self, writes: &[WriteRequest]) -> u64;
+
+    /// Lists pods.
+    async fn list(&mut self, request: &ReadRequest) -> Result<ListResponse, ApiError>;
+
+    /// Watches pods.
+    async fn watch(&mut self, request: &ReadRequest) -> Result<Self::Watch, ApiError>;
+
+    /// Compacts storage up to a revision.
+    async fn compact(&mut self, at: u64);
+
+    /// Replaces the server by a new one over the same storage.
+    async fn restart(&mut self);
+
+    /// Ends the cache's watch of storage.
+    async fn cut(&mut self) {
+        unimplemented!("the driver does not support `cut`")
+    }
+
+    /// Disconnects the cache from storage, or connects it again.
+    async fn set_connected(&mut self, _connected: bool) {
+        unimplemented!("the driver does not support `disconnect`")
+    }
+}

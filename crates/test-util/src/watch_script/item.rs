@@ -1,0 +1,189 @@
+//! The items of an expectation: events, bookmarks and errors of a watch; objects and errors of a list.
+
+use std::fmt;
+
+use super::object::Content;
+use super::version_ref::VersionRef;
+
+/// The type of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// `ADDED`
+    Added,
+    /// `MODIFIED`
+    Modified,
+    /// `DELETED`
+    Deleted,
+}
+
+impl EventKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Added, Self::Modified, Self::Deleted];
+
+    /// Returns the name in a watch.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// The version of an object: `@2`, of a burst also `@2.17`, the 17th write; others print as `@2+3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectVersion {
+    /// The name, and the distance from it.
+    pub version: VersionRef,
+    /// The number in the burst, from 1 on.
+    pub index: Option<usize>,
+}
+
+impl fmt::Display for ObjectVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}.{index}", self.version),
+            None => write!(f, "{}", self.version),
+        }
+    }
+}
+
+/// An object in an expectation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectItem {
+    /// The event; absent in a list.
+    pub kind: Option<EventKind>,
+    /// `a` or `other/a`. With a `*` it is a burst's.
+    pub name: String,
+    /// The version.
+    pub version: ObjectVersion,
+    /// Labels and fields; absent if they are not compared.
+    pub content: Option<Content>,
+    /// `x200`: so many, of consecutive writes of a burst.
+    pub count: usize,
+}
+
+/// An item of an expectation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// An event, or an object of a list.
+    Object(ObjectItem),
+    /// `BOOKMARK @2`: the client has received everything up to that write.
+    Bookmark {
+        /// The version.
+        version: VersionRef,
+        /// True if it ends the initial events.
+        is_initial_events_end: bool,
+    },
+    /// `ERROR 410 Expired`
+    Error(u16, String),
+    /// `closed`: the watch has ended.
+    Closed,
+    /// `version @3`: the version of a list.
+    ListVersion(VersionRef),
+    /// `remaining 2`: the `remainingItemCount` of a list.
+    Remaining(u64),
+    /// `continue`: the list has a next page, or the error a new token.
+    Continue,
+}
+
+impl Item {
+    /// Prints items as an expectation has them.
+    pub fn join(items: &[Self]) -> String {
+        if items.is_empty() {
+            return "nothing".to_owned();
+        }
+        let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+        items.join(", ")
+    }
+
+    /// Splits `x200` into single items; `name` returns the name of a write of a burst.
+    pub fn expand(items: &[Self], name: impl Fn(&ObjectItem, usize) -> String) -> Vec<Self> {
+        let mut all = Vec::new();
+        for item in items {
+            match item {
+                Self::Object(object) => {
+                    let first = object.version.index.unwrap_or(1);
+                    all.extend((first..first + object.count).map(|index| {
+                        let in_burst = object.version.index.map(|_| index);
+                        let mut one = object.clone();
+                        one.version.index = in_burst;
+                        one.name = name(object, index);
+                        one.count = 1;
+                        Self::Object(one)
+                    }));
+                }
+                other => all.push(other.clone()),
+            }
+        }
+        all
+    }
+
+    /// Joins single items of consecutive writes of a burst; `pattern` returns the name that the script has for the
+    /// object of an item.
+    pub fn fold(items: &[Self], pattern: impl Fn(&ObjectItem) -> String) -> Vec<Self> {
+        let mut folded: Vec<Self> = Vec::new();
+        for item in items {
+            let Self::Object(object) = item else {
+                folded.push(item.clone());
+                continue;
+            };
+            let mut object = object.clone();
+            object.name = pattern(&object);
+            if let Some(Self::Object(last)) = folded.last_mut()
+                && let (Some(begin), Some(index)) = (last.version.index, object.version.index)
+                && last.version.version == object.version.version
+                && begin + last.count == index
+                && (last.kind, &last.name, &last.content)
+                    == (object.kind, &object.name, &object.content)
+            {
+                last.count += 1;
+            } else {
+                folded.push(Self::Object(object));
+            }
+        }
+        folded
+    }
+}
+
+impl fmt::Display for ObjectItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(kind) = self.kind {
+            write!(f, "{} ", kind.name())?;
+        }
+        write!(f, "{}{}", self.name, self.version)?;
+        if let Some(content) = &self.content
+            && *content != Content::default()
+        {
+            write!(f, " {content}")?;
+        }
+        match self.count {
+            1 => Ok(()),
+            count => write!(f, " x{count}"),
+        }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(object) => write!(f, "{object}"),
+            Self::Bookmark {
+                version,
+                is_initial_events_end,
+            } => {
+                let end = if *is_initial_events_end {
+                    " initial-events-end"
+                } else {
+                    ""
+                };
+                write!(f, "BOOKMARK {version}{end}")
+            }
+            Self::Error(code, reason) => write!(f, "ERROR {code} {reason}"),
+            Self::Closed => write!(f, "closed"),
+            Self::ListVersion(version) => write!(f, "version {version}"),
+            Self::Remaining(count) => write!(f, "remaining {count}"),
+            Self::Continue => write!(f, "continue"),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A parsed script: its steps in order. Every step prints as the line that it was parsed from.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::item::Item;
+use super::object::{Content, ObjectName};
+use super::version_ref::VersionRef;
+
+/// What a step requires of the driver beyond reading and writing. A script declares it: `needs: cut, clock`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// `cut`, `disconnect` and `reconnect`: the connection between the cache and storage can fail.
+    Cut,
+    /// `transaction`: storage can write several keys in one revision.
+    Transactions,
+    /// `sleep`: time is simulated, so that minutes pass immediately.
+    Clock,
+}
+
+impl Need {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cut, Self::Transactions, Self::Clock];
+
+    /// Returns the name in a script.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::Transactions => "transactions",
+            Self::Clock => "clock",
+        }
+    }
+}
+
+/// The `resourceVersion` of a list or watch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StartVersion {
+    /// None.
+    #[default]
+    Unset,
+    /// `"0"`: any.
+    Zero,
+    /// A version.
+    At(VersionRef),
+}
+
+/// The `resourceVersionMatch` of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// `Exact`
+    Exact,
+    /// `NotOlderThan`
+    NotOlderThan,
+}
+
+impl Match {
+    /// Returns the value of the query parameter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "Exact",
+            Self::NotOlderThan => "NotOlderThan",
+        }
+    }
+}
+
+/// The parameters of a list or watch of pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Read {
+    /// `from`: `resourceVersion`.
+    pub from: StartVersion,
+    /// `match`: `resourceVersionMatch` of a list.
+    pub version_match: Option<Match>,
+    /// `namespace`; all if absent.
+    pub namespace: Option<String>,
+    /// `labels`: `labelSelector`.
+    pub labels: String,
+    /// `fields`: `fieldSelector`.
+    pub fields: String,
+    /// `limit` of a list.
+    pub limit: Option<usize>,
+    /// `continue`: the list of which this is the next page.
+    pub continued: Option<String>,
+    /// `initial-events`: `sendInitialEvents` of a watch.
+    pub initial_events: Option<bool>,
+    /// `bookmarks`: `allowWatchBookmarks` of a watch.
+    pub bookmarks: bool,
+    /// `timeout`: `timeoutSeconds` of a watch.
+    pub timeout_seconds: Option<u64>,
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pods")?;
+        let quoted = |value: &str| match value.contains([' ', '#']) {
+            true => format!("\"{value}\""),
+            false => value.to_owned(),
+        };
+        match self.from {
+            StartVersion::Unset => {}
+            StartVersion::Zero => write!(f, " from=0")?,
+            StartVersion::At(version) => write!(f, " from={version}")?,
+        }
+        if let Some(version_match) = self.version_match {
+            write!(f, " match={}", version_match.name())?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, " namespace={namespace}")?;
+        }
+        if !self.labels.is_empty() {
+            write!(f, " labels={}", quoted(&self.labels))?;
+        }
+        if !self.fields.is_empty() {
+            write!(f, " fields={}", quoted(&self.fields))?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, " limit={limit}")?;
+        }
+        if let Some(list) = &self.continued {
+            write!(f, " continue={list}")?;
+        }
+        match self.initial_events {
+            None => {}
+            Some(true) => write!(f, " initial-events")?,
+            Some(false) => write!(f, " initial-events=false")?,
+        }
+        if self.bookmarks {
+            write!(f, " bookmarks")?;
+        }
+        self.timeout_seconds
+            .map_or(Ok(()), |seconds| write!(f, " timeout={seconds}s"))
+    }
+}
+
+/// One change of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Creates or replaces it.
+    Put(ObjectName, Content),
+    /// Deletes it.
+    Delete(ObjectName),
+    /// Stores a value that is not JSON, past the server.
+    Corrupt(ObjectName),
+}
+
+impl Write {
+    /// Returns the object.
+    pub fn object(&self) -> &ObjectName {
+        let (Self::Put(object, _) | Self::Delete(object) | Self::Corrupt(object)) = self;
+        object
+    }
+
+    fn parts(&self) -> (&'static str, &ObjectName, String) {
+        match self {
+            Self::Put(object, content) if *content == Content::default() => {
+                ("put", object, String::new())
+            }
+            Self::Put(object, content) => ("put", object, format!(" {content}")),
+            Self::Delete(object) => ("delete", object, String::new()),
+            Self::Corrupt(object) => ("corrupt", object, String::new()),
+        }
+    }
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// `put`, `delete`, `corrupt`, and `transaction` if there are several writes.
+    Write {
+        /// The changes of one revision.
+        writes: Vec<Write>,
+        /// The name of the version of the last revision.
+        version: u32,
+        /// `x200`: so many revisions.
+        count: usize,
+    },
+    /// Opens a watch.
+    Watch(String, Read),
+    /// Lists; a later expectation has the result.
+    List(String, Read),
+    /// The client of a watch stops reading.
+    Pause(String),
+    /// It reads again.
+    Resume(String),
+    /// It closes its watch.
+    Close(String),
+    /// Storage forgets its history before a version.
+    Compact(VersionRef),
+    /// The cache's watch of storage ends, and can be opened again.
+    Cut,
+    /// Storage cannot be reached by the cache.
+    Disconnect,
+    /// It can be reached again.
+    Reconnect,
+    /// A new server over the same storage serves what follows. The open watches end.
+    Restart,
+    /// Waits this many seconds.
+    Sleep(u64),
+    /// A watch or list has exactly these items since the last expectation.
+    Expect(String, Vec<Item>),
+}
+
+impl Action {
+    /// Returns what it requires of the driver.
+    pub fn need(&self) -> Option<Need> {
+        match self {
+            Self::Cut | Self::Disconnect | Self::Reconnect => Some(Need::Cut),
+            Self::Write { writes, .. } if writes.len() > 1 => Some(Need::Transactions),
+            Self::Sleep(_) => Some(Need::Clock),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write {
+                writes,
+                version,
+                count,
+            } => match writes.as_slice() {
+                [write] => {
+                    let (verb, object, content) = write.parts();
+                    write!(f, "{verb} {object} @{version}{content}")?;
+                    if *count > 1 {
+                        write!(f, " x{count}")
+                    } else {
+                        Ok(())
+                    }
+                }
+                writes => {
+                    let writes = writes.iter().map(|write| {
+                        let (verb, object, content) = write.parts();
+                        format!("{verb} {object}{content}")
+                    });
+                    write!(
+                        f,
+                        "transaction @{version}: {}",
+                        writes.collect::<Vec<_>>().join(", ")
+                    )
+                }
+            },
+            Self::Watch(client, read) => write!(f, "watch {client} {read}"),
+            Self::List(client, read) => write!(f, "list {client} {read}"),
+            Self::Pause(client) => write!(f, "pause {client}"),
+            Self::Resume(client) => write!(f, "resume {client}"),
+            Self::Close(client) => write!(f, "close {client}"),
+            Self::Compact(version) => write!(f, "compact {version}"),
+            Self::Cut => write!(f, "cut"),
+            Self::Disconnect => write!(f, "disconnect"),
+            Self::Reconnect => write!(f, "reconnect"),
+            Self::Restart => write!(f, "restart"),
+            Self::Sleep(seconds) => write!(f, "sleep {seconds}s"),
+            Self::Expect(client, items) => {
+                write!(f, "expect {client}: {}", Item::join(items))
+            }
+        }
+    }
+}
+
+/// A step and its place.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The number of its first line, from 1 on.
+    pub line: usize,
+    /// The number of its last line.
+    pub last_line: usize,
+    /// What it does.
+    pub action: Action,
+}
+
+/// A parsed script.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// The name of the file.
+    pub name: String,
+    /// Its lines.
+    pub lines: Vec<String>,
+    /// What it requires of a driver.
+    pub needs: BTreeSet<Need>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+}
+
+impl Script {
+    /// Prints actions as a script.
+    pub fn print(comment: &str, actions: &[Action]) -> String {
+        let needs: BTreeSet<&str> = actions
+            .iter()
+            .filter_map(|a| a.need().map(Need::name))
+            .collect();
+        let mut text = format!("# {comment}\n");
+        if !needs.is_empty() {
+            let needs: Vec<_> = needs.into_iter().collect();
+            text += &format!("needs: {}\n", needs.join(", "));
+        }
+        for action in actions {
+            text += &format!("{action}\n");
+        }
+        text
+    }
+
+    /// Returns the namespaces of the objects.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let writes = self.steps.iter().filter_map(|step| match &step.action {
+            Action::Write { writes, .. } => Some(writes),
+            _ => None,
+        });
+        writes
+            .flatten()
+            .map(|write| write.object().namespace.clone())
+            .collect()
+    }
+}
