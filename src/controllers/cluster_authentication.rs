@@ -9,15 +9,15 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Map, Value, json};
 
-use super::follower::{Follower, FollowerEvent};
-use super::framework::Controller;
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, ObjectKey, SYSTEM_MASTERS, UserInfo, WriteOptions};
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::Controller;
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource, Target};
 use crate::x509;
 
-pub(super) const NAME: &str = "cluster-authentication-trust-controller";
+const NAME: &str = "cluster-authentication-trust-controller";
 
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";

@@ -8,14 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use memchr::memmem;
 use serde_json::Value;
 
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy};
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::{self, Controller};
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource, Target};
 
-pub(super) const NAME: &str = "ttl-after-finished-controller";
+const NAME: &str = "ttl-after-finished-controller";
 
 const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(50),

@@ -6,8 +6,6 @@
 //! `kubernetes` finalizer and thereby the namespace. Objects with finalizers or a grace period are
 //! waited for; meanwhile the conditions of the namespace report them.
 
-mod conditions;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +13,17 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use self::conditions::Findings;
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::{self, Controller};
+use crate::controllers::namespace_conditions::Findings;
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{
     ApiError, Deleted, Patch, ReadError, Registry, Resource, StoredName, Target,
 };
 
-pub(super) const NAME: &str = "namespace-controller";
+const NAME: &str = "namespace-controller";
 
 const FINALIZER: &str = "kubernetes";
 

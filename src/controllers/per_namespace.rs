@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, Object, ObjectKey};
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::{self, Controller};
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Patch, Registry, Resource, Target};
 
-pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
-pub(super) const ROOT_CA: &str = "root-ca-certificate-publisher-controller";
+const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
+const ROOT_CA: &str = "root-ca-certificate-publisher-controller";
 
 /// The key of the certificate in the config map.
 const CERTIFICATE: &str = "ca.crt";

@@ -11,18 +11,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
-use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey};
-use crate::builtin::quotas::{self, QuotaBaseline};
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::{self, Controller};
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
+use crate::controllers::quota_counter::QuotaCounter;
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource};
 
-pub(super) const NAME: &str = "resourcequota-controller";
+const NAME: &str = "resourcequota-controller";
 
 const ACCOUNT: &str = "resourcequota-controller";
 
@@ -62,8 +61,7 @@ struct WatchState {
 pub(super) struct ResourceQuotas {
     registry: Arc<Registry>,
     queue: WorkQueue<ObjectKey>,
-    /// Of quotas that are to be counted again.
-    baselines: Mutex<HashMap<ObjectKey, QuotaBaseline>>,
+    counter: Arc<dyn QuotaCounter>,
 }
 
 fn name_of(resource: &Resource) -> Name {
@@ -75,11 +73,15 @@ fn parse(object: &Object) -> Value {
 }
 
 impl ResourceQuotas {
-    pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        metrics: &Metrics,
+        counter: Arc<dyn QuotaCounter>,
+    ) -> Self {
         Self {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
-            baselines: Mutex::default(),
+            counter,
         }
     }
 
@@ -105,7 +107,7 @@ impl ResourceQuotas {
 
     fn handle_quota(&self, state: &mut WatchState, quota: &Object) {
         let value = parse(quota);
-        let resources = quotas::resources_of_quota(&self.registry, &value);
+        let resources = self.counter.resources(&value);
         let names = resources.iter().map(|resource| name_of(resource)).collect();
         for resource in resources {
             state.follow(&self.registry, resource);
@@ -114,7 +116,7 @@ impl ResourceQuotas {
         let quotas = state.quotas.entry(key.namespace().to_owned()).or_default();
         let is_new = quotas.insert(key.name().to_owned(), names).is_none();
         // Most changes of a quota are charges by admission.
-        if is_new || quotas::is_quota_uncounted(&self.registry, &value) {
+        if is_new || self.counter.is_uncounted(&value) {
             self.queue.add(key.clone());
         }
     }
@@ -140,7 +142,8 @@ impl ResourceQuotas {
                     continue;
                 }
                 FollowerEvent::Object(object) => {
-                    quotas.contains_key(object.key().namespace()) && watched.is_changed(object)
+                    quotas.contains_key(object.key().namespace())
+                        && watched.is_changed(&*self.counter, object)
                 }
                 FollowerEvent::Deleted(object) => {
                     watched.footprints.remove(object.key());
@@ -223,8 +226,8 @@ impl WatchState {
 
 impl WatchedResource {
     /// Returns true if the usage of the object has changed.
-    fn is_changed(&mut self, object: &Object) -> bool {
-        let Some(footprint) = quotas::quota_footprint(&self.resource, object) else {
+    fn is_changed(&mut self, counter: &dyn QuotaCounter, object: &Object) -> bool {
+        let Some(footprint) = counter.footprint(&self.resource, object) else {
             return false;
         };
         let before = self.footprints.insert(object.key().clone(), footprint);
@@ -261,11 +264,7 @@ impl Controller for ResourceQuotas {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
         let options = framework::write_options(ACCOUNT);
-        let mut baseline = self.baselines.lock().remove(key);
-        let counted = quotas::count_quota(&self.registry, key, &mut baseline, &options).await;
-        if let Some(baseline) = baseline {
-            self.baselines.lock().insert(key.clone(), baseline);
-        }
+        let counted = self.counter.count(key, &options).await;
         Ok(counted?.map_or(Next::Done, Next::After))
     }
 }

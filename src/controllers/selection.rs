@@ -3,6 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use crate::controllers::cluster_authentication::ClusterAuthentication;
+use crate::controllers::csr_signing::CsrSigning;
+use crate::controllers::finished_jobs::FinishedJobs;
+use crate::controllers::framework::Controller;
+use crate::controllers::garbage::GarbageCollector;
+use crate::controllers::namespace::NamespaceController;
+use crate::controllers::per_namespace::{RootCa, ServiceAccounts};
+use crate::controllers::protection::{AttributesClasses, Claims, Volumes};
+use crate::controllers::resource_quota::ResourceQuotas;
+
+/// The creation of the config map of legacy token tracking, which upstream's kube-apiserver does.
+/// It is selected like a controller and runs once, when the system namespaces exist.
+pub const TOKEN_TRACKING: &str = "legacy-token-tracking-controller";
+
 /// The names of a controller.
 #[derive(Debug, Clone, Copy)]
 struct ControllerNames {
@@ -18,25 +32,19 @@ const fn names(name: &'static str, alias: &'static str) -> ControllerNames {
 
 /// All controllers.
 const CONTROLLERS: &[ControllerNames] = &[
-    names(super::namespace::NAME, "namespace"),
-    names(super::garbage::NAME, "garbagecollector"),
-    names(super::per_namespace::SERVICE_ACCOUNT, "serviceaccount"),
-    names(super::per_namespace::ROOT_CA, "root-ca-cert-publisher"),
-    names(super::csr_signing::NAME, "csrsigning"),
-    names(super::finished_jobs::NAME, "ttl-after-finished"),
-    names(super::protection::CLAIMS, "pvc-protection"),
-    names(super::protection::VOLUMES, "pv-protection"),
+    names(NamespaceController::NAME, "namespace"),
+    names(GarbageCollector::NAME, "garbagecollector"),
+    names(ServiceAccounts::NAME, "serviceaccount"),
+    names(RootCa::NAME, "root-ca-cert-publisher"),
+    names(CsrSigning::NAME, "csrsigning"),
+    names(FinishedJobs::NAME, "ttl-after-finished"),
+    names(Claims::NAME, "pvc-protection"),
+    names(Volumes::NAME, "pv-protection"),
     // It has no other name.
-    names(
-        super::protection::ATTRIBUTES_CLASSES,
-        super::protection::ATTRIBUTES_CLASSES,
-    ),
-    names(
-        super::cluster_authentication::NAME,
-        "cluster-authentication-trust",
-    ),
-    names(super::TOKEN_TRACKING, "legacy-token-tracking"),
-    names(super::resource_quota::NAME, "resourcequota"),
+    names(AttributesClasses::NAME, AttributesClasses::NAME),
+    names(ClusterAuthentication::NAME, "cluster-authentication-trust"),
+    names(TOKEN_TRACKING, "legacy-token-tracking"),
+    names(ResourceQuotas::NAME, "resourcequota"),
 ];
 
 /// The selected controllers.
@@ -65,7 +73,7 @@ impl Selection {
 
     /// Returns the controllers that kube-apiserver itself runs upstream.
     pub fn of_api_server() -> Self {
-        Self(BTreeSet::from([super::cluster_authentication::NAME]))
+        Self(BTreeSet::from([ClusterAuthentication::NAME]))
     }
 
     /// Parses a comma-separated list: `foo` enables, `-foo` disables, `*` enables all that are not
@@ -95,8 +103,8 @@ impl Selection {
             }
         }
         let runs = |name: &&'static str| {
-            let said = named.iter().find(|(other, _)| other == name);
-            said.map_or(others, |(_, runs)| *runs)
+            let entry = named.iter().find(|(other, _)| other == name);
+            entry.map_or(others, |(_, runs)| *runs)
         };
         Ok(Self(
             CONTROLLERS
@@ -108,7 +116,7 @@ impl Selection {
     }
 
     /// Returns whether the controller is selected.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 

@@ -25,5 +25,8 @@ mod process;
 
 mod envtest;
 
+#[cfg(test)]
+mod controller_tests;
+
 pub(crate) use process::embedded_server::{EmbeddedServer, EmbeddedServerError};
 pub use process::main::main;

@@ -35,10 +35,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "api",
         ],
     ),
-    (
-        "controllers",
-        &["builtin", "registry", "client", "reflector", "api"],
-    ),
+    ("controllers", &["registry", "client", "reflector", "api"]),
     ("http", &["builtin", "registry", "auth", "schema", "api"]),
     (
         "server",

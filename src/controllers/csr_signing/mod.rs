@@ -11,16 +11,16 @@ use memchr::memmem;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use super::csr_signers::Signer;
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{GetOptions, Object};
+use crate::controllers::csr_signers::Signer;
+use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::framework::{self, Controller};
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Patch, Registry, Resource, Target};
 use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages, to_pem};
 
-pub(super) const NAME: &str = "certificatesigningrequest-signing-controller";
+const NAME: &str = "certificatesigningrequest-signing-controller";
 
 /// The name of upstream's service account for this controller.
 const ACCOUNT: &str = "certificate-controller";
@@ -212,4 +212,4 @@ fn parse(object: &Object) -> Value {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

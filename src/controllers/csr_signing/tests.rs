@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::*;
 
 /// Returns a CA whose certificate expires at the end of 2040.
-pub(in crate::controllers) fn authority() -> CertificateAuthority {
+fn authority() -> CertificateAuthority {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.not_after = rcgen::date_time_ymd(2041, 1, 1);

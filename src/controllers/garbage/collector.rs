@@ -1,23 +1,5 @@
-//! The garbage collector: deletes objects whose owners are all absent, and carries out foreground
-//! and orphaning deletions, by upstream's rules. It watches the metadata of every resource and
-//! never scans.
-//!
-//! ```text
-//!  Follower of each resource ─▶ Graph ─▶ WorkQueue ─▶ examine: get, decide, delete or patch
-//!                                                 └─▶ orphan:  patch the dependents, then the owner
-//! ```
-//!
-//! The graph only determines which objects to examine. Decisions are based on objects read from
-//! storage: every delete and patch has the uid and version of the object it was decided on as
-//! preconditions. The finalizer of an owner that waits for its dependents is removed only when the
-//! watches of all resources that existed at the version of that decision have caught up to it, so
-//! that all its dependents are reached.
-
-mod examine;
-mod graph;
-mod metadata;
-mod monitors;
-mod warning;
+//! The garbage collector as a controller: follows every resource, applies its events to the graph, and queues the
+//! objects that must be examined.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,20 +8,20 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::graph::{Consequences, Graph, Location, Work};
-use self::metadata::{Metadata, OwnerReference};
-use self::monitors::{Monitor, Monitors};
-use super::follower::FollowerEvent;
-use super::framework::Controller;
-use super::queue::{Next, Pauses, WorkQueue};
 use crate::api::{Object, ObjectKey, ResourceVersion};
+use crate::controllers::follower::FollowerEvent;
+use crate::controllers::framework::Controller;
+use crate::controllers::garbage::graph::{Consequences, Graph, Location, Work};
+use crate::controllers::garbage::metadata::{Metadata, OwnerReference};
+use crate::controllers::garbage::monitors::{Monitor, Monitors};
+use crate::controllers::queue::{Next, Pauses, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry, Resource};
 
-pub(super) const NAME: &str = "garbage-collector-controller";
+const NAME: &str = "garbage-collector-controller";
 
 /// The name of upstream's service account for this controller.
-const ACCOUNT: &str = "generic-garbage-collector";
+pub(super) const ACCOUNT: &str = "generic-garbage-collector";
 
 const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(10),

@@ -6,13 +6,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 
-use super::graph::{Dependent, Location, Uid, View, Work};
-use super::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
-use super::{ACCOUNT, GarbageCollector};
 use crate::api::{
     DeleteOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
 };
 use crate::controllers::framework;
+use crate::controllers::garbage::collector::{ACCOUNT, GarbageCollector};
+use crate::controllers::garbage::graph::{Dependent, Location, Uid, View, Work};
+use crate::controllers::garbage::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use crate::controllers::queue::Next;
 use crate::registry::{ApiError, Resource, Target};
 

@@ -17,9 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::graph::Uid;
 use crate::api::ResourceVersion;
 use crate::controllers::follower::{Follower, FollowerEvent};
+use crate::controllers::garbage::graph::Uid;
 use crate::registry::{Registry, Resource};
 
 /// The pause before a cache that failed to report its progress is asked again.

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::metadata::{Metadata, OwnerReference};
-use super::{ACCOUNT, GarbageCollector};
 use crate::controllers::framework;
+use crate::controllers::garbage::collector::{ACCOUNT, GarbageCollector};
+use crate::controllers::garbage::metadata::{Metadata, OwnerReference};
 use crate::registry::{ApiError, Target};
 
 /// The name of the reporting component, as upstream.

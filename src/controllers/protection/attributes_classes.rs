@@ -7,31 +7,34 @@ use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::super::follower::FollowerEvent;
-use super::super::framework::Controller;
-use super::super::queue::{Next, WorkQueue};
-use super::{ATTRIBUTES_CLASSES, PAUSES, Protector, parse};
 use crate::api::{ListOptions, Object, ObjectKey};
+use crate::controllers::follower::FollowerEvent;
+use crate::controllers::framework::Controller;
+use crate::controllers::protection::protector::{PAUSES, Protector, parse};
+use crate::controllers::queue::{Next, WorkQueue};
 use crate::metrics::Metrics;
 use crate::registry::{ApiError, Registry};
+
+/// The name of the controller.
+const NAME: &str = "volumeattributesclass-protection-controller";
 
 /// Resources whose objects name attributes classes.
 const USERS: [&str; 2] = ["persistentvolumes", "persistentvolumeclaims"];
 
 /// Keeps the attributes classes that volumes and claims name.
 #[derive(Debug)]
-pub(in crate::controllers) struct AttributesClasses {
+pub(crate) struct AttributesClasses {
     protector: Protector,
     /// The classes that each volume and each claim names, of those that name one.
     named: Mutex<HashMap<(&'static str, ObjectKey), BTreeSet<String>>>,
 }
 
 impl AttributesClasses {
-    pub(in crate::controllers) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
         Self {
             protector: Protector {
                 registry,
-                queue: WorkQueue::new(PAUSES, metrics.work_queue(ATTRIBUTES_CLASSES)),
+                queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
                 group: "storage.k8s.io",
                 plural: "volumeattributesclasses",
                 account: "volumeattributesclass-protection-controller",
@@ -107,7 +110,7 @@ fn names(object: &Object) -> BTreeSet<String> {
 
 impl Controller for AttributesClasses {
     type Key = ObjectKey;
-    const NAME: &'static str = ATTRIBUTES_CLASSES;
+    const NAME: &'static str = NAME;
     const WORKERS: usize = 1;
 
     fn queue(&self) -> &WorkQueue<ObjectKey> {

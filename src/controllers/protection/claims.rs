@@ -1,122 +1,30 @@
-//! The protection controllers: a persistent volume claim is not deleted before the pods that use
-//! it, a persistent volume not before its claim, a volume attributes class not before the volumes and
-//! claims that name it. All are protected by a finalizer that new objects
-//! get at creation; these controllers add it to objects without it and remove it from objects that
-//! are no longer in use.
-
-mod attributes_classes;
+//! The controller that keeps a persistent volume claim as long as a pod uses it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use memchr::memmem;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub(super) use self::attributes_classes::AttributesClasses;
-use super::follower::{Follower, FollowerEvent};
-use super::framework::{self, Controller};
-use super::queue::{Next, Pauses, WorkQueue};
-use crate::api::{GetOptions, ListOptions, Object, ObjectKey};
+use crate::api::{ListOptions, Object, ObjectKey};
+use crate::controllers::follower::FollowerEvent;
+use crate::controllers::framework::Controller;
+use crate::controllers::protection::protector::{PAUSES, Protector, parse};
+use crate::controllers::queue::{Next, WorkQueue};
 use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource, Target, protection_finalizer};
+use crate::registry::{ApiError, Registry};
 
-pub(super) const CLAIMS: &str = "persistentvolumeclaim-protection-controller";
-pub(super) const VOLUMES: &str = "persistentvolume-protection-controller";
-pub(super) const ATTRIBUTES_CLASSES: &str = "volumeattributesclass-protection-controller";
-
-const PAUSES: Pauses = Pauses {
-    first: Duration::from_millis(50),
-    max: Duration::from_secs(10),
-};
-
-/// How often an object in use is checked again, in case an event of its users was missed.
-const IN_USE: Duration = Duration::from_secs(30);
-
-/// The common part of both controllers.
-#[derive(Debug)]
-struct Protector {
-    registry: Arc<Registry>,
-    queue: WorkQueue<ObjectKey>,
-    group: &'static str,
-    plural: &'static str,
-    /// The name of upstream's service account for the controller.
-    account: &'static str,
-}
-
-impl Protector {
-    fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
-        let resource = self.registry.resource(group, "v1", plural);
-        resource.expect("the table of built-ins has it")
-    }
-
-    fn follower(&self, group: &str, plural: &str) -> Follower {
-        Follower::new(self.registry.clone(), self.resource(group, plural))
-    }
-
-    /// Queues objects that may need the finalizer added or removed.
-    fn handle_events(&self, events: Vec<FollowerEvent>) {
-        for event in events {
-            if let FollowerEvent::Object(object) = event {
-                let says =
-                    |word: &str| memmem::find(object.body_slice(), word.as_bytes()).is_some();
-                let has_finalizer =
-                    says(protection_finalizer(self.group, self.plural).unwrap_or_default());
-                if says("\"deletionTimestamp\"") || !has_finalizer {
-                    self.queue.add(object.key().clone());
-                }
-            }
-        }
-    }
-
-    async fn reconcile(
-        &self,
-        key: &ObjectKey,
-        in_use: impl AsyncFnOnce(&Value) -> Result<bool, ApiError>,
-    ) -> Result<Next, ApiError> {
-        let resource = self.resource(self.group, self.plural);
-        let target = Target {
-            namespace: resource.namespaced.then(|| key.namespace().to_owned()),
-            resource,
-            name: key.name().to_owned(),
-            subresource: None,
-        };
-        let object = match self.registry.get(&target, GetOptions::default()).await {
-            Ok(object) => object,
-            Err(error) if error.is_not_found() => return Ok(Next::Done),
-            Err(error) => return Err(error),
-        };
-        let value = parse(&object);
-        let ours =
-            protection_finalizer(self.group, self.plural).expect("the resource is protected");
-        let metadata = &value["metadata"];
-        let finalizers = metadata["finalizers"].as_array();
-        let mut finalizers = finalizers.cloned().unwrap_or_default();
-        let has_finalizer = finalizers.iter().any(|finalizer| finalizer == ours);
-        match (metadata["deletionTimestamp"].is_string(), has_finalizer) {
-            (true, true) if in_use(&value).await? => return Ok(Next::After(IN_USE)),
-            (true, true) => finalizers.retain(|finalizer| finalizer != ours),
-            (false, false) => finalizers.push(ours.into()),
-            _ => return Ok(Next::Done),
-        }
-        let finalizers = json!({"finalizers": finalizers});
-        let patched =
-            framework::patch_metadata(&self.registry, self.account, &target, &object, finalizers);
-        match patched.await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(Next::Done),
-        }
-    }
-}
+/// The name of the controller.
+const NAME: &str = "persistentvolumeclaim-protection-controller";
 
 /// Protects claims that pods use.
 #[derive(Debug)]
-pub(super) struct Claims(Protector);
+pub(crate) struct Claims(Protector);
 
 impl Claims {
-    pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
         Self(Protector {
             registry,
-            queue: WorkQueue::new(PAUSES, metrics.work_queue(CLAIMS)),
+            queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
             group: "",
             plural: "persistentvolumeclaims",
             account: "pvc-protection-controller",
@@ -219,7 +127,7 @@ fn uses(pod: &Value, kind: ClaimKind) -> bool {
 
 impl Controller for Claims {
     type Key = ObjectKey;
-    const NAME: &'static str = CLAIMS;
+    const NAME: &'static str = NAME;
     const WORKERS: usize = 2;
 
     fn queue(&self) -> &WorkQueue<ObjectKey> {
@@ -245,50 +153,10 @@ impl Controller for Claims {
     }
 }
 
-/// Protects volumes that are bound to a claim.
-#[derive(Debug)]
-pub(super) struct Volumes(Protector);
-
-impl Volumes {
-    pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
-        Self(Protector {
-            registry,
-            queue: WorkQueue::new(PAUSES, metrics.work_queue(VOLUMES)),
-            group: "",
-            plural: "persistentvolumes",
-            account: "pv-protection-controller",
-        })
-    }
-}
-
-impl Controller for Volumes {
-    type Key = ObjectKey;
-    const NAME: &'static str = VOLUMES;
-    const WORKERS: usize = 1;
-
-    fn queue(&self) -> &WorkQueue<ObjectKey> {
-        &self.0.queue
-    }
-
-    async fn follow(&self) {
-        let mut volumes = self.0.follower("", "persistentvolumes");
-        loop {
-            self.0.handle_events(volumes.next().await);
-        }
-    }
-
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ApiError> {
-        let in_use = async |volume: &Value| Ok(volume["status"]["phase"] == "Bound");
-        self.0.reconcile(key, in_use).await
-    }
-}
-
-fn parse(object: &Object) -> Value {
-    serde_json::from_slice(object.body_slice()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

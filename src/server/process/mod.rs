@@ -10,6 +10,7 @@ pub(super) mod build;
 mod open_error;
 mod open_etcd;
 mod open_storage;
+pub(super) mod quotas;
 mod run;
 
 pub(super) mod announce;

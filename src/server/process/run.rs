@@ -14,6 +14,7 @@ use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::files::DataDir;
+use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
@@ -79,6 +80,8 @@ impl Server {
         caches.spawn("bootstrap", bootstrap);
 
         let controllers = Tasks::new();
+        let quotas: Arc<dyn controllers::QuotaCounter> =
+            Arc::new(BuiltinQuotas::new(Arc::clone(&registry)));
         let launcher = controllers::Launcher {
             registry: &registry,
             tasks: &controllers,
@@ -86,6 +89,7 @@ impl Server {
             metrics: &self.metrics,
             root_ca: &self.root_ca,
             signer: &self.signer,
+            quotas: &quotas,
             client_cas: &self.client_cas,
         };
         launcher.start_all();

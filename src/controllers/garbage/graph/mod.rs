@@ -18,8 +18,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::metadata::Metadata;
 use crate::api::ObjectKey;
+use crate::controllers::garbage::metadata::Metadata;
 
 /// `metadata.uid`.
 pub(in crate::controllers) type Uid = Arc<str>;
@@ -284,5 +284,4 @@ impl Graph {
 }
 
 #[cfg(test)]
-#[path = "graph/tests.rs"]
 mod tests;

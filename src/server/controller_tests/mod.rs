@@ -1,4 +1,4 @@
-//! Tests of the controllers with memory storage and real caches.
+//! Tests of the controllers with the built-in resources, memory storage and real caches.
 
 mod garbage;
 mod namespaces;
@@ -7,15 +7,21 @@ mod simulation;
 mod small;
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
-use super::*;
 use crate::api::WriteOptions;
 use crate::builtin::new_registry;
 use crate::builtin::tests::{Fixture, custom::definition, deployment, named, pod};
-use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Target};
+use crate::controllers::{Launcher, QuotaCounter, Selection};
+use crate::metrics::Metrics;
+use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Registry, Target};
+use crate::server::process::quotas::BuiltinQuotas;
+use crate::tasks::Tasks;
+use crate::x509::CertificateAuthority;
 
 /// A server with its controllers.
 struct Started {
@@ -23,7 +29,7 @@ struct Started {
     controllers: Tasks,
 }
 
-/// OtherServer server on the same storage, stopped when dropped.
+/// Another server on the same storage, stopped when dropped.
 struct OtherServer {
     tasks: Tasks,
 }
@@ -60,16 +66,28 @@ async fn started() -> Started {
 
 /// Starts all controllers.
 fn start(registry: &Arc<Registry>, tasks: &Tasks) {
+    let quotas: Arc<dyn QuotaCounter> = Arc::new(BuiltinQuotas::new(Arc::clone(registry)));
     let launcher = Launcher {
         registry,
         tasks,
         selection: &Selection::default(),
         metrics: &Metrics::new(),
-        root_ca: "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n",
-        signer: &Arc::new(super::csr_signing::tests::authority()),
+        root_ca: "-----BEGIN CERTIFICATE-----\nroot\n-----END CERTIFICATE-----\n",
+        signer: &Arc::new(authority()),
+        quotas: &quotas,
         client_cas: &[],
     };
     launcher.start_all();
+}
+
+/// Returns a CA that signs certificates of clients.
+fn authority() -> CertificateAuthority {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(2041, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().der().clone();
+    CertificateAuthority::new(certificate, Issuer::new(params, key))
 }
 
 impl Started {
@@ -87,7 +105,7 @@ impl Started {
         OtherServer { tasks }
     }
 
-    /// Waits wait_until the stored object at a key fulfils `condition`, and returns it.
+    /// Waits until the stored object at a key fulfils `condition`, and returns it.
     async fn wait_until(&self, key: &str, condition: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..500 {
             match self.stored(key).await {
