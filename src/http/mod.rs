@@ -49,6 +49,3 @@ pub fn router(registry: Arc<Registry>, config: HttpConfig) -> axum::Router {
     let state = Arc::new(HttpState::new(registry, config));
     axum::Router::new().fallback(serve::serve).with_state(state)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,15 +1,19 @@
 //! Objects and resources for the tests of this module.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use serde_json::Value;
+
 use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, WatchEvent};
-use crate::builtin::tests::builtin_strategy;
-use crate::registry::Resource;
+use crate::registry::strategy::{Plain, Strategy};
+use crate::registry::{Resource, TableColumn};
 
 use crate::http::request::accept::Form;
 use crate::http::response::render::Renderer;
 
-/// Returns the resource of core pods, without columns.
+/// Returns the resource of core pods.
 pub(crate) fn pods() -> Arc<Resource> {
     Arc::new(Resource {
         group: String::new(),
@@ -25,18 +29,39 @@ pub(crate) fn pods() -> Arc<Resource> {
         storage_prefix: "pods".to_owned(),
         columns: Arc::default(),
         triggers: vec![],
-        strategy: builtin_strategy("pods"),
+        strategy: Arc::new(Plain),
     })
 }
 
-/// Returns the resource of config maps, whose Table has three columns that depend only on the
-/// object's age.
+static COLUMNS: [TableColumn; 1] = [TableColumn {
+    name: Cow::Borrowed("Name"),
+    r#type: Cow::Borrowed("string"),
+    format: Cow::Borrowed("name"),
+    description: Cow::Borrowed("The name of the object."),
+    priority: 0,
+}];
+
+/// The strategy of objects whose Table has one column, the name.
+#[derive(Debug)]
+struct NameColumn;
+
+impl Strategy for NameColumn {
+    fn table_columns(&self) -> &[TableColumn] {
+        &COLUMNS
+    }
+
+    fn table_cells(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
+        vec![object["metadata"]["name"].clone()]
+    }
+}
+
+/// Returns the resource of config maps, whose Table has one column.
 pub(crate) fn config_maps() -> Arc<Resource> {
     Arc::new(Resource {
         kind: "ConfigMap".to_owned(),
         plural: "configmaps".to_owned(),
         singular: "configmap".to_owned(),
-        strategy: builtin_strategy("configmaps"),
+        strategy: Arc::new(NameColumn),
         ..(*pods()).clone()
     })
 }

@@ -27,6 +27,8 @@ mod envtest;
 
 #[cfg(test)]
 mod controller_tests;
+#[cfg(test)]
+mod router_tests;
 
 pub(crate) use process::embedded_server::{EmbeddedServer, EmbeddedServerError};
 pub use process::main::main;

@@ -36,7 +36,7 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("controllers", &["registry", "client", "reflector", "api"]),
-    ("http", &["builtin", "registry", "auth", "schema", "api"]),
+    ("http", &["registry", "auth", "schema", "api"]),
     (
         "server",
         &[

@@ -1,4 +1,4 @@
-//! End-to-end tests of the router with the real registry and caches on in-memory storage.
+//! Tests of the router of `http` with the built-in resources and caches on in-memory storage.
 
 mod authorization;
 mod checklist;
@@ -8,6 +8,7 @@ mod shards;
 mod streams;
 mod writes;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -19,9 +20,9 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
-use super::*;
 use crate::api::{StorageKey, UserInfo};
 use crate::builtin::new_registry;
+use crate::http::{HttpConfig, router};
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 use crate::storage::{Expect, Outcome, Put, Storage as _};
