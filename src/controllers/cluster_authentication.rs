@@ -24,15 +24,15 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
 /// The member with the CAs of client certificates.
 const CLIENT_CA: &str = "client-ca-file";
-/// The member with the CAs of front proxies. The other members about them have a meaning beside this one only.
+/// The member with the CAs of front proxies. The other members about front proxies are ignored without this one.
 const PROXY_CA: &str = "requestheader-client-ca-file";
 const PROXY: &str = "requestheader-";
 
-/// How often the config map is compared; upstream's interval.
+/// How often the config map is compared with the server's CAs; upstream's interval.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How soon it is tried again while the namespace does not exist.
+/// The pause between attempts while the namespace does not exist.
 const NO_NAMESPACE: Duration = Duration::from_millis(500);
-/// How long an expired certificate stays; upstream's leeway.
+/// How long an expired certificate remains in the config map; upstream's leeway.
 const LEEWAY: SignedDuration = SignedDuration::from_mins(5);
 
 const PAUSES: Pauses = Pauses {
@@ -40,17 +40,17 @@ const PAUSES: Pauses = Pauses {
     max: Duration::from_secs(10),
 };
 
-/// See the module.
+/// Publishes the CAs of client certificates in the config map.
 #[derive(Debug)]
 pub(super) struct ClusterAuthentication {
     registry: Arc<Registry>,
-    /// The config map's key, and no other.
+    /// Contains only the key of the config map.
     queue: WorkQueue<ObjectKey>,
     client_cas: Vec<CertificateDer<'static>>,
 }
 
 impl ClusterAuthentication {
-    /// One that publishes `client_cas`.
+    /// Creates a controller that publishes `client_cas`.
     pub(super) fn new(
         registry: Arc<Registry>,
         metrics: &Metrics,
@@ -69,12 +69,12 @@ impl ClusterAuthentication {
     }
 }
 
-/// Returns the data of the config map that has `data`: the certificates of other servers stay, unless they have
-/// expired, and so does what is about front proxies, which this server has none of.
+/// Returns the new data of the config map, which has `data` now: adds `client_cas`, removes expired certificates, and
+/// retains the certificates of other servers and the members about front proxies, which this server does not have.
 fn combined(data: &Value, client_cas: &[CertificateDer<'static>], now: Timestamp) -> Value {
     let text = |member: &str| data[member].as_str().unwrap_or_default();
     let existing = CertificateDer::pem_slice_iter(text(CLIENT_CA).as_bytes());
-    // What is no certificate is left out.
+    // PEM blocks that are not certificates are dropped.
     let existing = existing.filter_map(Result::ok);
     let mut certificates: Vec<CertificateDer<'static>> = Vec::new();
     for certificate in existing.chain(client_cas.iter().cloned()) {
@@ -164,7 +164,7 @@ impl Controller for ClusterAuthentication {
         };
         match written {
             Ok(()) => Ok(Next::After(INTERVAL)),
-            // Another server was faster, and its certificates may not be ours.
+            // Another server has created it, possibly with other certificates.
             Err(ApiError::AlreadyExists { .. }) => Ok(Next::After(Duration::ZERO)),
             Err(error) if error.is_not_found() => Ok(Next::After(NO_NAMESPACE)),
             Err(error) => Err(error),
@@ -187,21 +187,21 @@ mod tests {
     #[test]
     fn certificates_of_other_servers_stay_until_they_expire() {
         let now: Timestamp = "2030-01-01T00:04:00Z".parse().unwrap();
-        let [ours, theirs] = ["ours", "theirs"].map(|name| certificate(name, 2040));
+        let [own, other] = ["own", "other"].map(|name| certificate(name, 2040));
         let (expired, just_expired) = (certificate("a", 2029), certificate("b", 2030));
         let bundle = |all: &[&CertificateDer<'static>]| -> String {
             all.iter().map(|one| x509::to_pem(one)).collect()
         };
-        let cas = [ours.clone()];
-        let fresh = json!({CLIENT_CA: bundle(&[&ours])});
+        let cas = [own.clone()];
+        let fresh = json!({CLIENT_CA: bundle(&[&own])});
         assert_eq!(combined(&Value::Null, &cas, now), fresh);
         assert_eq!(combined(&fresh, &cas, now), fresh);
         let existing = json!({
-            CLIENT_CA: format!("junk\n{}", bundle(&[&theirs, &expired, &just_expired, &theirs])),
+            CLIENT_CA: format!("junk\n{}", bundle(&[&other, &expired, &just_expired, &other])),
             PROXY_CA: "x", "requestheader-allowed-names": "[]", "other": "y",
         });
         let expected = json!({
-            CLIENT_CA: bundle(&[&theirs, &just_expired, &ours]),
+            CLIENT_CA: bundle(&[&other, &just_expired, &own]),
             PROXY_CA: "x", "requestheader-allowed-names": "[]",
         });
         assert_eq!(combined(&existing, &cas, now), expected);

@@ -83,8 +83,8 @@ impl Controller for NamespaceController {
             Err(error) => return Err(error),
         };
         let finalizers = namespace["spec"]["finalizers"].as_array();
-        let ours = finalizers.is_some_and(|list| list.iter().any(|f| f == FINALIZER));
-        if !is_terminating(&namespace) || !ours {
+        let has_finalizer = finalizers.is_some_and(|list| list.iter().any(|f| f == FINALIZER));
+        if !is_terminating(&namespace) || !has_finalizer {
             return Ok(Next::Done);
         }
         let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::registry::ApiError;
 /// The maximum number of failures in a message: a namespace can contain very many objects.
 const FAILURE_MESSAGES_MAX: usize = 20;
 
-/// A type of condition, with the reason and message of its false status, which is the good one.
+/// A type of condition, with the reason and message of the status False, which means success.
 struct Kind {
     name: &'static str,
     well: &'static str,
@@ -57,7 +57,7 @@ pub(super) struct Findings {
     pub(super) deleted: usize,
     /// Objects whose deletion is in progress, by `plural.group`.
     remaining: BTreeMap<String, usize>,
-    /// How many of them have which finalizer.
+    /// The number of these objects by finalizer.
     finalizers: BTreeMap<String, usize>,
     failures: usize,
     /// The messages of the first failures.
@@ -68,7 +68,7 @@ pub(super) struct Findings {
 impl Findings {
     /// Records an object whose deletion is in progress.
     pub(super) fn pending(&mut self, plural: &str, group: &str, object: &Value) {
-        // Upstream writes the dot even without a group.
+        // Upstream writes the dot also for the core group.
         let name = format!("{plural}.{group}");
         *self.remaining.entry(name).or_default() += 1;
         let finalizers = object["metadata"]["finalizers"].as_array();

@@ -40,7 +40,7 @@ const CONTROLLERS: &[ControllerNames] = &[
     names(FinishedJobs::NAME, "ttl-after-finished"),
     names(Claims::NAME, "pvc-protection"),
     names(Volumes::NAME, "pv-protection"),
-    // It has no other name.
+    // It has no old name.
     names(AttributesClasses::NAME, AttributesClasses::NAME),
     names(ClusterAuthentication::NAME, "cluster-authentication-trust"),
     names(TOKEN_TRACKING, "legacy-token-tracking"),

@@ -21,7 +21,7 @@ pub(crate) fn log(parts: &Parts, audit_id: &str, user: &str) {
     if annotations.is_empty() {
         return;
     }
-    // The policy alone is no finding, and every write of a pod has it.
+    // Every write of a pod has the annotation of the policy; alone it is not worth a line at `info`.
     match annotations.keys().all(|key| key == ENFORCED_POLICY) {
         true => tracing::debug!(audit_id, user, %method, %uri, ?annotations, "audit annotations"),
         false => tracing::info!(audit_id, user, %method, %uri, ?annotations, "audit annotations"),

@@ -20,7 +20,7 @@ impl From<ImpersonationError> for HttpError {
     }
 }
 
-/// Replaces the user in the extensions of the request by the impersonated one, and asks `authorizer`.
+/// Replaces the user in the extensions of the request by the impersonated one, and calls `authorizer`.
 ///
 /// # Errors
 /// 403 if the impersonation or the request is not allowed; 400 if the impersonation is invalid.

@@ -42,10 +42,10 @@ const RESOURCES_PERIOD: Duration = Duration::from_millis(500);
 
 /// Deletes garbage.
 #[derive(Debug)]
-pub(super) struct GarbageCollector {
-    registry: Arc<Registry>,
-    graph: Mutex<Graph>,
-    queue: WorkQueue<Work>,
+pub(crate) struct GarbageCollector {
+    pub(super) registry: Arc<Registry>,
+    pub(super) graph: Mutex<Graph>,
+    pub(super) queue: WorkQueue<Work>,
     /// Whether the initial state of all resources is complete.
     started: watch::Sender<bool>,
     /// The version that examinations wait for; from examinations to monitors.
@@ -65,7 +65,7 @@ impl Controller for GarbageCollector {
     }
 
     async fn follow(&self) {
-        // A server that starts has more urgent work than collecting garbage.
+        // Waits for the definitions in storage, so that custom resources are watched from the start.
         if let Err(error) = self.registry.definitions_up_to(ResourceVersion::ZERO).await {
             tracing::warn!(%error, "custom resources are not yet reached, their watches may start later");
         }
@@ -108,7 +108,7 @@ impl Controller for GarbageCollector {
 }
 
 impl GarbageCollector {
-    pub(super) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, metrics: &Metrics) -> Self {
         Self {
             registry,
             graph: Mutex::default(),
@@ -131,8 +131,8 @@ impl GarbageCollector {
     /// Waits until the graph contains everything up to `version`; returns false on a timeout. While
     /// a resource cannot be read, no owner that waits for dependents is deleted: they may be of
     /// that resource.
-    async fn catch_up(&self, version: ResourceVersion) -> Result<bool, ApiError> {
-        // The resources come first: the monitors read them when the goal changes.
+    pub(super) async fn catch_up(&self, version: ResourceVersion) -> Result<bool, ApiError> {
+        // Before the goal changes, because the monitors then read the set of resources.
         self.registry.definitions_up_to(version).await?;
         self.goal.send_if_modified(|goal| {
             let more = *goal < version;
@@ -201,7 +201,7 @@ impl GarbageCollector {
         }
     }
 
-    fn enqueue(&self, then: Consequences) {
+    pub(super) fn enqueue(&self, then: Consequences) {
         for work in then.work {
             self.queue.add(work);
         }
@@ -218,7 +218,11 @@ impl GarbageCollector {
 
     /// Returns whether the caches contain all owners of an object and none of them waits for its
     /// dependents: then nothing needs to be done before one of them changes, which causes an event.
-    fn are_owners_present(&self, metadata: &Metadata<'_>, dependent: &ObjectKey) -> bool {
+    pub(super) fn are_owners_present(
+        &self,
+        metadata: &Metadata<'_>,
+        dependent: &ObjectKey,
+    ) -> bool {
         metadata.owners.iter().all(|owner| {
             let Some((resource, key)) = self.location_of(owner, dependent) else {
                 return false;
@@ -238,7 +242,7 @@ impl GarbageCollector {
 
     /// Returns the resource and key of an owner of `dependent`; `None` if its kind is not served,
     /// or if it is namespaced and the dependent is not.
-    fn location_of(
+    pub(super) fn location_of(
         &self,
         owner: &OwnerReference<'_>,
         dependent: &ObjectKey,

@@ -19,7 +19,7 @@ use crate::registry::{ApiError, Resource, Target};
 /// The maximum number of dependents that are orphaned concurrently.
 const PATCHES_MAX: usize = 16;
 
-/// How often the patch of a dependent is retried immediately after conflicts.
+/// How many times the patch of a dependent is retried immediately after a conflict.
 const CONFLICTS_MAX: usize = 5;
 
 /// The state of an owner, as seen from a dependent.

@@ -22,7 +22,7 @@ use crate::controllers::follower::{Follower, FollowerEvent};
 use crate::controllers::garbage::graph::Uid;
 use crate::registry::{Registry, Resource};
 
-/// The pause before a cache that failed to report its progress is asked again.
+/// The pause before progress is requested again from a cache that failed to report it.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The wait for an etcd without progress notifications: longer than its events take.

@@ -1,4 +1,4 @@
-//! The controller that keeps a VolumeAttributesClass as long as a volume or a claim names it.
+//! The controller that keeps a VolumeAttributesClass as long as a volume or a claim refers to it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ const NAME: &str = "volumeattributesclass-protection-controller";
 /// Resources whose objects name attributes classes.
 const USERS: [&str; 2] = ["persistentvolumes", "persistentvolumeclaims"];
 
-/// Keeps the attributes classes that volumes and claims name.
+/// Protects the attributes classes that volumes and claims refer to.
 #[derive(Debug)]
 pub(crate) struct AttributesClasses {
     protector: Protector,
-    /// The classes that each volume and each claim names, of those that name one.
+    /// The classes that a volume or a claim refers to; objects without a class have no entry.
     named: Mutex<HashMap<(&'static str, ObjectKey), BTreeSet<String>>>,
 }
 
@@ -43,7 +43,7 @@ impl AttributesClasses {
         }
     }
 
-    /// Queues the classes that a volume or a claim named before and does not name now.
+    /// Queues the classes that a volume or a claim has stopped referring to.
     fn apply(&self, plural: &'static str, event: FollowerEvent) {
         let (object, names) = match event {
             FollowerEvent::Object(object) => {
@@ -52,10 +52,10 @@ impl AttributesClasses {
             }
             FollowerEvent::Deleted(object) => (object, BTreeSet::new()),
             FollowerEvent::SyncStarted => {
-                // Those that still exist follow.
+                // The objects that still exist follow.
                 let mut named = self.named.lock();
-                let gone = named.extract_if(|(of, _), _| *of == plural);
-                return gone.for_each(|(_, names)| self.queue(&names));
+                let removed = named.extract_if(|(of, _), _| *of == plural);
+                return removed.for_each(|(_, names)| self.queue(&names));
             }
             FollowerEvent::SyncComplete => return,
         };
@@ -74,7 +74,7 @@ impl AttributesClasses {
         }
     }
 
-    /// Returns true if a volume or a claim names the class, as storage has them.
+    /// Returns true if a volume or a claim in storage refers to the class.
     async fn is_used(&self, class: &str) -> Result<bool, ApiError> {
         let all = ListOptions::default();
         for plural in USERS {
@@ -89,9 +89,9 @@ impl AttributesClasses {
     }
 }
 
-/// Returns the classes that a volume or a claim has, had, or is to get.
+/// Returns the present, former and requested classes of a volume or a claim.
 fn names(object: &Object) -> BTreeSet<String> {
-    // Most have none.
+    // Most objects have no class.
     if memmem::find(object.body_slice(), b"olumeAttributesClassName\"").is_none() {
         return BTreeSet::new();
     }

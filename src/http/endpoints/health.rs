@@ -51,7 +51,7 @@ impl Endpoint {
     }
 }
 
-/// Responds to a request for `endpoint`, or for the check whose name are the segments after it.
+/// Responds to a request for `endpoint`, or for one of its checks: `name` has the path segments after the endpoint.
 pub(crate) async fn respond(
     state: &HttpState,
     parts: &Parts,

@@ -1,5 +1,5 @@
-//! The OpenAPI endpoints: id documents exist, negotiation of their form, caching. Their content
-//! comes from `schema`.
+//! The OpenAPI endpoints: which documents exist, negotiation of their form, caching. `schema` builds their
+//! content.
 //!
 //! A document is built on first request and cached compressed. Only one is built at a time, because
 //! building a large one takes tens of megabytes. A document is identified by a hash of its inputs,

@@ -315,7 +315,7 @@ fn read_status(error: &ReadError) -> Status {
         | ReadError::VersionWithContinue
         | ReadError::InvalidKey(_) => Status::failure(400, "BadRequest", text),
         ReadError::Undecodable(_) => internal(&text),
-        // Upstream has no reason for it, and clients print none.
+        // Upstream's status of this error has no reason.
         ReadError::Unconvertible(_) => Status::failure(500, "", text),
         ReadError::Corrupt(corrupt) => corrupt_list(text, "", corrupt),
         ReadError::Stopped => {

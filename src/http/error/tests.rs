@@ -163,7 +163,6 @@ fn failures_of_watches() {
     assert_eq!(actual(ReadError::Stopped), stopped);
 }
 
-/// WC-112
 #[test]
 fn a_list_of_corrupt_objects_names_them() {
     let resources = crate::http::test_objects::pods();

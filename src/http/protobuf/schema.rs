@@ -20,7 +20,7 @@ impl Schema {
     }
 
     /// Returns true if objects of this kind have a protobuf encoding.
-    pub(crate) fn knows(&self, api_version: &str, kind: &str) -> bool {
+    pub(crate) fn has_kind(&self, api_version: &str, kind: &str) -> bool {
         self.0.object_of(api_version, kind).is_some()
     }
 

@@ -132,8 +132,8 @@ pub(crate) struct Encoded {
 }
 
 /// Builds the body of the chunks of `source`. With `gzip_accepted` a body of more than
-/// [`COMPRESS_ABOVE_BYTES`] is compressed; that many bytes are produced first to find out, and a
-/// body that ends before has a known length.
+/// [`COMPRESS_ABOVE_BYTES`] is compressed. That many bytes are produced before the response begins, to determine
+/// whether the body is longer; the length of a shorter body is known.
 ///
 /// # Errors
 /// One of these first chunks failed; the request can still get an error response.

@@ -131,8 +131,7 @@ impl ChunkSource for ProtobufListSource {
     }
 }
 
-/// A source of the chunks of a YAML list, encoded item by item: a list in YAML may be as large as
-/// any.
+/// A source of the chunks of a YAML list, encoded item by item, because a list may be large.
 pub(crate) struct YamlListSource {
     renderer: Renderer,
     /// `None` once sent.
@@ -193,7 +192,7 @@ impl ChunkSource for YamlListSource {
 
 fn list_metadata(list: &ObjectList, shard: Option<&ShardSelector>) -> String {
     let mut members = Vec::new();
-    // What is stored nowhere has no version, and upstream's metadata leaves out an empty one.
+    // A list of objects that are not stored has no resourceVersion; upstream leaves out the empty member.
     if !list.resource_version.is_zero() {
         members.push(format!(r#""resourceVersion":"{}""#, list.resource_version));
     }

@@ -280,7 +280,6 @@ mod tests {
         serde_json::to_string(&Ordered::new(value, order)).unwrap()
     }
 
-    /// Members used to be sorted.
     #[test]
     fn discovery_is_in_the_order_of_its_types() {
         let pods = json!({

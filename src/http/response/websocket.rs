@@ -31,7 +31,7 @@ const LENGTH_BYTES: usize = 4;
 /// How long a client may take to answer a close, and to receive the rest when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns true if a request asks for an upgrade to WebSocket.
+/// Returns true if a request with these headers is an upgrade to WebSocket.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     let has = |name, token: &str| {
         let values = headers.get_all(name).iter();
@@ -82,7 +82,7 @@ impl WatchUpgrade {
         tasks: &Tasks,
         deadline: Instant,
     ) -> Response<Body> {
-        // Passes the socket from axum's upgrade task to ours.
+        // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
         let stop = tasks.token();
         tasks.spawn("websocket", async move {
@@ -152,7 +152,7 @@ impl<W: WatchSource> Feed<W> {
         if let Err(error) = closed {
             return tracing::debug!(%error, "WebSocket failed");
         }
-        // Reading on answers the client's close, or waits for its answer to ours.
+        // Reading answers the client's close frame, or waits for the answer to the one that was sent.
         let rest = async { while let Some(Ok(_)) = self.socket.recv().await {} };
         if timeout(CLOSE_TIMEOUT, rest).await.is_err() {
             tracing::debug!("client does not close its WebSocket");

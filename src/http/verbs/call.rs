@@ -127,7 +127,7 @@ impl<'a> Call<'a> {
         let user_agent = self.header(USER_AGENT);
         let accept = self.accept()?;
         let schema = &self.state.protobuf;
-        let known = || schema.knows(&self.bodies.api_version(), &self.bodies.kind);
+        let known = || schema.has_kind(&self.bodies.api_version(), &self.bodies.kind);
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
         let renderer = Renderer::new(&self.state.registry, self.bodies.clone(), negotiated.form);
         let renderer = match negotiated.media {

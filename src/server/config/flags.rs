@@ -38,23 +38,22 @@ pub(in crate::server) struct Flags {
     pub tls_private_key_file: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "Where to write a kubeconfig with an admin credential, mode 0600 [default: <data-dir>/kubeconfig]")]
     pub write_kubeconfig: SettingValue,
-    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with more CAs whose client certificates are accepted (user: common name, groups: organizations); the CA in <data-dir>/pki always is")]
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with CAs whose client certificates are accepted (user: common name, groups: organizations), in addition to the CA in <data-dir>/pki")]
     pub client_ca_file: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "CSV file of accepted bearer tokens, one per line: token,user,uid[,\"group1,group2\"]")]
     pub token_auth_file: SettingValue,
-    /// Who issues the tokens of service accounts; tokens of the second and later ones are accepted too
+    /// Issuers of service account tokens: the first is written into new tokens, tokens of all are accepted
     #[arg(long, value_name = "URL,...", default_value = "https://kubernetes.default.svc.cluster.local", action = ArgAction::Append, help_heading = AUTHENTICATION)]
     pub service_account_issuer: SettingValue,
-    /// PEM files with more keys whose signatures of service accounts' tokens are believed; the key that
-    /// signs always is
+    /// PEM files with keys that verify service account tokens, in addition to the key that signs them
     #[arg(long, value_name = "FILE,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
     pub service_account_key_file: SettingValue,
-    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the private key (RSA, or ECDSA with P-256 or P-384) that signs service accounts' tokens; give the same to all servers of one etcd [default: one kept in <data-dir>/pki]")]
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the private key (RSA, or ECDSA with P-256 or P-384) that signs service account tokens; all servers of one etcd need the same [default: one stored in <data-dir>/pki]")]
     pub service_account_signing_key_file: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
-    /// Directory of the embedded store, and with every kind of storage of the CA, the certificates and the
-    /// kubeconfig; one process at a time may use it
+    /// Directory of the CA, the certificates, the kubeconfig and the embedded store; one process at a time may
+    /// use it
     #[arg(long, value_name = "DIR", default_value = "./.watchet", help_heading = STORAGE)]
     pub data_dir: SettingValue,
     /// Storage of objects: `embedded` (in --data-dir), `memory` (lost at exit) or `etcd` (see
@@ -80,37 +79,37 @@ pub(in crate::server) struct Flags {
     /// PEM file with the private key of --etcd-certfile
     #[arg(long, value_name = "FILE", help_heading = STORAGE)]
     pub etcd_keyfile: SettingValue,
-    /// Minimum retention of history (which a reconnecting client resumes from), in any kind of storage; 0
-    /// retains it until another program compacts etcd, or forever
+    /// Minimum time for which storage retains history, from which a reconnecting client resumes; 0 retains it
+    /// until another program compacts etcd, or forever
     #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = STORAGE)]
     pub etcd_compaction_interval: SettingValue,
-    /// How long each cache remembers changes, for watches that lag or come back; below a minute, the time
-    /// between two bookmarks, an idle watch may be unable to resume
+    /// Time for which each cache retains events, for watches that lag or resume; with less than a minute, the
+    /// time between two bookmarks, an idle watch may be unable to resume
     #[arg(long, value_name = "DURATION", default_value = "1m15s", help_heading = WATCH_CACHE)]
     pub watch_history_window: SettingValue,
-    /// Maximum memory for the history of one resource, even before the window is over
+    /// Maximum memory for the history of one resource, even if it is shorter than the window
     #[arg(long, value_name = "BYTES", default_value = "256Mi", help_heading = WATCH_CACHE)]
     pub watch_history_bytes_max: SettingValue,
     /// How often each cache is compared with a list from storage; 0 is never
     #[arg(long, value_name = "DURATION", default_value = "0", help_heading = WATCH_CACHE)]
     pub watch_cache_consistency_check_interval: SettingValue,
-    /// Where the addresses of services come from; two ranges of different families, with a comma between,
-    /// make a cluster of both, and the first is that of services that do not say which they want
+    /// Ranges of the cluster IPs of services; two ranges of different families, separated by a comma, make a
+    /// dual-stack cluster, and the first is the default family
     #[arg(long, value_name = "CIDR[,CIDR]", default_value = "10.96.0.0/12", help_heading = SERVICES)]
     pub service_cluster_ip_range: SettingValue,
     /// Admission plugins that run beside the default ones, under kube-apiserver's names:
     /// OwnerReferencesPermissionEnforcement, or any default one; NodeRestriction has no effect yet
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = ADMISSION)]
     pub enable_admission_plugins: SettingValue,
-    /// Default admission plugins that do not run, e.g. ServiceAccount; a name that is unknown is answered
-    /// with those that are known
+    /// Default admission plugins that do not run, e.g. ServiceAccount; the error for an unknown name lists the
+    /// known ones
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = ADMISSION)]
     pub disable_admission_plugins: SettingValue,
     /// AdmissionConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON with the configurations of
     /// PodSecurity, ResourceQuota, MutatingAdmissionWebhook and ValidatingAdmissionWebhook
     #[arg(long, value_name = "FILE", help_heading = ADMISSION)]
     pub admission_control_config_file: SettingValue,
-    #[arg(long, value_name = "NAME,...", default_value = "*", help_heading = CONTROLLERS, help = "Which controllers run inside: `*` is all, `NAME` is that one, `-NAME` is not that one (`*,-NAME` all others, `-NAME` alone none); a name that there is not is answered with those that there are")]
+    #[arg(long, value_name = "NAME,...", default_value = "*", help_heading = CONTROLLERS, help = "Controllers to run: `*` is all, `NAME` enables one, `-NAME` disables one (`*,-NAME` is all others, `-NAME` alone none); the error for an unknown name lists the known ones")]
     pub controllers: SettingValue,
     /// Time limit for requests in flight after SIGTERM or SIGINT
     #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = PROCESS)]
@@ -124,7 +123,7 @@ pub(in crate::server) struct Flags {
     pub log_format: SettingValue,
 }
 
-/// A flag, as the layers need it.
+/// A flag with its name, default and help, for the layers of settings.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct Spec {
     /// The name, without `--`.

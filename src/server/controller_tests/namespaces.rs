@@ -174,7 +174,7 @@ async fn a_namespace_is_deleted_although_its_client_disconnected() {
     assert_eq!(fixture.stored("/pods/left/p").await, None);
 }
 
-/// Of two servers on one storage, the one that accepted the deletion dies; the other, which has
+/// Of two servers on one storage, the one that accepted the deletion stops; the other, which has
 /// been running all along, continues it.
 #[tokio::test]
 async fn a_namespace_is_deleted_although_its_server_died() {

@@ -77,8 +77,8 @@ async fn custom_resources_are_counted() {
     fixture.create("widgets", named("c")).await;
 }
 
-/// What deletions freed was given back only once nothing had been charged to the quota for a while, so that a
-/// workload that creates objects all the time kept the others of its namespace from creating any.
+/// The usage of deleted objects was subtracted only after a time without charges, so a workload that creates objects
+/// all the time prevented the others of its namespace from creating any.
 #[tokio::test]
 async fn a_quota_that_is_charged_all_the_time_is_counted() {
     let fixture = started().await;

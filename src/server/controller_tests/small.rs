@@ -13,21 +13,21 @@ async fn each_namespace_gets_its_service_account_and_root_certificate() {
         let published = format!("/configmaps/{namespace}/kube-root-ca.crt");
         let map = fixture.wait_until(&published, |_| true).await;
         let certificate = map["data"]["ca.crt"].as_str().unwrap();
-        assert_eq!(certificate.matches("\nours\n").count(), 1, "{certificate}");
+        assert_eq!(certificate.matches("\nroot\n").count(), 1, "{certificate}");
     }
     fixture.delete("serviceaccounts/default").await;
     fixture
         .wait_until("/serviceaccounts/default/default", |_| true)
         .await;
     // A certificate of another server is retained.
-    let theirs = "-----BEGIN CERTIFICATE-----\ntheirs\n-----END CERTIFICATE-----\n";
-    let patch = json!({"data": {"ca.crt": theirs}});
+    let other = "-----BEGIN CERTIFICATE-----\nother\n-----END CERTIFICATE-----\n";
+    let patch = json!({"data": {"ca.crt": other}});
     fixture
         .merge_patch("configmaps/kube-root-ca.crt", patch)
         .await;
     let both = |map: &Value| {
         let text = map["data"]["ca.crt"].as_str().unwrap();
-        text.starts_with(theirs) && text.contains("\nours\n")
+        text.starts_with(other) && text.contains("\nroot\n")
     };
     fixture
         .wait_until("/configmaps/default/kube-root-ca.crt", both)
@@ -68,7 +68,7 @@ async fn a_finished_job_is_deleted_after_its_ttl() {
 }
 
 #[tokio::test]
-async fn an_attributes_class_goes_after_the_volumes_and_claims_that_name_it() {
+async fn an_attributes_class_is_deleted_after_the_volumes_and_claims_that_name_it() {
     let fixture = started().await;
     let class =
         json!({"metadata": {"name": "gold"}, "driverName": "d", "parameters": {"iops": "1"}});
@@ -100,7 +100,7 @@ async fn an_attributes_class_goes_after_the_volumes_and_claims_that_name_it() {
     );
     fixture.delete("persistentvolumeclaims/d").await;
     fixture.wait_until_deleted(key).await;
-    // One without a finalizer gets it.
+    // An object without the finalizer gets it.
     let class = json!({"metadata": {"name": "bare"}, "driverName": "d"});
     fixture.create("volumeattributesclasses", class).await;
     let bare = json!({"metadata": {"finalizers": null}});

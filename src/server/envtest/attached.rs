@@ -1,5 +1,5 @@
 //! The store of a kube-apiserver of envtest: an embedded one that is available while the etcd process that owns its
-//! directory runs, so that a test can stop and start etcd and see what an API server without etcd does.
+//! directory runs, so that a test can stop and start etcd and observe an API server without etcd.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use crate::storage::{
     KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };
 
-/// How long to wait before an etcd that is away is asked again.
+/// The pause between two attempts to reach an etcd that does not run.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A storage that fails as unavailable while no etcd process offers it. [`Storage::maintain`] follows the process.
-/// Watches that are open stay open, as those of a server whose etcd is away.
+/// Open watches stay open, as those of a server whose etcd does not respond.
 #[derive(Debug)]
 pub(in crate::server) struct Attached {
     storage: Arc<dyn Storage>,
     servers: Vec<String>,
     /// The data directory of the etcd process.
     data_dir: PathBuf,
-    /// Why the etcd process is away; `None` while it runs.
+    /// Why the etcd process is unreachable; `None` while it runs.
     failure: Mutex<Option<String>>,
 }
 
@@ -60,7 +60,7 @@ impl Attached {
     fn record(&self, failure: Option<String>) {
         let before = std::mem::replace(&mut *self.failure.lock(), failure.clone());
         match failure {
-            Some(reason) if before.is_none() => tracing::warn!(reason, "etcd is away"),
+            Some(reason) if before.is_none() => tracing::warn!(reason, "etcd does not respond"),
             None if before.is_some() => tracing::info!("etcd is back"),
             _ => {}
         }

@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_response_has_a_store() {
-        let ours = "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n\
+    fn only_a_response_of_this_program_has_a_store() {
+        let response = "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n\
                     {\"dataDir\":\"/tmp/x\",\"fsync\":false}";
         let store = Store {
             data_dir: "/tmp/x".into(),
             fsync: false,
         };
-        assert_eq!(parse(ours.as_bytes()), Some(store));
+        assert_eq!(parse(response.as_bytes()), Some(store));
         for other in [
             "HTTP/1.0 404 Not Found\r\n\r\n404 page not found\n",
             "HTTP/1.0 404 Not Found\r\n\r\n{\"dataDir\":\"/tmp/x\",\"fsync\":false}",

@@ -58,7 +58,7 @@ impl Server {
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
-        // The address it listens on, not the one at which it is reached from here.
+        // The address that it listens on, not the one in the kubeconfig.
         let secure = self.secure.listener.local_addr();
         let secure = secure.unwrap_or(self.done.secure);
         let service = KubernetesService::new(&self.registry.service_ranges, secure);

@@ -26,7 +26,7 @@ impl Authorizer for Recorder {
 }
 
 impl Recorder {
-    /// Returns the recorded attributes as text, and forgets them.
+    /// Returns the recorded attributes as text, and clears them.
     fn take(&self) -> Vec<String> {
         let seen = std::mem::take(&mut *self.seen.lock());
         seen.iter().map(described).collect()
@@ -111,7 +111,7 @@ const WEBSOCKET: [&str; 4] = [
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
 ];
 
-/// Requests, and what the authorizer is asked. The first word is the user.
+/// Requests, and the attributes that the authorizer receives. The first word is the user.
 const REQUESTS: &[(&str, &str)] = &[
     ("GET /api/v1/namespaces/d/pods/p", "jane get /v1 pods d p"),
     ("HEAD /api/v1/namespaces/d/pods/p", "jane get /v1 pods d p"),
@@ -337,7 +337,7 @@ async fn impersonated_user_is_authorized() {
 
 /// Reviews answer what the authorizer of requests decides.
 #[tokio::test]
-async fn reviews_ask_the_same_authorizer() {
+async fn reviews_call_the_same_authorizer() {
     let authorizer = Arc::new(Recorder::default());
     let server = server(authorizer.clone()).await;
     authorizer.take();

@@ -13,7 +13,6 @@ fn causes(answer: &ReceivedResponse) -> Vec<(String, String)> {
         .collect()
 }
 
-/// WC-007, WC-092 to WC-098, WC-139, WC-166, WC-167
 #[tokio::test]
 async fn invalid_read_options_name_the_field() {
     let server = Server::new().await;
@@ -71,7 +70,6 @@ async fn invalid_read_options_name_the_field() {
     server.stop().await;
 }
 
-/// WC-097, WC-101
 #[tokio::test]
 async fn a_continued_list_keeps_its_version() {
     let server = Server::new().await;
@@ -96,7 +94,6 @@ async fn a_continued_list_keeps_its_version() {
     server.stop().await;
 }
 
-/// WC-002, WC-009, WC-010, WC-030, WC-071
 #[tokio::test]
 async fn body_and_path_must_match() {
     let server = Server::new().await;
@@ -147,7 +144,6 @@ async fn body_and_path_must_match() {
     server.stop().await;
 }
 
-/// WC-014, WC-068, WC-069, WC-073
 #[tokio::test]
 async fn deletes_have_finalizers_and_preconditions() {
     let server = Server::new().await;
@@ -210,7 +206,7 @@ async fn deletes_have_finalizers_and_preconditions() {
     server.stop().await;
 }
 
-/// WC-041: an update without changes causes no event; the next event proves it.
+/// An update without changes causes no event; the next event proves it.
 #[tokio::test]
 async fn an_update_without_changes_causes_no_event() {
     let server = Server::new().await;

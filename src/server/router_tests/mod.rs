@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::api::{StorageKey, UserInfo};
 use crate::builtin::new_registry;
-use crate::http::{HttpConfig, router};
+use crate::http::{HealthCheck, HttpConfig, router};
 use crate::registry::CacherConfig;
 use crate::storage::memory::Memory;
 use crate::storage::{Expect, Outcome, Put, Storage as _};

@@ -33,7 +33,6 @@ fn names(list: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// WC-219
 #[tokio::test]
 async fn shards_partition_lists_and_watches() {
     let server = Server::new().await;
@@ -104,7 +103,6 @@ async fn every_form_of_a_list_has_shard_info() {
     server.stop().await;
 }
 
-/// WC-220
 #[tokio::test]
 async fn invalid_shard_selectors_are_rejected() {
     let server = Server::new().await;

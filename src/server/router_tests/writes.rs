@@ -245,7 +245,7 @@ async fn a_panic_is_a_status() {
     server.stop().await;
 }
 
-/// WC-075, WC-112: errors about a corrupt object, and its deletion with
+/// Errors about a corrupt object, and its deletion with
 /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
 #[tokio::test]
 async fn a_corrupt_object_is_reported_and_can_be_deleted() {
@@ -273,12 +273,12 @@ async fn a_corrupt_object_is_reported_and_can_be_deleted() {
     let collection = format!("DELETE {CONFIG_MAPS}{ignoring_errors}");
     let refused = server.ask(&collection, &[], "").await;
     refused.failure(422, "Invalid");
-    let gone = server
+    let deleted = server
         .ask(&format!("{delete}{ignoring_errors}"), &[], "")
         .await;
-    let status = gone.json();
+    let status = deleted.json();
     assert_eq!(
-        (gone.code, &status["status"]),
+        (deleted.code, &status["status"]),
         (200, &json!("Success")),
         "{status}"
     );

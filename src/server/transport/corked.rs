@@ -157,8 +157,8 @@ mod tests {
 
     #[tokio::test]
     async fn small_writes_are_buffered_until_uncorked() {
-        let (ours, mut client) = tokio::io::duplex(1 << 20);
-        let corked = Corked::new(ours);
+        let (server, mut client) = tokio::io::duplex(1 << 20);
+        let corked = Corked::new(server);
         let mut writer = corked.clone();
         for _ in 0..3 {
             writer.write_all(&[7; 1000]).await.unwrap();
@@ -176,8 +176,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_write_follows_the_buffer() {
-        let (ours, mut client) = tokio::io::duplex(1 << 20);
-        let mut writer = Corked::new(ours);
+        let (server, mut client) = tokio::io::duplex(1 << 20);
+        let mut writer = Corked::new(server);
         writer.write_all(b"small").await.unwrap();
         writer
             .write_all(&[b'x'; BUFFERED_WRITE_BYTES_MAX])
@@ -191,8 +191,8 @@ mod tests {
     /// The buffer of a client that does not read is bounded, and no data is lost.
     #[tokio::test]
     async fn the_buffer_is_bounded() {
-        let (ours, mut client) = tokio::io::duplex(1);
-        let corked = Corked::new(ours);
+        let (server, mut client) = tokio::io::duplex(1);
+        let corked = Corked::new(server);
         let mut writer = corked.clone();
         let mut sent = 0;
         while let Poll::Ready(count) = poll!(std::pin::pin!(writer.write(&[7; 1000]))) {
@@ -214,8 +214,8 @@ mod tests {
     /// A backlog that never empties must not retain everything that was written.
     #[tokio::test]
     async fn written_data_is_released() {
-        let (ours, mut client) = tokio::io::duplex(1000);
-        let corked = Corked::new(ours);
+        let (server, mut client) = tokio::io::duplex(1000);
+        let corked = Corked::new(server);
         let mut writer = corked.clone();
         let mut bytes = [0; 1000];
         writer.write_all(&[7; 5000]).await.unwrap();

@@ -1,5 +1,5 @@
-//! Limits the TLS handshakes in progress. When there are too many, one that has taken long ends for a new
-//! connection, so that clients that connect and send nothing cannot keep others out.
+//! Limits the TLS handshakes in progress. At the limit a slow handshake is aborted for each new connection, so that
+//! clients that connect and send nothing cannot prevent others from connecting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-/// How long a handshake may take in any case. One over a healthy network takes a fraction of it.
-const UNDISTURBED: Duration = Duration::from_secs(1);
+/// The time after which a handshake may be aborted. Over a healthy network a handshake takes a fraction of it.
+const ABORTABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The handshakes in progress on one listener.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Handshakes {
         })
     }
 
-    /// Returns a permit, as soon as there is one. Only one caller at a time may wait.
+    /// Waits for a permit. Only one caller at a time may wait.
     pub(in crate::server) async fn permit(self: &Arc<Self>) -> HandshakePermit {
         let permits = || Arc::clone(&self.permits);
         let permit = match permits().try_acquire_owned() {
@@ -42,7 +42,7 @@ impl Handshakes {
             Err(_) => {
                 self.crowded.notify_one();
                 let permit = permits().acquire_owned().await;
-                // If a handshake has ended by itself, none has to end for another.
+                // If a handshake has completed meanwhile, none has to be aborted.
                 let _unused = self.crowded.notified().now_or_never();
                 permit.expect("the semaphore is never closed")
             }
@@ -55,9 +55,9 @@ impl Handshakes {
 }
 
 impl HandshakePermit {
-    /// Waits until the handshake has to end for another connection.
+    /// Waits until the handshake must be aborted for another connection.
     pub(in crate::server) async fn is_needed(&self) {
-        sleep(UNDISTURBED).await;
+        sleep(ABORTABLE_AFTER).await;
         self.handshakes.crowded.notified().await;
     }
 }
@@ -87,22 +87,22 @@ mod tests {
             (third, third_at, begun.elapsed())
         };
         let (first, second, (_third, third_at, fourth_at)) = tokio::join!(first, second, others);
-        assert_eq!([first, second, third_at, fourth_at], [UNDISTURBED; 4]);
+        assert_eq!([first, second, third_at, fourth_at], [ABORTABLE_AFTER; 4]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_handshake_continues_if_no_connection_waits() {
         let handshakes = Handshakes::new(1);
         let slow = handshakes.permit().await;
-        let waiting = timeout(UNDISTURBED * 9, slow.is_needed()).await;
+        let waiting = timeout(ABORTABLE_AFTER * 9, slow.is_needed()).await;
         waiting.expect_err("a permit is free");
-        // The slow one ends by itself while another connection waits: the next is not disturbed for it.
+        // If the slow handshake completes while a connection waits, the next handshake is not aborted.
         let other = async {
             tokio::task::yield_now().await;
             drop(slow);
         };
         let (next, ()) = tokio::join!(handshakes.permit(), other);
-        let waiting = timeout(UNDISTURBED * 9, next.is_needed()).await;
+        let waiting = timeout(ABORTABLE_AFTER * 9, next.is_needed()).await;
         waiting.expect_err("a permit is free");
     }
 }

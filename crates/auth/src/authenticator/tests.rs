@@ -109,10 +109,10 @@ fn a_certificate_expires_even_on_an_open_connection() {
 
 #[test]
 fn invalid_credentials_are_rejected() {
-    let ours = ca();
-    let authenticator = authenticator(&ours, "t1,joe,u1");
-    let valid = client(&ours, &[(DnType::CommonName, "jane")], 2030);
-    let nameless = client(&ours, &[(DnType::OrganizationName, "dev")], 2030);
+    let accepted = ca();
+    let authenticator = authenticator(&accepted, "t1,joe,u1");
+    let valid = client(&accepted, &[(DnType::CommonName, "jane")], 2030);
+    let nameless = client(&accepted, &[(DnType::OrganizationName, "dev")], 2030);
     let foreign = client(&ca(), &[(DnType::CommonName, "jane")], 2030);
     let junk = CertificateDer::from(vec![1, 2, 3]);
     let bearer = |token: &str| Some(format!("Bearer {token}"));

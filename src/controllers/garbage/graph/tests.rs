@@ -66,7 +66,7 @@ fn check(lines: &[(&str, &str)], nodes: usize) {
 }
 
 #[test]
-fn dependents_are_examined_when_an_owner_goes() {
+fn dependents_are_examined_when_an_owner_is_deleted() {
     check(
         &[
             ("a", ""),

@@ -18,7 +18,7 @@ impl Schema {
     /// Appends the message of `object`, without an envelope.
     ///
     /// # Errors
-    /// A value does not fit its field, or the kind is not [known](Self::knows).
+    /// A value does not fit its field, or the kind is not [known](Self::has_kind).
     pub(crate) fn write_object(
         &self,
         api_version: &str,

@@ -137,7 +137,7 @@ fn valid_list_and_watch_options() {
     let timeout = options.unwrap().timeout.unwrap();
     assert!(timeout >= Duration::from_secs(24 * 60 * 60), "{timeout:?}");
     assert!(tokio::time::Instant::now().checked_add(timeout).is_some());
-    // WC-211: the field selector must match the name of the path.
+    // The field selector must match the name of the path.
     let named = |fields: &str| {
         let raw = format!("fieldSelector={fields}");
         list_options(&query(&raw), ListFor::Watch, Some("a"))

@@ -73,7 +73,7 @@ pub(in crate::server) enum StorageConfig {
         /// `--durability`
         durability: DurabilityConfig,
     },
-    /// In the data directory, which is inside of that of a process of this program called as etcd.
+    /// Files in the data directory of a process of this program called as etcd.
     Attached {
         /// `--etcd-servers`
         servers: Vec<String>,

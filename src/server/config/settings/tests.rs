@@ -21,7 +21,7 @@ fn every_flag_has_a_value() {
 }
 
 #[test]
-fn the_stronger_layer_wins_in_any_order() {
+fn the_stronger_layer_overrides_in_any_order() {
     let layers = [
         ("d", Source::Default),
         ("file", Source::File("w.yaml".into())),

@@ -63,10 +63,10 @@ impl Fixture {
     }
 
     async fn connect_with_window(&self, protocol: Protocol, window: u32) -> Client {
-        let (ours, theirs) = tokio::io::duplex(16 << 10);
+        let (server, client) = tokio::io::duplex(16 << 10);
         let handler = Handler::new(&self.service, PeerCertificate::Absent);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let io = TokioIo::new(theirs);
+        let io = TokioIo::new(client);
         let (client, driver) = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = client1::handshake(io).await.unwrap();
@@ -82,7 +82,7 @@ impl Fixture {
             }
         };
         let tasks = self.tasks.clone();
-        let served = http(ours, peer, protocol, handler, tasks);
+        let served = http(server, peer, protocol, handler, tasks);
         self.tasks.spawn("server", served);
         let stop = self.tasks.token();
         self.tasks
