@@ -64,13 +64,6 @@ pub(crate) async fn fixture() -> Fixture {
     }
 }
 
-/// The strategy of the first built-in resource of this plural name.
-pub(crate) fn builtin_strategy(plural: &str) -> Arc<dyn crate::registry::strategy::Strategy> {
-    let all = crate::builtin::table::all();
-    let found = all.into_iter().find(|r| r.plural == plural);
-    found.unwrap().strategy.clone()
-}
-
 impl Fixture {
     /// The first resource of this plural name.
     pub(crate) fn resource(&self, plural: &str) -> Arc<Resource> {
