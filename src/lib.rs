@@ -1,6 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 // The crates below `crates/`, under the names that the documentation uses.
+pub use watchet_admission as admission;
 pub use watchet_api as api;
 pub use watchet_auth as auth;
 pub use watchet_bench as bench;
@@ -15,9 +16,7 @@ pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
-// In reading order: admission, registry, controllers, HTTP, server process, server for tests.
-pub mod admission;
-
+// In reading order: registry, controllers, HTTP, server process, server for tests.
 pub mod apiextensions;
 pub mod builtin;
 pub mod registry;

@@ -1,0 +1,398 @@
+//! What a policy's expressions select that the types they are about do not have: warnings for its status, in
+//! the words of upstream's type checker. What has no type here, and what a function makes, is not looked
+//! into: an expression without a warning can still fail.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde_json::{Value, json};
+
+use super::super::request::{GroupVersionKind, GroupVersionResource};
+use super::strings;
+use watchet_cel::ast::operators::INDEX;
+use watchet_cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr};
+use watchet_cel::{Syntax, parse, truncated};
+use watchet_schema::{KindType, Shape, TypeRef};
+
+/// How many kinds are looked at; upstream's.
+const KINDS_MAX: usize = 10;
+
+/// How many bytes are told about one expression as it is of one kind, and about all of a policy.
+const PROBLEMS_BYTES_MAX: usize = 4 << 10;
+const WARNINGS_BYTES_MAX: usize = 64 << 10;
+
+/// What types there are.
+pub trait Kinds {
+    /// The resources that are served.
+    fn resources(&self) -> Vec<GroupVersionResource>;
+
+    /// The kind of this resource, and its type.
+    fn of_resource(&self, resource: &GroupVersionResource) -> Option<(GroupVersionKind, KindType)>;
+
+    /// The type of this kind.
+    fn of_kind(&self, kind: &GroupVersionKind) -> Option<KindType>;
+}
+
+/// The warnings about a ValidatingAdmissionPolicy, as `status.typeChecking.expressionWarnings` has them.
+pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
+    let spec = &policy["spec"];
+    let about = about(spec, kinds);
+    let of_params = &spec["paramKind"];
+    let params = of_params
+        .is_object()
+        .then(|| kinds.of_kind(&GroupVersionKind::of(of_params)))
+        .flatten();
+    let namespace = kinds.of_kind(&GroupVersionKind {
+        version: "v1".to_owned(),
+        kind: "Namespace".to_owned(),
+        ..GroupVersionKind::default()
+    });
+    let mut warnings = Vec::new();
+    let mut told_bytes = 0;
+    let validations = spec["validations"].as_array().into_iter().flatten();
+    for (index, validation) in validations.enumerate() {
+        for member in ["expression", "messageExpression"] {
+            let Some(text) = validation[member].as_str() else {
+                continue;
+            };
+            // What is no expression is refused elsewhere.
+            let Ok(expression) = parse(text, &Syntax::default()) else {
+                continue;
+            };
+            let mut told = Vec::new();
+            for (kind, object) in &about {
+                let types = [
+                    ("object", Some(object)),
+                    ("oldObject", Some(object)),
+                    ("params", params.as_ref()),
+                    ("namespaceObject", namespace.as_ref()),
+                ];
+                let problems = problems(text, &expression, &types);
+                if !problems.is_empty() {
+                    told.push(format!("{kind}: {problems}"));
+                }
+            }
+            if !told.is_empty() {
+                let told = told.join("\n");
+                told_bytes += told.len();
+                warnings.push(json!({
+                    "fieldRef": format!("spec.validations[{index}].{member}"),
+                    "warning": told,
+                }));
+            }
+            if told_bytes > WARNINGS_BYTES_MAX {
+                return warnings;
+            }
+        }
+    }
+    warnings
+}
+
+/// The kinds that the policy's rules name, in order; who means any names none. What takes time are the
+/// names in the rules, not their combinations.
+fn about(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
+    let served = kinds.resources();
+    let mut unseen: HashMap<&str, Vec<&GroupVersionResource>> = HashMap::new();
+    for resource in &served {
+        unseen.entry(&resource.resource).or_default().push(resource);
+    }
+    let mut found: Vec<(GroupVersionKind, KindType)> = Vec::new();
+    let rules = spec["matchConstraints"]["resourceRules"].as_array();
+    for rule in rules.into_iter().flatten() {
+        let names = |member: &str| -> HashSet<&str> {
+            let all: HashSet<&str> = strings(&rule[member]).collect();
+            match all.contains("*") {
+                true => HashSet::new(),
+                false => all,
+            }
+        };
+        let (groups, versions) = (names("apiGroups"), names("apiVersions"));
+        for name in names("resources") {
+            let Some(named) = unseen.get_mut(name) else {
+                continue;
+            };
+            let is_meant = |resource: &mut &GroupVersionResource| {
+                groups.contains(&*resource.group) && versions.contains(&*resource.version)
+            };
+            for resource in named.extract_if(.., is_meant) {
+                let known = kinds.of_resource(resource);
+                found.extend(known.filter(|(kind, _)| found.iter().all(|(k, _)| k != kind)));
+            }
+        }
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found.truncate(KINDS_MAX);
+    found
+}
+
+/// What is wrong with `expression`, which is `text`, where variables have these types.
+fn problems(text: &str, expression: &IdedExpr, types: &[(&str, Option<&KindType>)]) -> String {
+    let known = types
+        .iter()
+        .map(|(name, kind)| (*name, kind.map(KindType::root)));
+    let mut check = Check {
+        text,
+        bound: known.map(|(name, of)| (name.to_owned(), of)).collect(),
+        undefined: BTreeSet::new(),
+        problems: String::new(),
+    };
+    check.walk(expression);
+    truncated(&check.problems)
+}
+
+struct Check<'a> {
+    text: &'a str,
+    /// Variables with their types, the innermost last; `None` may be anything.
+    bound: Vec<(String, Option<TypeRef<'a>>)>,
+    /// The fields that were told.
+    undefined: BTreeSet<String>,
+    problems: String,
+}
+
+impl<'a> Check<'a> {
+    /// The type of `expression`, if that can be told.
+    fn walk(&mut self, expression: &IdedExpr) -> Option<TypeRef<'a>> {
+        match &expression.expr {
+            Expr::Ident(name) => {
+                let mut bound = self.bound.iter().rev();
+                bound.find(|(known, _)| known == name)?.1
+            }
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => {
+                let target = call.target.as_deref().map(|target| self.walk(target));
+                let of = call.args.iter().map(|argument| self.walk(argument));
+                let of: Vec<Option<TypeRef<'a>>> = of.collect();
+                match (&*call.func_name, target, &of[..]) {
+                    (INDEX, None, [Some(container), _]) => item(*container),
+                    _ => None,
+                }
+            }
+            Expr::List(ListExpr { elements, .. }) => {
+                for element in elements {
+                    self.walk(element);
+                }
+                None
+            }
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.walk(&entry.key);
+                        self.walk(&entry.value);
+                    }
+                }
+                None
+            }
+            Expr::Comprehension(folded) => self.comprehension(folded),
+            _ => None,
+        }
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Option<TypeRef<'a>> {
+        let of = self.walk(&select.operand)?;
+        match of.shape() {
+            // Names that are no identifiers are escaped.
+            _ if select.field.contains("__") => None,
+            Shape::Object { fields, open, .. } => match fields.get(&select.field) {
+                Some(found) => Some(found),
+                None => {
+                    if !open {
+                        self.undefined(&select.field);
+                    }
+                    None
+                }
+            },
+            Shape::Map { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Tells of a field as upstream does: where, and with the line.
+    fn undefined(&mut self, field: &str) {
+        if self.problems.len() > PROBLEMS_BYTES_MAX || !self.undefined.insert(field.to_owned()) {
+            return;
+        }
+        let selected = format!(".{field}");
+        let is_whole = |at: &usize| {
+            let rest = &self.text[at + selected.len()..];
+            !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let mut places = self.text.match_indices(&selected).map(|(at, _)| at);
+        let at = places.find(is_whole).unwrap_or(0);
+        let before = &self.text[..at];
+        let (line, column) = match before.rsplit_once('\n') {
+            Some((lines, last)) => (lines.matches('\n').count() + 2, last.chars().count()),
+            None => (1, before.chars().count()),
+        };
+        let shown = self.text.lines().nth(line - 1).unwrap_or_default();
+        let newline = if self.problems.is_empty() { "" } else { "\n" };
+        self.problems.push_str(&format!(
+            "{newline}ERROR: <input>:{line}:{}: undefined field '{field}'\n | {shown}\n | {}^",
+            column + 1,
+            ".".repeat(column)
+        ));
+    }
+
+    fn comprehension(&mut self, folded: &ComprehensionExpr) -> Option<TypeRef<'a>> {
+        let range = self.walk(&folded.iter_range);
+        self.walk(&folded.accu_init);
+        let outer = self.bound.len();
+        let listed = range.filter(|of| matches!(of.shape(), Shape::List { .. }));
+        let each = match folded.iter_var2 {
+            // Of two the first is the place.
+            Some(_) => None,
+            None => listed.and_then(item),
+        };
+        self.bound.push((folded.iter_var.clone(), each));
+        if let Some(second) = &folded.iter_var2 {
+            self.bound.push((second.clone(), range.and_then(item)));
+        }
+        self.bound.push((folded.accu_var.clone(), None));
+        for part in [&folded.loop_cond, &folded.loop_step, &folded.result] {
+            self.walk(part);
+        }
+        self.bound.truncate(outer);
+        None
+    }
+}
+
+/// The type of what a container holds.
+fn item(container: TypeRef<'_>) -> Option<TypeRef<'_>> {
+    match container.shape() {
+        Shape::List { item, .. } => Some(item),
+        Shape::Map { value, .. } => Some(value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watchet_schema::Types;
+
+    struct Some_;
+
+    impl Kinds for Some_ {
+        fn resources(&self) -> Vec<GroupVersionResource> {
+            let resource = |(group, resource): (&str, &str)| GroupVersionResource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                resource: resource.to_owned(),
+            };
+            let all = [("apps", "deployments"), ("", "pods"), ("apps", "pods")];
+            all.map(resource).to_vec()
+        }
+
+        fn of_resource(
+            &self,
+            resource: &GroupVersionResource,
+        ) -> Option<(GroupVersionKind, KindType)> {
+            let kind = match &*resource.resource {
+                "deployments" => "Deployment",
+                _ => "Pod",
+            };
+            let kind = GroupVersionKind {
+                group: resource.group.clone(),
+                version: resource.version.clone(),
+                kind: kind.to_owned(),
+            };
+            Some((kind.clone(), self.of_kind(&kind)?))
+        }
+
+        fn of_kind(&self, kind: &GroupVersionKind) -> Option<KindType> {
+            let version = match kind.group.is_empty() {
+                true => kind.version.clone(),
+                false => format!("{}/{}", kind.group, kind.version),
+            };
+            KindType::builtin(&Types::builtins(), &version, &kind.kind)
+        }
+    }
+
+    fn told(expression: &str) -> Vec<String> {
+        let rules =
+            json!([{"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}]);
+        let policy = json!({"spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": expression}],
+        }});
+        let all = warnings(&policy, &Some_).into_iter();
+        all.map(|one| {
+            assert_eq!(one["fieldRef"], "spec.validations[0].expression");
+            one["warning"].as_str().unwrap().to_owned()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_field_that_the_type_has_not_is_told() {
+        assert_eq!(
+            told("object.replicas > 1"),
+            [
+                "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n \
+              | object.replicas > 1\n | ......^"
+            ]
+        );
+        for (expression, field) in [
+            (
+                "object.spec.template.spec.containers.all(c, c.imagge != '')",
+                "imagge",
+            ),
+            ("has(object.spec.foo)", "foo"),
+            ("object.spec.template.spec.containers[0].nam == 'a'", "nam"),
+            (
+                "oldObject == null || oldObject.metadata.labells['a'] == 'b'",
+                "labells",
+            ),
+            ("params.dataa.x == '1'", "dataa"),
+            ("namespaceObject.metadata.nam == 'a'", "nam"),
+            ("variables.x == 1 && object.spek == 1", "spek"),
+        ] {
+            let all = told(expression);
+            let expected = format!("undefined field '{field}'");
+            assert!(
+                all.len() == 1 && all[0].contains(&expected),
+                "{expression}: {all:?}"
+            );
+        }
+    }
+
+    /// Found by reading: one rule of ten thousand groups, versions and resources each was asked for a
+    /// million millions of combinations.
+    #[test]
+    fn what_a_rule_combines_takes_no_time() {
+        let many = |known: &str| -> Vec<String> {
+            let invented = (0..10_000).map(|n| format!("x{n}"));
+            invented.chain([known.to_owned()]).collect()
+        };
+        let spec = json!({"matchConstraints": {"resourceRules": [
+            {"apiGroups": many(""), "apiVersions": many("v1"), "resources": many("pods")},
+            {"apiGroups": many("apps"), "apiVersions": many("v1"), "resources": many("deployments")},
+            {"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["pods"]},
+        ]}});
+        let found = about(&spec, &Some_);
+        let kinds: Vec<String> = found.iter().map(|(kind, _)| kind.to_string()).collect();
+        assert_eq!(kinds, ["/v1, Kind=Pod", "apps/v1, Kind=Deployment"]);
+    }
+
+    /// A line is shown for each field, and nobody reads megabytes of them.
+    #[test]
+    fn warnings_are_so_many_bytes() {
+        let fields: Vec<String> = (0..350).map(|n| format!("object.f{n} == 1")).collect();
+        let all = told(&fields.join("||"));
+        assert!(all[0].len() < 2 * PROBLEMS_BYTES_MAX, "{}", all[0].len());
+    }
+
+    #[test]
+    fn what_may_be_there_is_not_told() {
+        for expression in [
+            "object.spec.replicas <= 5 && object.metadata.labels.anything == 'a'",
+            "object.spec.template.spec.containers.all(c, c.image.startsWith('a'))",
+            "request.anything.at.all == 1 || authorizer.group('').resource('x').check('y').allowed()",
+            "params.data.x == '1' && params.metadata.name == 'a'",
+            "object.spec.selector.matchLabels.all(k, object.metadata.labels[k] == 'a')",
+            "variables.foo.bar && [object].all(o, o.anything)",
+            "object.?spec.replicas.orValue(1) == 1",
+        ] {
+            assert_eq!(told(expression), [""; 0], "{expression}");
+        }
+    }
+}

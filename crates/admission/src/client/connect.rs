@@ -1,0 +1,71 @@
+//! A new connection: name to address, TCP, TLS, HTTP/1.1. What drives it is a task that ends with the
+//! connection, or with the server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::error;
+use super::pool::Destination;
+use watchet_tasks::Tasks;
+
+/// Connects to `host` and `port`, where `destination` is served.
+///
+/// # Errors
+/// In words.
+pub(super) async fn connect(
+    tasks: &Tasks,
+    destination: &Arc<Destination>,
+    host: &str,
+    port: u16,
+) -> Result<SendRequest<Full<Bytes>>, String> {
+    let stream = dial(host, port).await?;
+    let name = destination.server_name.clone();
+    let connector = TlsConnector::from(destination.tls.clone());
+    let stream = connector.connect(name, stream).await;
+    let stream = stream.map_err(|error| error::of_io(&error))?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error::of_hyper(&error))?;
+    let stopped = tasks.token().cancelled_owned();
+    tasks.spawn("webhook-connection", async move {
+        tokio::select! {
+            biased;
+            // The answer that is being waited for gets an error, and its write is refused or not.
+            () = stopped => {}
+            ended = connection => {
+                if let Err(error) = ended {
+                    // Whoever waits for an answer is told; without one it is an idle connection's end.
+                    tracing::debug!(%error, "a connection to a webhook ended");
+                }
+            }
+        }
+    });
+    Ok(sender)
+}
+
+async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+    let addresses = tokio::net::lookup_host((host, port)).await;
+    let addresses = addresses.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+    let mut failed = format!("dial tcp: lookup {host}: no such host");
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // A call is one small request: it must not wait for more.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                }
+                return Ok(stream);
+            }
+            Err(error) => {
+                failed = format!("dial tcp {address}: connect: {}", error::of_io(&error));
+            }
+        }
+    }
+    Err(failed)
+}

@@ -1,0 +1,84 @@
+//! Which certificates of webhooks are trusted: those in the configuration's `caBundle` and what they have
+//! signed, and nothing else; without a bundle, what the operating system trusts (`SSL_CERT_FILE`,
+//! `SSL_CERT_DIR`, else its usual places), read once. How a certificate is verified, `x509` says.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig as TlsConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::sync::OnceCell;
+
+use super::ClientConfig;
+use watchet_tasks::Tasks;
+use watchet_x509::{ServerVerifier, Trusted};
+
+/// The system's certificates, once somebody needs them.
+#[derive(Debug, Default)]
+pub(super) struct SystemRoots(OnceCell<Arc<Trusted>>);
+
+impl SystemRoots {
+    async fn get(&self, tasks: &Tasks) -> Result<Arc<Trusted>, String> {
+        let read = || async {
+            let read = tasks.spawn_blocking("system-roots", system_roots).await;
+            read.map_err(|error| format!("unable to load root certificates: {error}"))
+        };
+        self.0.get_or_try_init(read).await.cloned()
+    }
+}
+
+/// What of the system's certificates can be used; a damaged one is no reason to trust none.
+fn system_roots() -> Arc<Trusted> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "some of the system's CA certificates cannot be read");
+    }
+    let trusted = Trusted::new(found.certs);
+    if trusted.unusable > 0 {
+        let unusable = trusted.unusable;
+        tracing::debug!(unusable, "CA certificates of the system cannot be used");
+    }
+    Arc::new(trusted)
+}
+
+/// The handshake's settings for calls by `config`, in which this server presents `certificate`.
+///
+/// # Errors
+/// Its bundle holds no certificate, as upstream says it.
+pub(super) async fn client_config(
+    config: &ClientConfig,
+    certificate: Option<Arc<CertifiedKey>>,
+    system: &SystemRoots,
+    tasks: &Tasks,
+) -> Result<Arc<TlsConfig>, String> {
+    let trusted = match &config.ca_bundle {
+        Some(pem) => Arc::new(bundle(pem)?),
+        None => system.get(tasks).await?,
+    };
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Arc::new(ServerVerifier::new(trusted, &provider));
+    let tls = TlsConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    Ok(Arc::new(match certificate {
+        Some(certificate) => {
+            tls.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)))
+        }
+        None => tls.with_no_client_auth(),
+    }))
+}
+
+fn bundle(pem: &[u8]) -> Result<Trusted, String> {
+    let unparsable =
+        || "unable to load root certificates: unable to parse bytes as PEM block".to_owned();
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let trusted = Trusted::new(certificates.map_err(|_| unparsable())?);
+    match trusted.is_empty() {
+        true => Err(unparsable()),
+        false => Ok(trusted),
+    }
+}

@@ -1,0 +1,286 @@
+//! What admission has to know of the cluster beyond the write itself; told by whoever has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::error::AdmissionError;
+use super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
+use watchet_api::LabelSelector;
+use watchet_auth::Authorizer;
+
+/// The same resource in another version or group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Equivalent {
+    /// Its name there.
+    pub resource: GroupVersionResource,
+    /// Its kind there.
+    pub kind: GroupVersionKind,
+}
+
+/// Which objects are the parameters of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParamQuery {
+    /// The one of this name.
+    Name(String),
+    /// Those that this selects.
+    Selector(LabelSelector),
+}
+
+/// Why the parameters of a policy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParamError {
+    /// No such kind is served.
+    #[error("failed to find resource referenced by paramKind: '{0}'")]
+    NoSuchKind(String),
+    /// The kind lives in namespaces, and there is none to look into.
+    #[error(
+        "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+    )]
+    NoNamespace,
+    /// The kind lives in no namespace, and the binding names one.
+    #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
+    NeedlessNamespace,
+    /// They cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// A resource in whichever version, as upstream's GroupResource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupResource<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// The plural name.
+    pub resource: &'a str,
+}
+
+impl<'a> GroupResource<'a> {
+    /// Names a resource.
+    pub const fn new(group: &'a str, resource: &'a str) -> Self {
+        Self { group, resource }
+    }
+}
+
+/// The resource of a kind, as upstream's RESTMapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// Whether its objects are in namespaces.
+    pub is_namespaced: bool,
+}
+
+/// What is known of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceState {
+    /// There is no such namespace.
+    Absent,
+    /// It takes new objects.
+    Active,
+    /// It is being deleted, and takes no new objects.
+    Terminating,
+}
+
+/// How recent an object has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// As the watch cache has it, as upstream's listers.
+    Cached,
+    /// At least as recent as storage when the call began.
+    Latest,
+}
+
+/// The cluster cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    /// It cannot be now; the client can try again.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The reason.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Why the cluster cannot be read or written now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Storage does not answer.
+    #[error("storage is unavailable: {0}")]
+    Storage(String),
+    /// The cache that was asked has no state yet.
+    #[error("storage is (re)initializing: {detail}")]
+    Initializing {
+        /// The last error.
+        detail: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Stopped,
+}
+
+impl ClusterError {
+    /// Returns the error of a plugin that cannot read what it needs: the one that `failed` makes of the reason,
+    /// unless the client can try again.
+    pub fn or_failed(self, failed: impl FnOnce(String) -> AdmissionError) -> AdmissionError {
+        match self {
+            Self::Unavailable(unavailable) => AdmissionError::Unavailable(unavailable),
+            Self::Failed(why) => failed(why),
+        }
+    }
+}
+
+impl From<ClusterError> for AdmissionError {
+    fn from(error: ClusterError) -> Self {
+        error.or_failed(Self::Internal)
+    }
+}
+
+/// A change that a mutating policy makes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mutation {
+    /// Merges an apply configuration, as server-side apply does.
+    Apply(Value),
+    /// Applies a JSON patch, or nothing of it if one of its tests fails.
+    Patch(json_patch::Patch),
+}
+
+/// Why a mutation was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MutationError {
+    /// The failure policy decides.
+    #[error("{0}")]
+    Failed(String),
+    /// 500: the result cannot be read.
+    #[error("{0}")]
+    Internal(String),
+    /// 503: the type of this kind is not known.
+    #[error("the type of {0} is not known")]
+    NoType(String),
+}
+
+/// The cluster.
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// The namespace of this name.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError>;
+
+    /// Returns the state of a namespace. Of one that this server has just deleted it is the latest.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError>;
+
+    /// Returns an object in the resource's preferred version. `namespace` is empty for cluster-scoped
+    /// resources.
+    ///
+    /// # Errors
+    /// It cannot be read, or the resource is not served.
+    async fn object(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Value>, ClusterError>;
+
+    /// Returns an object as the watch cache has it, or as storage has it if the cache does not know it yet.
+    ///
+    /// # Errors
+    /// Those of [`object`](Self::object).
+    async fn object_or_latest(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ClusterError> {
+        let cached = self.object(resource, namespace, name, Freshness::Cached);
+        if let Some(found) = cached.await? {
+            return Ok(Some(found));
+        }
+        let latest = self.object(resource, namespace, name, Freshness::Latest);
+        latest.await
+    }
+
+    /// Returns the objects of a namespace, or those of all namespaces if `namespace` is empty, in the
+    /// resource's preferred version.
+    ///
+    /// # Errors
+    /// They cannot be read, or the resource is not served.
+    async fn objects(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        freshness: Freshness,
+    ) -> Result<Vec<Value>, ClusterError>;
+
+    /// Returns the resource of a kind, if it is served.
+    fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping>;
+
+    /// Replaces the status of an object, which is in the resource's preferred version. Returns false if the
+    /// object has changed since it was read, or is gone.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    async fn replace_status(
+        &self,
+        resource: GroupResource<'_>,
+        object: &Value,
+    ) -> Result<bool, ClusterError>;
+
+    /// Returns the authorizer of requests, for plugins and expressions.
+    fn authorizer(&self) -> Arc<dyn Authorizer>;
+
+    /// What else `resource` is served as, for rules that name that.
+    fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent>;
+
+    /// `object` in the form of `kind`, which is an equivalent's.
+    ///
+    /// # Errors
+    /// It cannot be converted.
+    async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String>;
+
+    /// `object` after `patch`, with the defaults that it has got a place for by that.
+    ///
+    /// # Errors
+    /// The patch cannot be applied, or leaves no object of `kind`.
+    async fn patched(
+        &self,
+        write: &AdmissionRequest<'_>,
+        kind: &GroupVersionKind,
+        object: Value,
+        patch: json_patch::Patch,
+    ) -> Result<Value, String>;
+
+    /// Returns `object` after a mutation, with its defaults.
+    ///
+    /// # Errors
+    /// See [`MutationError`].
+    async fn mutated(
+        &self,
+        write: &AdmissionRequest<'_>,
+        kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError>;
+
+    /// The parameters of a policy: objects of `kind` that `query` means, in `given`, the namespace that the binding
+    /// names, else, if they live in one, in that of the write.
+    ///
+    /// # Errors
+    /// See [`ParamError`].
+    async fn params(
+        &self,
+        kind: &GroupVersionKind,
+        given: &str,
+        of_write: &str,
+        query: &ParamQuery,
+    ) -> Result<Vec<Value>, ParamError>;
+}

@@ -1,0 +1,127 @@
+//! Why a write was not admitted, and the `Status` that a client is told; in upstream's words.
+
+use super::cluster::Unavailable;
+use watchet_api::{Status, StatusCause, StatusDetails};
+
+/// Why a write was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// A webhook or a policy said no, in these words.
+    #[error("{}", .0.message)]
+    Denied(Box<Status>),
+    /// 400: a webhook that does more than answer cannot be asked about a write that is none.
+    #[error("admission webhook {webhook:?} does not support dry run")]
+    DryRun {
+        /// Its name.
+        webhook: String,
+    },
+    /// 403: a plugin refused the write, or a webhook's match conditions could not be evaluated.
+    #[error("{}", forbidden(.resource, .name, .why))]
+    Forbidden {
+        /// Plural, with group.
+        resource: String,
+        /// Empty while it is still to be generated.
+        name: String,
+        /// Why.
+        why: String,
+        /// Machine-readable reasons, e.g. `NamespaceTerminating`.
+        causes: Vec<StatusCause>,
+    },
+    /// 403: the server has just started, and its storage does not tell of the configurations.
+    #[error("not yet ready to handle request")]
+    NotReady,
+    /// 404: the namespace of the write is gone.
+    #[error("namespaces {namespace:?} not found")]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+    },
+    /// 422: a plugin found something wrong with the object.
+    #[error("{}", Status::invalid(.group, .kind, .name, .causes).message)]
+    Invalid {
+        /// The kind's group.
+        group: String,
+        /// The kind.
+        kind: String,
+        /// Which.
+        name: String,
+        /// One entry a problem.
+        causes: Vec<StatusCause>,
+    },
+    /// The cluster cannot be read now; the client can try again. Its status is that of any such read.
+    #[error(transparent)]
+    Unavailable(Unavailable),
+    /// 500 without a reason: an error that upstream does not map to a status.
+    #[error("{0}")]
+    Failed(String),
+    /// 500: a webhook could not be called, or said what cannot be understood.
+    #[error("Internal error occurred: {0}")]
+    Internal(String),
+}
+
+fn forbidden(resource: &str, name: &str, why: &str) -> String {
+    match name.is_empty() {
+        true => format!("{resource} is forbidden: {why}"),
+        false => format!("{resource} {name:?} is forbidden: {why}"),
+    }
+}
+
+impl AdmissionError {
+    /// Adds a machine-readable reason to a refusal.
+    pub(super) fn with_cause(mut self, cause: StatusCause) -> Self {
+        if let Self::Forbidden { causes, .. } = &mut self {
+            causes.push(cause);
+        }
+        self
+    }
+
+    /// What a client is told.
+    pub fn status(&self) -> Status {
+        let text = self.to_string();
+        match self {
+            Self::Denied(status) => (**status).clone(),
+            Self::DryRun { .. } => Status::failure(400, "BadRequest", text),
+            Self::Forbidden {
+                resource,
+                name,
+                causes,
+                ..
+            } => Status::failure(403, "Forbidden", text).with_details(StatusDetails {
+                causes: causes.clone(),
+                ..about(resource, name)
+            }),
+            Self::Invalid {
+                group,
+                kind,
+                name,
+                causes,
+            } => Status::invalid(group, kind, name, causes),
+            Self::Unavailable(_) => Status::failure(500, "ServerTimeout", text),
+            Self::NotReady => Status::failure(403, "Forbidden", text),
+            Self::Failed(_) => Status::failure(500, "", text),
+            Self::NoNamespace { namespace } => {
+                Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))
+            }
+            Self::Internal(why) => {
+                Status::failure(500, "InternalError", text).with_details(StatusDetails {
+                    causes: vec![StatusCause {
+                        message: why.clone(),
+                        ..StatusCause::default()
+                    }],
+                    ..StatusDetails::default()
+                })
+            }
+        }
+    }
+}
+
+/// Details about `name` of `resource`, a plural with its group.
+pub(super) fn about(resource: &str, name: &str) -> StatusDetails {
+    let (kind, group) = resource.split_once('.').unwrap_or((resource, ""));
+    StatusDetails {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        ..StatusDetails::default()
+    }
+}

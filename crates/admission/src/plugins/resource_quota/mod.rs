@@ -1,0 +1,187 @@
+//! ResourceQuota: refuses objects by which a namespace would use more than its ResourceQuotas allow. What a
+//! request adds is charged to the status of the quotas before the object is stored, by compare-and-swap. What
+//! deletions and failed requests free, the resource quota controller finds out.
+
+mod charge;
+mod evaluator;
+mod limited;
+mod pods;
+mod scope;
+mod usage;
+
+use std::collections::BTreeSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use self::charge::{Charged, Quota, Refusal};
+use self::evaluator::Evaluator;
+pub(super) use self::limited::LimitedResources;
+use super::super::cluster::{Cluster, Freshness, GroupResource};
+use super::super::error::AdmissionError;
+use super::super::request::{AdmissionRequest, Operation};
+use super::resources::ResourceList;
+use super::{AdmissionPlugin, Request};
+
+pub use self::usage::QuotaUsage;
+
+/// How long a request may take to be charged.
+const CHARGE_MAX: Duration = Duration::from_secs(10);
+
+/// Requests of namespaces that share a turn are charged one after the other.
+const TURNS: usize = 64;
+
+const QUOTAS: GroupResource<'static> = GroupResource::new("", "resourcequotas");
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ResourceQuota {
+    /// By the hash of the namespace. Without turns, most of many concurrent requests would be charged in vain,
+    /// because only one can change a quota at a time. Other servers have turns of their own.
+    turns: Vec<Semaphore>,
+    hasher: RandomState,
+    /// What no namespace may use without a quota.
+    limited: LimitedResources,
+}
+
+impl ResourceQuota {
+    /// The plugin, which limits the use of `limited` to namespaces with a quota for it.
+    pub(super) fn new(limited: LimitedResources) -> Self {
+        Self {
+            turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
+            hasher: RandomState::new(),
+            limited,
+        }
+    }
+}
+
+#[async_trait]
+impl AdmissionPlugin for ResourceQuota {
+    fn name(&self) -> &'static str {
+        "ResourceQuota"
+    }
+
+    fn validates(&self, request: Request<'_>) -> bool {
+        let is_write = matches!(request.operation, Operation::Create | Operation::Update);
+        let is_namespace = request.group.is_empty() && request.resource == "namespaces";
+        let evaluator = || Evaluator::of(request.group, request.resource);
+        is_write
+            && !is_namespace
+            && evaluator().is_some_and(|e| e.handles(request.operation, request.subresource))
+    }
+
+    async fn validate(
+        &self,
+        cluster: &dyn Cluster,
+        attributes: &AdmissionRequest<'_>,
+    ) -> Result<(), AdmissionError> {
+        let request = attributes.request();
+        let Some(evaluator) = Evaluator::of(request.group, request.resource) else {
+            return Ok(());
+        };
+        let (new, old) = (&*attributes.object, &*attributes.old_object);
+        let is_update = attributes.operation == Operation::Update;
+        if attributes.namespace.is_empty()
+            || is_update && !evaluator.handles_update(attributes.subresource, old, new)
+        {
+            return Ok(());
+        }
+        let quotas = read(cluster, attributes, Freshness::Cached).await?;
+        if quotas.is_empty() && self.limited.is_empty() {
+            return Ok(());
+        }
+        let charged = Charged {
+            evaluator: &evaluator,
+            resource: (request.group, request.resource),
+            subresource: attributes.subresource,
+            object: new,
+            old_object: old,
+            now: Timestamp::now(),
+        };
+        let charging = self.charge(cluster, attributes, charged);
+        match tokio::time::timeout(CHARGE_MAX, charging).await {
+            Ok(charged) => charged,
+            Err(_) => {
+                let why = "resource quota evaluation timed out";
+                Err(AdmissionError::Internal(why.to_owned()))
+            }
+        }
+    }
+}
+
+impl ResourceQuota {
+    /// Charges a request to every quota that is about it.
+    async fn charge(
+        &self,
+        cluster: &dyn Cluster,
+        attributes: &AdmissionRequest<'_>,
+        charged: Charged<'_>,
+    ) -> Result<(), AdmissionError> {
+        let turn = self.hasher.hash_one(attributes.namespace) as usize % self.turns.len();
+        let turn = self.turns[turn].acquire().await;
+        let _turn = turn.map_err(|error| AdmissionError::Internal(error.to_string()))?;
+        let mut done: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let mut quotas = read(cluster, attributes, Freshness::Latest).await?;
+            quotas.retain(|quota| !done.contains(uid(quota)));
+            let parsed: Vec<Quota> = quotas.iter().map(Quota::parse).collect();
+            // Once a quota is charged, the others alone do not show that limited resources are covered.
+            let limited = Some(&self.limited).filter(|_| done.is_empty());
+            // Whether one of them is exceeded is known before any of them is charged.
+            let changes = charged.charge(&parsed, limited);
+            let changes = changes.map_err(|refusal| match refusal {
+                Refusal::Forbidden(why) => attributes.forbidden(why),
+                Refusal::UncoveredScopes(why) => AdmissionError::Failed(why),
+            })?;
+            if attributes.dry_run || changes.is_empty() {
+                return Ok(());
+            }
+            let mut lost = false;
+            for (index, used) in changes {
+                let quota = &mut quotas[index];
+                quota["status"]["used"] = shown(&used);
+                let written = cluster.replace_status(QUOTAS, quota).await;
+                match written? {
+                    true => drop(done.insert(uid(quota).to_owned())),
+                    false => lost = true,
+                }
+            }
+            if !lost {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn read(
+    cluster: &dyn Cluster,
+    attributes: &AdmissionRequest<'_>,
+    freshness: Freshness,
+) -> Result<Vec<Value>, AdmissionError> {
+    let quotas = cluster
+        .objects(QUOTAS, attributes.namespace, freshness)
+        .await;
+    let failed = |why| AdmissionError::Internal(format!("error resolving quota: {why}"));
+    quotas.map_err(|error| error.or_failed(failed))
+}
+
+fn uid(quota: &Value) -> &str {
+    quota["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// A list of resources as objects contain it.
+fn shown(list: &ResourceList) -> Value {
+    let members = list.iter();
+    members
+        .map(|(name, amount)| (name.clone(), Value::from(amount.to_string())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests;

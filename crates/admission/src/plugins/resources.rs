@@ -1,0 +1,126 @@
+//! Lists of resources (`{"cpu": "1"}`) and what a pod requests or is limited to in all.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use watchet_schema::Quantity;
+
+/// Amounts by the name of the resource.
+pub type ResourceList = BTreeMap<String, Quantity>;
+
+/// Parses a list of resources. What is no quantity is left out: validation refuses it.
+pub fn parse(list: &Value) -> ResourceList {
+    let members = list.as_object().into_iter().flatten();
+    members
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::read(amount)?)))
+        .collect()
+}
+
+/// Adds the amounts of `other` to those of `list`.
+pub(crate) fn add(list: &mut ResourceList, other: &ResourceList) {
+    for (name, amount) in other {
+        let sum = match list.remove(name) {
+            Some(own) => own + amount.clone(),
+            None => amount.clone(),
+        };
+        list.insert(name.clone(), sum);
+    }
+}
+
+/// Raises the amounts of `list` to those of `other`.
+pub(crate) fn raise(list: &mut ResourceList, other: &ResourceList) {
+    for (name, amount) in other {
+        if list.get(name).is_none_or(|own| own < amount) {
+            list.insert(name.clone(), amount.clone());
+        }
+    }
+}
+
+/// Joins messages as upstream's aggregated errors do.
+pub(super) fn aggregate(messages: Vec<String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for message in messages {
+        if !distinct.contains(&message) {
+            distinct.push(message);
+        }
+    }
+    match distinct.len() {
+        1 => distinct.remove(0),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
+/// Which of the two lists of a container's resources is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    Requests,
+    Limits,
+}
+
+impl Bound {
+    fn member(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Limits => "limits",
+        }
+    }
+
+    pub(super) fn of(self, container: &Value) -> ResourceList {
+        parse(&container["resources"][self.member()])
+    }
+}
+
+/// Returns what a pod requests or is limited to in all: the amounts of the pod, or else those of its containers, and
+/// the overhead.
+pub(super) fn total_of_pod(
+    spec: &Value,
+    bound: Bound,
+    of_container: impl Fn(&Value) -> ResourceList,
+) -> ResourceList {
+    let mut total = sum_of_containers(spec, of_container);
+    let mut of_pod = bound.of(spec);
+    of_pod.retain(|name, _| is_pod_level(name));
+    total.extend(of_pod);
+    let mut overhead = parse(&spec["overhead"]);
+    if bound == Bound::Limits {
+        // What is not limited is not limited by the overhead, either.
+        overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
+    }
+    add(&mut total, &overhead);
+    total
+}
+
+/// Returns true if a pod can have an amount of its own of this resource.
+pub(super) fn is_pod_level(name: &str) -> bool {
+    ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-")
+}
+
+/// Returns the sum over a pod's containers. `of_container` says what one of them counts for.
+///
+/// Containers that initialize the pod run one after the other, before the others: the largest of them counts, if
+/// it is more than all that run later. Those that restart always run beside all later ones.
+pub(super) fn sum_of_containers(
+    spec: &Value,
+    of_container: impl Fn(&Value) -> ResourceList,
+) -> ResourceList {
+    let containers = |member: &str| spec[member].as_array().cloned().unwrap_or_default();
+    let mut sum = ResourceList::new();
+    for container in containers("containers") {
+        add(&mut sum, &of_container(&container));
+    }
+    let mut sidecars = ResourceList::new();
+    let mut initial = ResourceList::new();
+    for container in containers("initContainers") {
+        let own = of_container(&container);
+        let mut at_its_time = sidecars.clone();
+        add(&mut at_its_time, &own);
+        if container["restartPolicy"] == "Always" {
+            add(&mut sum, &own);
+            sidecars.clone_from(&at_its_time);
+        }
+        raise(&mut initial, &at_its_time);
+    }
+    raise(&mut sum, &initial);
+    sum
+}

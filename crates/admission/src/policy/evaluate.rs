@@ -1,0 +1,126 @@
+//! Evaluating a policy for one binding, once for each parameter; on a blocking thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::webhook::Verdict;
+use super::read::Rules;
+use super::scope::{Seen, compose, explained};
+use super::{Binding, Denial, Policy};
+use watchet_cel::{Outcome, Scope};
+
+/// A policy, a binding of it, and their parameters.
+#[derive(Debug)]
+pub(super) struct Evaluation {
+    pub(super) policy: Arc<Policy>,
+    pub(super) binding: Arc<Binding>,
+    pub(super) seen: Arc<Seen>,
+    /// One evaluation each; null is none.
+    pub(super) params: Vec<Value>,
+}
+
+/// How long all evaluations for one write may take: there can be any number of parameters, and each has
+/// its own budget of time.
+pub(super) const EVALUATIONS_MAX: Duration = Duration::from_secs(10);
+
+/// What of `evaluations` does not hold. Those that begin after `until` fail.
+pub(super) fn denials(evaluations: &[Evaluation], until: Instant) -> Vec<Denial> {
+    let until = until.min(Instant::now() + EVALUATIONS_MAX);
+    let each = evaluations.iter();
+    each.flat_map(|evaluation| evaluation.denials(until))
+        .collect()
+}
+
+/// The longest message that an expression may make; upstream's.
+const MESSAGE_BYTES_MAX: usize = 5 << 10;
+
+impl Evaluation {
+    /// All that does not hold.
+    fn denials(&self, until: Instant) -> Vec<Denial> {
+        let scope = self.seen.scope(until);
+        let each = self
+            .params
+            .iter()
+            .flat_map(|params| self.with(&scope, params));
+        each.collect()
+    }
+
+    fn with(&self, outer: &Scope<'_>, params: &Value) -> Vec<Denial> {
+        let policy = &self.policy;
+        let definition = &policy.definition;
+        let mut scope = outer.inner();
+        if let Err(why) = scope.check_deadline() {
+            return match definition.ignores_failures {
+                true => Vec::new(),
+                false => vec![self.denial(why.to_string(), "")],
+            };
+        }
+        scope.set("params", params);
+        match definition.conditions.verdict(&scope) {
+            Verdict::Met => {}
+            Verdict::Unmet => return Vec::new(),
+            Verdict::Failed(_) if definition.ignores_failures => return Vec::new(),
+            Verdict::Failed(why) => return vec![self.denial(why, "")],
+        }
+        let composed = compose(definition, &mut scope);
+        let judged = policy.validations.iter();
+        judged
+            .filter_map(|rules| self.judge(&scope, rules, &composed))
+            .collect()
+    }
+
+    fn judge(
+        &self,
+        scope: &Scope<'_>,
+        rules: &Rules,
+        failed: &BTreeMap<String, String>,
+    ) -> Option<Denial> {
+        let outcome = match &rules.expression {
+            Ok(expression) => {
+                let outcome = scope.evaluate(expression);
+                outcome.map_err(|error| {
+                    let why = explained(expression, error, failed);
+                    format!(
+                        "expression '{}' resulted in error: {why}",
+                        expression.text().trim()
+                    )
+                })
+            }
+            Err(why) => Err(why.clone()),
+        };
+        match outcome {
+            Ok(Outcome::Bool(true)) => None,
+            Ok(_) => {
+                let message = message(scope, rules).unwrap_or_else(|| rules.message.clone());
+                Some(self.denial(message, &rules.reason))
+            }
+            Err(_) if self.policy.definition.ignores_failures => None,
+            Err(why) => Some(self.denial(why, "")),
+        }
+    }
+
+    fn denial(&self, message: String, reason: &str) -> Denial {
+        Denial::of(&self.policy, &self.binding, message, reason)
+    }
+}
+
+/// A message that is worth to be told.
+fn message(scope: &Scope<'_>, rules: &Rules) -> Option<String> {
+    let expression = rules.message_expression.as_ref()?;
+    match scope.evaluate(expression) {
+        Ok(Outcome::Text(text)) => {
+            let text = text.trim();
+            let fits = !text.is_empty() && !text.contains('\n') && text.len() <= MESSAGE_BYTES_MAX;
+            fits.then(|| text.to_owned())
+        }
+        Ok(_) => None,
+        Err(error) => {
+            tracing::debug!(%error, "a messageExpression has no value");
+            None
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! MutatingAdmissionPolicy (KEP-3962): which policies a write is mutated by, and in which order. Policies by
+//! name, their bindings by name, their parameters as the cluster has them; each sees what those before it made
+//! of the object. Which policies apply is decided by the object as it was before the first of them.
+
+mod evaluate;
+mod read;
+
+pub(crate) use read::MutatingPolicy;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::cluster::{Cluster, MutationError};
+use super::super::error::{AdmissionError, about};
+use super::super::expressions::AuthorizerVariable;
+use super::super::matching::{Matched, Matcher};
+use super::super::reinvocation::{Calls, Reinvocation};
+use super::super::request::{AdmissionRequest, Operation};
+use super::super::webhook::review;
+use super::Binding;
+use super::evaluate::EVALUATIONS_MAX;
+use super::gather::{Bound, Failure, Gathered, converted, gather, namespace};
+use super::scope::Seen;
+use evaluate::Step;
+use watchet_api::{Status, StatusCause};
+use watchet_tasks::Tasks;
+
+/// How large a policy may make an object: as large as a client may send one.
+const OBJECT_BYTES_MAX: usize = 3 << 20;
+
+/// How many failures of policies are named to a client.
+const FAILURES_MAX: usize = 100;
+
+/// One evaluation of a policy: the names of the policy, of the binding and of the parameter.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Invocation {
+    policy: String,
+    binding: String,
+    param: Option<(String, String)>,
+}
+
+impl Invocation {
+    fn of(policy: &MutatingPolicy, binding: &Binding, params: &Value) -> Self {
+        let text = |name: &str| {
+            let text = params["metadata"][name].as_str();
+            text.unwrap_or_default().to_owned()
+        };
+        Self {
+            policy: policy.definition.name.clone(),
+            binding: binding.name.clone(),
+            param: (!params.is_null()).then(|| (text("namespace"), text("name"))),
+        }
+    }
+}
+
+/// The policies, and what they need to be evaluated.
+#[derive(Clone, Copy)]
+pub(crate) struct Mutating<'a> {
+    pub(crate) tasks: &'a Tasks,
+    pub(crate) cluster: &'a dyn Cluster,
+    pub(crate) policies: &'a [Arc<MutatingPolicy>],
+    pub(crate) bindings: &'a [Arc<Binding>],
+    pub(crate) until: Instant,
+}
+
+impl Mutating<'_> {
+    /// Runs one round of the policies, which `write`'s object becomes the result of.
+    ///
+    /// # Errors
+    /// A policy failed whose failure policy is `Fail`; the namespace of the write is gone.
+    pub(crate) async fn round(
+        self,
+        write: &mut AdmissionRequest<'_>,
+        reinvocation: &mut Reinvocation,
+        calls: &mut Calls<Invocation>,
+    ) -> Result<(), AdmissionError> {
+        if write.operation == Operation::Delete || write.object.is_null() {
+            return Ok(());
+        }
+        calls.begin(&write.object);
+        let mut round = Round {
+            mutating: self,
+            until: self.until.min(Instant::now() + EVALUATIONS_MAX),
+            reinvocation,
+            calls,
+            failures: Vec::new(),
+        };
+        round.run(write).await?;
+        let failures = round.failures;
+        calls.end(&write.object);
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(refusal(failures, write)),
+        }
+    }
+}
+
+/// A policy that failed, and whose failures count.
+struct Failed {
+    policy: String,
+    failure: Failure,
+    /// Empty is `Forbidden`.
+    reason: &'static str,
+}
+
+impl Failed {
+    fn message(&self) -> String {
+        let (policy, why) = (&self.policy, &self.failure.why);
+        match &self.failure.binding {
+            Some(binding) => {
+                format!("policy '{policy}' with binding '{binding}' denied request: {why}")
+            }
+            None => format!("policy {policy:?} denied request: {why}"),
+        }
+    }
+}
+
+struct Round<'a> {
+    mutating: Mutating<'a>,
+    until: Instant,
+    reinvocation: &'a mut Reinvocation,
+    calls: &'a mut Calls<Invocation>,
+    failures: Vec<Failed>,
+}
+
+impl Round<'_> {
+    async fn run(&mut self, write: &mut AdmissionRequest<'_>) -> Result<(), AdmissionError> {
+        let Mutating {
+            cluster,
+            policies,
+            bindings,
+            ..
+        } = self.mutating;
+        let mut matcher = Matcher::new();
+        let mut gathered = Vec::new();
+        for policy in policies {
+            let mut failures = Vec::new();
+            let of_policy = (&policy.definition, bindings);
+            let found = gather(cluster, write, of_policy, &mut matcher, &mut failures).await;
+            for failure in failures {
+                self.failed(policy, failure, "");
+            }
+            let found = found.filter(|found| !found.bound.is_empty());
+            gathered.extend(found.map(|found| (policy, found)));
+        }
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let namespace = namespace(cluster, write, &mut matcher).await?;
+        let mut is_mutated = false;
+        for (policy, found) in gathered {
+            is_mutated |= self.policy(policy, found, &namespace, write).await?;
+        }
+        if is_mutated {
+            self.calls.changed();
+            self.reinvocation.require();
+        }
+        Ok(())
+    }
+
+    /// Runs a policy. Returns true if a mutation was applied, whether or not the object is another now.
+    async fn policy(
+        &mut self,
+        policy: &Arc<MutatingPolicy>,
+        gathered: Gathered,
+        namespace: &Value,
+        write: &mut AdmissionRequest<'_>,
+    ) -> Result<bool, AdmissionError> {
+        let cluster = self.mutating.cluster;
+        let Gathered { matched, bound } = gathered;
+        let (object, old_object) = match form(cluster, write, &matched).await {
+            Ok(form) => form,
+            Err(why) => {
+                self.failed(policy, Failure::of_policy(why), "");
+                return Ok(false);
+            }
+        };
+        let before = object.clone();
+        let mut subject = Subject {
+            seen: Seen {
+                object,
+                old_object,
+                request: review::request(write, &matched),
+                namespace: namespace.clone(),
+                authorizer: AuthorizerVariable::new(write, cluster.authorizer()),
+            },
+            matched,
+            is_mutated: false,
+        };
+        for Bound { binding, params } in bound {
+            for params in params {
+                let evaluated = self.invoke(policy, &binding, params, subject, write);
+                subject = evaluated.await?;
+            }
+        }
+        if subject.seen.object != before {
+            let mut object = subject.seen.object;
+            if subject.matched.kind != write.kind {
+                let back = cluster.convert(object, &write.kind).await;
+                object = back.map_err(AdmissionError::Internal)?;
+            }
+            write.object = Cow::Owned(object);
+        }
+        Ok(subject.is_mutated)
+    }
+
+    /// Evaluates a policy for one binding and parameter, if that is due.
+    async fn invoke(
+        &mut self,
+        policy: &Arc<MutatingPolicy>,
+        binding: &Binding,
+        params: Value,
+        mut subject: Subject,
+        write: &AdmissionRequest<'_>,
+    ) -> Result<Subject, AdmissionError> {
+        let invocation = Invocation::of(policy, binding, &params);
+        if !self.calls.is_due(self.reinvocation, &invocation) {
+            return Ok(subject);
+        }
+        let params = Arc::new(params);
+        let mut is_changed = false;
+        for index in 0..policy.mutations.len() {
+            let step;
+            (subject, step) = self.step(policy, index, &params, subject).await?;
+            let (why, reason) = match step {
+                Step::Unmatched => return Ok(subject),
+                Step::Unmatchable(why) => {
+                    let failure = failure_of(binding, why);
+                    self.failed(policy, failure, "Invalid");
+                    return Ok(subject);
+                }
+                Step::Failed(why) => (why, "Invalid"),
+                Step::Change(change) => {
+                    let object = &subject.seen.object;
+                    let kind = &subject.matched.kind;
+                    let mutated = self.mutating.cluster.mutated(write, kind, object, change);
+                    match mutated.await.and_then(|mutated| fitting(object, mutated)) {
+                        Ok(mutated) => {
+                            is_changed |= mutated != *object;
+                            subject.seen.object = mutated;
+                            subject.is_mutated = true;
+                            continue;
+                        }
+                        Err(MutationError::Failed(why)) => (why, "Invalid"),
+                        Err(MutationError::Internal(why)) => {
+                            return Err(AdmissionError::Internal(why));
+                        }
+                        Err(MutationError::NoType(kind)) => return Err(no_type(&kind)),
+                    }
+                }
+            };
+            self.failed(policy, failure_of(binding, why), reason);
+        }
+        if is_changed {
+            self.calls.changed();
+            self.reinvocation.require();
+        }
+        if policy.is_reinvocable {
+            self.calls.called(invocation);
+        }
+        Ok(subject)
+    }
+
+    /// Evaluates a mutation on a blocking thread: it can take its budget's time, which is not the other
+    /// requests'.
+    async fn step(
+        &self,
+        policy: &Arc<MutatingPolicy>,
+        index: usize,
+        params: &Arc<Value>,
+        subject: Subject,
+    ) -> Result<(Subject, Step), AdmissionError> {
+        let until = self.until;
+        if Instant::now() >= until {
+            let why = "validation failed due to running out of cost budget, no further validation rules \
+                       will be run";
+            return Ok((subject, Step::Failed(why.to_owned())));
+        }
+        let (policy, params) = (Arc::clone(policy), Arc::clone(params));
+        let evaluated = self
+            .mutating
+            .tasks
+            .spawn_blocking("admission-policies", move || {
+                let step = evaluate::step(&policy, index, &subject.seen, &params, until);
+                (subject, step)
+            });
+        let evaluated = evaluated.await;
+        evaluated.map_err(|error| AdmissionError::Internal(error.to_string()))
+    }
+
+    /// Notes a failure, unless the failure policy ignores it.
+    fn failed(&mut self, policy: &MutatingPolicy, failure: Failure, reason: &'static str) {
+        let definition = &policy.definition;
+        if definition.ignores_failures {
+            let (policy, why) = (&definition.name, failure.why);
+            tracing::warn!(policy, why, "a mutating policy failed and is ignored");
+        } else if self.failures.len() < FAILURES_MAX {
+            self.failures.push(Failed {
+                policy: definition.name.clone(),
+                failure,
+                reason,
+            });
+        }
+    }
+}
+
+/// What the mutations of a policy work on.
+struct Subject {
+    seen: Seen,
+    matched: Matched,
+    /// Whether a mutation was applied.
+    is_mutated: bool,
+}
+
+/// The object and the old object in the form that a policy matched.
+async fn form(
+    cluster: &dyn Cluster,
+    write: &AdmissionRequest<'_>,
+    matched: &Matched,
+) -> Result<(Value, Value), String> {
+    Ok((
+        converted(cluster, write, matched, &write.object).await?,
+        converted(cluster, write, matched, &write.old_object).await?,
+    ))
+}
+
+fn failure_of(binding: &Binding, why: String) -> Failure {
+    Failure {
+        binding: Some(binding.name.clone()),
+        why,
+    }
+}
+
+/// `mutated`, unless it is too large and larger than `object`: policies could double it again and again.
+fn fitting(object: &Value, mutated: Value) -> Result<Value, MutationError> {
+    let bytes = size(&mutated);
+    match bytes > OBJECT_BYTES_MAX && bytes > size(object) {
+        true => Err(MutationError::Failed(format!(
+            "the mutated object is larger than {OBJECT_BYTES_MAX} bytes"
+        ))),
+        false => Ok(mutated),
+    }
+}
+
+/// The bytes of `value` as JSON, about.
+fn size(value: &Value) -> usize {
+    const OF_ANY: usize = 4;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => OF_ANY,
+        Value::String(text) => OF_ANY + text.len(),
+        Value::Array(items) => OF_ANY + items.iter().map(size).sum::<usize>(),
+        Value::Object(members) => {
+            let sizes = members
+                .iter()
+                .map(|(name, member)| name.len() + size(member));
+            OF_ANY + sizes.map(|size| size + OF_ANY).sum::<usize>()
+        }
+    }
+}
+
+/// 503: the type of the object is not known yet.
+fn no_type(kind: &str) -> AdmissionError {
+    let message = format!(
+        "Resource kind {kind} not found. There can be a delay between when CustomResourceDefinitions are \
+         created and when they are available."
+    );
+    AdmissionError::Denied(Box::new(Status::failure(
+        503,
+        "ServiceUnavailable",
+        message,
+    )))
+}
+
+/// 403, also where the reason is `Invalid`, as upstream.
+fn refusal(failures: Vec<Failed>, write: &AdmissionRequest<'_>) -> AdmissionError {
+    let first = failures.first();
+    let reason = first.map_or("", |first| first.reason);
+    let reason = match reason {
+        "" => "Forbidden",
+        reason => reason,
+    };
+    let messages: Vec<String> = failures.iter().map(Failed::message).collect();
+    let message = messages.first().cloned().unwrap_or_default();
+    let mut details = about(&write.resource.qualified(), write.shown_name());
+    details
+        .causes
+        .extend(messages.into_iter().map(|message| StatusCause {
+            message,
+            ..StatusCause::default()
+        }));
+    let status = Status::failure(403, reason, message).with_details(details);
+    AdmissionError::Denied(Box::new(status))
+}

@@ -1,0 +1,257 @@
+//! Policies and bindings as they are stored, read and compiled once.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MatchResources, ParamKind, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBindingSpec, Validation, Variable,
+};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::super::cluster::ParamQuery;
+use super::super::expressions;
+use super::super::matching::Constraints;
+use super::super::request::GroupVersionKind;
+use super::super::rules::Rule;
+use super::super::selector;
+use super::super::webhook::Conditions;
+use watchet_cel::Program;
+
+/// Which variables expressions have; the last only where they were composed.
+pub(crate) const VARIABLES: [&str; 7] = [
+    "authorizer",
+    "object",
+    "oldObject",
+    "request",
+    "params",
+    "namespaceObject",
+    "variables",
+];
+
+/// What validating and mutating policies have in common.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) constraints: Constraints,
+    pub(super) conditions: Conditions,
+    /// Those that some expression names, in their order.
+    pub(super) variables: Vec<(String, Compiled)>,
+    pub(super) param_kind: Option<GroupVersionKind>,
+    /// `failurePolicy: Ignore`
+    pub(super) ignores_failures: bool,
+}
+
+/// The members of a policy's spec that a [`Definition`] is read from.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) constraints: Option<MatchResources>,
+    pub(super) conditions: Option<Vec<MatchCondition>>,
+    pub(super) variables: Option<Vec<Variable>>,
+    pub(super) param_kind: Option<ParamKind>,
+    pub(super) failure_policy: Option<String>,
+}
+
+impl Definition {
+    /// Compiles a definition; `named` are the variables that the policy's expressions name.
+    ///
+    /// # Errors
+    /// A selector that is none.
+    pub(super) fn read(
+        name: String,
+        written: Written,
+        named: BTreeSet<String>,
+    ) -> Result<Self, String> {
+        let variables = written.variables.unwrap_or_default().into_iter();
+        let variables = variables.map(|variable| {
+            let compiled = compile(&variable.expression);
+            (variable.name, compiled)
+        });
+        let without_variables = &VARIABLES[..VARIABLES.len() - 1];
+        let conditions = written.conditions.unwrap_or_default();
+        Ok(Self {
+            name,
+            constraints: constraints(written.constraints.as_ref())?,
+            conditions: Conditions::read_with(&conditions, without_variables),
+            variables: needed(variables.collect(), named),
+            param_kind: written.param_kind.map(|kind| {
+                GroupVersionKind::of(&serde_json::json!({
+                    "apiVersion": kind.api_version, "kind": kind.kind,
+                }))
+            }),
+            ignores_failures: written.failure_policy.as_deref() == Some("Ignore"),
+        })
+    }
+}
+
+/// A ValidatingAdmissionPolicy.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(super) definition: Definition,
+    pub(super) validations: Vec<Rules>,
+}
+
+/// An expression, or why there is none.
+pub(super) type Compiled = Result<Program, String>;
+
+/// One validation.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) expression: Compiled,
+    /// What is told when it is false, unless the expression for that comes to something.
+    pub(super) message: String,
+    pub(super) message_expression: Option<Program>,
+    pub(super) reason: String,
+}
+
+/// A binding.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(super) name: String,
+    pub(super) policy: String,
+    pub(super) constraints: Option<Constraints>,
+    pub(super) param: Option<ParamReference>,
+    pub(super) actions: Vec<Action>,
+}
+
+/// Where a binding's parameters are.
+#[derive(Debug)]
+pub(super) struct ParamReference {
+    pub(super) namespace: String,
+    pub(super) query: ParamQuery,
+    pub(super) denies_when_absent: bool,
+}
+
+/// What is done about a validation that does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Deny,
+    Warn,
+    /// There is no audit log: it is accepted, and nothing is done.
+    Audit,
+}
+
+impl Policy {
+    /// Reads a ValidatingAdmissionPolicy.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn read(stored: &Value) -> Result<Self, String> {
+        let stored: ValidatingAdmissionPolicy =
+            serde_json::from_value(stored.clone()).map_err(|error| error.to_string())?;
+        let name = stored.metadata.name.unwrap_or_default();
+        let spec = stored.spec.unwrap_or_default();
+        let validations: Vec<Rules> = spec.validations.iter().flatten().map(rules).collect();
+        let expressions = validations.iter().flat_map(|rules| {
+            let both = rules.expression.iter().chain(&rules.message_expression);
+            both.flat_map(|expression| expression.composed_variables().clone())
+        });
+        let named = expressions.collect();
+        let written = Written {
+            constraints: spec.match_constraints,
+            conditions: spec.match_conditions,
+            variables: spec.variables,
+            param_kind: spec.param_kind,
+            failure_policy: spec.failure_policy,
+        };
+        Ok(Self {
+            definition: Definition::read(name, written, named)?,
+            validations,
+        })
+    }
+}
+
+impl Binding {
+    /// Reads a ValidatingAdmissionPolicyBinding, or a MutatingAdmissionPolicyBinding, which has no actions.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn read(stored: &Value) -> Result<Self, String> {
+        let name = stored["metadata"]["name"].as_str().unwrap_or_default();
+        let spec = ValidatingAdmissionPolicyBindingSpec::deserialize(&stored["spec"])
+            .map_err(|error| error.to_string())?;
+        let resources = spec.match_resources.as_ref();
+        let param = spec.param_ref.map(|reference| {
+            let query = match reference.name {
+                Some(name) => ParamQuery::Name(name),
+                None => ParamQuery::Selector(selector::read(reference.selector.as_ref())?),
+            };
+            let absent = reference.parameter_not_found_action;
+            Ok::<_, String>(ParamReference {
+                namespace: reference.namespace.unwrap_or_default(),
+                query,
+                denies_when_absent: absent.as_deref() == Some("Deny"),
+            })
+        });
+        let action = |action: &String| match &**action {
+            "Deny" => Action::Deny,
+            "Warn" => Action::Warn,
+            _ => Action::Audit,
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            policy: spec.policy_name,
+            constraints: resources.map(|r| constraints(Some(r))).transpose()?,
+            param: param.transpose()?,
+            actions: spec.validation_actions.iter().map(action).collect(),
+        })
+    }
+}
+
+fn compile(text: &str) -> Compiled {
+    let compiled = expressions::compile(text, &VARIABLES);
+    compiled.map_err(|error| format!("compilation error: {error}"))
+}
+
+fn rules(validation: &Validation) -> Rules {
+    let told = validation.message.as_deref().unwrap_or_default().trim();
+    let message = match told.is_empty() {
+        true => format!("failed expression: {}", validation.expression.trim()),
+        false => told.to_owned(),
+    };
+    Rules {
+        expression: compile(&validation.expression),
+        message,
+        message_expression: validation.message_expression.as_deref().and_then(|text| {
+            // Its write is refused when it does not compile; a message is told in any case.
+            compile(text).ok()
+        }),
+        reason: validation.reason.clone().unwrap_or_default(),
+    }
+}
+
+/// Those variables that are `named`, or that variables name that are.
+fn needed(
+    variables: Vec<(String, Compiled)>,
+    mut named: BTreeSet<String>,
+) -> Vec<(String, Compiled)> {
+    // One names only those before it, so the last are looked at first.
+    for (name, compiled) in variables.iter().rev() {
+        if let (true, Ok(expression)) = (named.contains(name), compiled) {
+            named.extend(expression.composed_variables().clone());
+        }
+    }
+    variables
+        .into_iter()
+        .filter(|(name, _)| named.contains(name))
+        .collect()
+}
+
+fn constraints(resources: Option<&MatchResources>) -> Result<Constraints, String> {
+    let Some(resources) = resources else {
+        return Ok(Constraints::default());
+    };
+    let rules = resources.resource_rules.as_deref();
+    let excluded = resources.exclude_resource_rules.iter().flatten();
+    Ok(Constraints {
+        // None are all that the policy is about.
+        rules: match rules {
+            None | Some([]) => vec![Rule::any()],
+            Some(rules) => rules.iter().map(Rule::of_policy).collect(),
+        },
+        excluded: excluded.map(Rule::of_policy).collect(),
+        equivalent: resources.match_policy.as_deref() != Some("Exact"),
+        namespaces: selector::read(resources.namespace_selector.as_ref())?,
+        objects: selector::read(resources.object_selector.as_ref())?,
+    })
+}

@@ -1,0 +1,221 @@
+//! What a write is, as admission sees it: who does what to which object. Made by whoever carries the
+//! write out; nothing here decides.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::error::AdmissionError;
+use super::plugins::Request;
+use watchet_api::{AuditAnnotations, UserInfo, Warnings};
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object, also of a subresource (pods/eviction).
+    Create,
+    /// A PUT or PATCH.
+    Update,
+    /// A DELETE, also one by one of a collection.
+    Delete,
+    /// A connection to something in the object.
+    Connect,
+}
+
+impl Operation {
+    /// Its name in rules and reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// A resource of a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct GroupVersionResource {
+    /// Empty for the core group.
+    pub group: String,
+    /// `v1`
+    pub version: String,
+    /// Plural.
+    pub resource: String,
+}
+
+impl GroupVersionResource {
+    /// The plural name with its group, as errors name it.
+    pub fn qualified(&self) -> String {
+        match self.group.is_empty() {
+            true => self.resource.clone(),
+            false => format!("{}.{}", self.resource, self.group),
+        }
+    }
+}
+
+/// A kind of a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupVersionKind {
+    /// Empty for the core group.
+    pub group: String,
+    /// `v1`
+    pub version: String,
+    /// `Pod`
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    /// What `object` says that it is.
+    pub fn of(object: &Value) -> Self {
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let api_version = text("apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text("kind"),
+        }
+    }
+}
+
+impl fmt::Display for GroupVersionKind {
+    /// As Go prints it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// The options of a request, which are built when a webhook or a policy needs them.
+#[derive(Clone, Copy)]
+pub struct RequestOptions<'a>(pub &'a (dyn Fn() -> Value + Sync));
+
+impl RequestOptions<'_> {
+    /// Returns `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
+    pub fn build(&self) -> Value {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for RequestOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestOptions")
+            .field(&self.build())
+            .finish()
+    }
+}
+
+/// One write. Webhooks and policies get the objects in the version that the client speaks, in-process plugins
+/// get them in the stored form.
+#[derive(Debug)]
+pub struct AdmissionRequest<'a> {
+    /// What is done.
+    pub operation: Operation,
+    /// To an object of which resource.
+    pub resource: GroupVersionResource,
+    /// The kind of the objects below; for some subresources another than the resource's.
+    pub kind: GroupVersionKind,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// Empty while it is still to be generated.
+    pub name: &'a str,
+    /// Empty for what lives in none; of a namespace its own name, as upstream.
+    pub namespace: &'a str,
+    /// Who.
+    pub user: &'a UserInfo,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// Of the request.
+    pub options: RequestOptions<'a>,
+    /// Where warnings go.
+    pub warnings: &'a Warnings,
+    /// The audit annotations of the request.
+    pub audit_annotations: &'a AuditAnnotations,
+    /// As it is to be stored; null for a delete.
+    pub object: Cow<'a, Value>,
+    /// As it is stored; null for a create.
+    pub old_object: Cow<'a, Value>,
+}
+
+impl AdmissionRequest<'_> {
+    /// Returns what a plugin decides by whether it handles the request.
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            operation: self.operation,
+            group: &self.resource.group,
+            resource: &self.resource.resource,
+            subresource: self.subresource,
+        }
+    }
+
+    /// Returns the error of a plugin that refuses the request, which names the object as upstream does.
+    pub fn forbidden(&self, why: impl Into<String>) -> AdmissionError {
+        AdmissionError::Forbidden {
+            resource: self.resource.qualified(),
+            name: self.shown_name().to_owned(),
+            why: why.into(),
+            causes: Vec::new(),
+        }
+    }
+
+    /// The name of the object; before it is generated, what it is generated from.
+    pub(super) fn shown_name(&self) -> &str {
+        let metadata = &self.object["metadata"];
+        let names = [
+            Some(self.name),
+            metadata["name"].as_str(),
+            metadata["generateName"].as_str(),
+        ];
+        let mut names = names.into_iter().flatten();
+        names.find(|name| !name.is_empty()).unwrap_or("Unknown")
+    }
+
+    /// Whether it is about namespaces themselves, which belong to no namespace although they carry one.
+    pub(super) fn is_of_namespaces(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.resource == "namespaces"
+    }
+
+    /// Whether it is a question about who somebody is or what he may do. Policies are not asked about
+    /// those: one that refused them would lock everybody out.
+    pub(super) fn is_review(&self) -> bool {
+        matches!(
+            (&*self.resource.group, &*self.resource.resource),
+            (
+                "authentication.k8s.io",
+                "selfsubjectreviews" | "tokenreviews"
+            ) | (
+                "authorization.k8s.io",
+                "localsubjectaccessreviews"
+                    | "selfsubjectaccessreviews"
+                    | "selfsubjectrulesreviews"
+                    | "subjectaccessreviews"
+            )
+        )
+    }
+
+    /// Returns true if the object configures policies, which policies are not evaluated for, so that none
+    /// can prevent its own removal.
+    pub(super) fn is_of_policies(&self) -> bool {
+        const POLICIES: [&str; 4] = [
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+        ];
+        self.resource.group == "admissionregistration.k8s.io"
+            && POLICIES.contains(&&*self.resource.resource)
+    }
+
+    /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
+    pub(super) fn is_exempt(&self) -> bool {
+        const WEBHOOKS: [&str; 2] = [
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+        ];
+        self.is_of_policies()
+            || self.resource.group == "admissionregistration.k8s.io"
+                && WEBHOOKS.contains(&&*self.resource.resource)
+    }
+}

@@ -1,0 +1,76 @@
+//! `LabelSelector` as configurations have it, and its verdict on an object's labels.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
+use serde_json::Value;
+
+use watchet_api::LabelSelector;
+
+/// The selector that `written` is; none selects everything, as the empty one.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub(super) fn read(written: Option<&Written>) -> Result<LabelSelector, String> {
+    written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::from_meta)
+}
+
+/// Whether `selector` selects the labels of `object`.
+pub(super) fn selects(selector: &LabelSelector, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    selector.matches(|key| labels.get(key).and_then(Value::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(selector: Value, labels: Value, expect: Option<bool>) {
+        let written: Written = serde_json::from_value(selector.clone()).unwrap();
+        let object = json!({"metadata": {"labels": labels}});
+        let verdict = read(Some(&written)).ok().map(|s| selects(&s, &object));
+        assert_eq!(verdict, expect, "{selector} {object}");
+    }
+
+    #[test]
+    fn selectors_of_objects_are_the_selectors_of_lists() {
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        check(json!({}), json!(null), Some(true));
+        check(
+            json!({"matchLabels": {"a": "b"}}),
+            json!({"a": "b"}),
+            Some(true),
+        );
+        check(
+            json!({"matchLabels": {"a": "b"}}),
+            json!({"a": "c"}),
+            Some(false),
+        );
+        check(
+            json!({"matchLabels": {"a": ""}}),
+            json!({"a": ""}),
+            Some(true),
+        );
+        check(
+            expression("a", "In", &["b", "c"]),
+            json!({"a": "c"}),
+            Some(true),
+        );
+        check(expression("a", "NotIn", &["b"]), json!({}), Some(true));
+        check(
+            expression("a", "NotIn", &["b"]),
+            json!({"a": "b"}),
+            Some(false),
+        );
+        check(expression("a", "Exists", &[]), json!({"a": ""}), Some(true));
+        check(
+            expression("a", "DoesNotExist", &[]),
+            json!({"a": ""}),
+            Some(false),
+        );
+        check(expression("a", "In", &[]), json!({}), None);
+        check(expression("a", "Exists", &["b"]), json!({}), None);
+        check(expression("a", "Like", &["b"]), json!({}), None);
+        check(expression("a b", "Exists", &[]), json!({}), None);
+    }
+}
